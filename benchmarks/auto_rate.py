@@ -64,9 +64,7 @@ def study(out: Path, args: argparse.Namespace, *, methods: list[str], rate: str 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="synthetic", help="synthetic, or what srjt study would read")
     parser.add_argument("--network", default="tiny")
     parser.add_argument("--epochs", type=int, default=10)

@@ -33,14 +33,10 @@ def bare(data: Manifest) -> float:
     torch.manual_seed(0)
     pixels, labels = torch.from_numpy(data.arrays), torch.from_numpy(data.labels)
     nets = [
-        channels_last(
-            networks.build("tiny", head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP), seed=k)
-        )
+        channels_last(networks.build("tiny", head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP), seed=k))
         for k in (0, 1)
     ]
-    optimiser = torch.optim.Adam(
-        [p for net in nets for p in net.parameters()], lr=1e-4, weight_decay=1e-4, fused=True
-    )
+    optimiser = torch.optim.Adam([p for net in nets for p in net.parameters()], lr=1e-4, weight_decay=1e-4, fused=True)
     soft = torch.softmax(-(torch.arange(4.0)[:, None] - torch.arange(4.0)).abs(), dim=1)
     seen, began = 0, time.perf_counter()
     for epoch in range(1, EPOCHS + 1):
@@ -50,9 +46,7 @@ def bare(data: Manifest) -> float:
             x = normalise(crop_and_flip(pixels[rows], offsets, flips, size=CROP))
             y = labels[rows]
             outputs = [net(x) for net in nets]
-            chosen = [
-                F.cross_entropy(o.detach() / 0.1, y, reduction="none").argsort()[:keep] for o in outputs
-            ]
+            chosen = [F.cross_entropy(o.detach() / 0.1, y, reduction="none").argsort()[:keep] for o in outputs]
             loss = sum(
                 -(soft[y[other]] * F.log_softmax(output[other], dim=1)).sum(dim=1).mean()
                 for output, other in zip(outputs, reversed(chosen), strict=True)
@@ -119,9 +113,7 @@ def kernels() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     parsed = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")

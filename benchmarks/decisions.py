@@ -73,12 +73,8 @@ def scores(rng: np.random.Generator, samples: int) -> tuple[Floats, Ints]:
 
 
 def threshold(repeats: int) -> None:
-    print(
-        "Thresholds for a sensitivity of 0.95, found on validation samples, on 20,000 new ones with true grades"
-    )
-    print(
-        f"{'validation':>10} {'labels':>12}  {'sensitivity':>15} {'specificity':>15}  {'by the quantile':>15}"
-    )
+    print("Thresholds for a sensitivity of 0.95, found on validation samples, on 20,000 new ones with true grades")
+    print(f"{'validation':>10} {'labels':>12}  {'sensitivity':>15} {'specificity':>15}  {'by the quantile':>15}")
     for samples in (40, 200, 1000):
         for wrong in (0.0, 0.2, 0.4):
             rng = np.random.default_rng(samples)
@@ -106,9 +102,7 @@ def threshold(repeats: int) -> None:
 # ---------------------------------------------------------------------- pooling
 
 
-def patients_of(
-    rng: np.random.Generator, patients: int, *, images: int, shown: float
-) -> tuple[Floats, Ints, Ints]:
+def patients_of(rng: np.random.Generator, patients: int, *, images: int, shown: float) -> tuple[Floats, Ints, Ints]:
     """Probabilities (N, 4), patients (N,) and labels (N,). shown: share of images with the patient's grade; the
     others have a lower one."""
     owner = np.repeat(np.arange(patients), rng.integers(1, 2 * images, patients))
@@ -124,12 +118,8 @@ def patients_of(
 
 
 def pooling(repeats: int, out: Path | None) -> None:
-    print(
-        "One answer per patient: fitted on 100 patients with 20 % wrong labels, judged by the truth of 500 others"
-    )
-    print(
-        "naive: fitted by the highest of the noisy labels; learned: by what the labels and the noise matrix say"
-    )
+    print("One answer per patient: fitted on 100 patients with 20 % wrong labels, judged by the truth of 500 others")
+    print("naive: fitted by the highest of the noisy labels; learned: by what the labels and the noise matrix say")
     print(f"{'images':>6} {'shown':>5}  {'':9} {'QWK':>15} {'−log p(grade)':>15}")
     matrix = transition_matrix("truncated", num_classes=4, rho=0.13)
     rows: list[dict[str, object]] = []
@@ -169,9 +159,7 @@ def pooling(repeats: int, out: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["intervals", "threshold", "pooling"])
     parser.add_argument("--repeats", type=int, default=0, help="draws per line")
     parser.add_argument("--out", type=Path, help="a CSV file with a row for each draw of pooling")

@@ -61,9 +61,7 @@ def noise_matrix(kind: str, rate: float, shares: Floats) -> Floats:
     return transition_matrix(kind, num_classes=classes, rho=rho)
 
 
-def simulate(
-    seed: int, samples: int, *, shares: Floats, matrix: Floats, network: str
-) -> tuple[Ints, Ints, Floats]:
+def simulate(seed: int, samples: int, *, shares: Floats, matrix: Floats, network: str) -> tuple[Ints, Ints, Floats]:
     """True grades, labels, and the network's probabilities."""
     rng = np.random.default_rng(seed)
     cuts = norm.ppf(shares.cumsum()[:-1])
@@ -130,14 +128,10 @@ def simulated(seeds: range, *, validation: int, networks: list[str]) -> Iterator
             matrix = noise_matrix(kind, rate, shares)
             for network in networks:
                 for seed in seeds:
-                    true, labels, p = simulate(
-                        seed, validation + 6000, shares=shares, matrix=matrix, network=network
-                    )
+                    true, labels, p = simulate(seed, validation + 6000, shares=shares, matrix=matrix, network=network)
                     side, rest = slice(0, validation), slice(validation, None)
                     found = rules(p[side], labels[side], p[rest], matrix=matrix, soft=network == "soft")
-                    yield from scored(
-                        found, true[rest], len(shares), grades=grades, noise=kind, network=network
-                    )
+                    yield from scored(found, true[rest], len(shares), grades=grades, noise=kind, network=network)
 
 
 def measured(folder: Path) -> Iterator[dict[str, object]]:
@@ -172,9 +166,7 @@ def show(rows: Iterator[dict[str, object]], out: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--probabilities", type=Path, help="folder of .npz files")
     parser.add_argument("--validation", type=int, default=300, help="samples of the validation side")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))

@@ -150,9 +150,7 @@ def _timed(owner: Any, function: str, name: str, into: dict[str, float]) -> Iter
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--samples", type=int, default=2000)
     options.add_argument("--columns", type=int, default=512)
     options.add_argument("--network", default="mlp", choices=("linear", "mlp"))
@@ -163,9 +161,7 @@ def main() -> None:
     options.add_argument("--phases", action="store_true")
     chosen = options.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    features, grades, patients = latent_severity(
-        samples=chosen.samples, columns=chosen.columns, seed=chosen.seed
-    )
+    features, grades, patients = latent_severity(samples=chosen.samples, columns=chosen.columns, seed=chosen.seed)
     how = {"network": chosen.network, "epochs": chosen.epochs, "batch_size": chosen.batch_size}
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "features.npz", Path(folder) / "study"
@@ -175,9 +171,7 @@ def main() -> None:
             return
         seconds = study(source, out, jobs=chosen.jobs, **how)
         runs = len(list((out / "runs").iterdir()))
-        print(
-            f"{runs} runs in {seconds:.0f} s: {60 * runs / seconds:.0f} runs a minute, {chosen.jobs} at a time."
-        )
+        print(f"{runs} runs in {seconds:.0f} s: {60 * runs / seconds:.0f} runs a minute, {chosen.jobs} at a time.")
         accuracies(out)
     once = logistic_regressions(features, grades, patients)
     print(

@@ -38,9 +38,7 @@ def rows(
     true = random.choice(len(shares), count, p=shares)
     angle = 2.8 * true / (len(shares) - 1)
     shown = np.stack([4.0 * true / (len(shares) - 1), 2 * np.cos(angle), 2 * np.sin(angle)], axis=1)
-    x = np.concatenate(
-        [shown + spread * random.normal(size=(count, 3)), random.normal(size=(count, 13))], axis=1
-    )
+    x = np.concatenate([shown + spread * random.normal(size=(count, 3)), random.normal(size=(count, 13))], axis=1)
     return torch.tensor(x, dtype=torch.float32), true
 
 
@@ -68,9 +66,7 @@ def errors(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="a CSV file with a row for each training")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # of an ill-conditioned matrix, which is one of the settings
@@ -82,9 +78,7 @@ def main() -> None:
         for spread in (0.3, 0.8):
             found = {}
             for convention in ("published-code", "paper"):
-                method = methods.create(
-                    "garg", num_classes=len(shares), transition=matrix, convention=convention
-                )
+                method = methods.create("garg", num_classes=len(shares), transition=matrix, convention=convention)
                 found[convention] = np.array([errors(method, shares, matrix, spread, seed) for seed in SEEDS])
             trainings += [
                 {"grades": name, "spread": spread, "seed": seed, "start": convention, "MAE": round(mae, 5)}

@@ -153,23 +153,17 @@ def stream(args: argparse.Namespace) -> None:
     data = limuc_sized(args.scale)
     resident, _ = run(data, epochs=args.epochs)
     streamed, _ = run(data, epochs=args.epochs, memory_share=1e-6)
-    print(
-        f"resident {rate(resident):.0f} img/s, streamed {rate(streamed):.0f}: {rate(streamed) / rate(resident):.1%}"
-    )
+    print(f"resident {rate(resident):.0f} img/s, streamed {rate(streamed):.0f}: {rate(streamed) / rate(resident):.1%}")
 
 
 def pair(args: argparse.Namespace) -> None:
     """One process alone, then two at once. Two share the GPU better under NVIDIA's multi-process service."""
     command = [sys.executable, __file__, "one", *sys.argv[2:]]
-    alone = json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-    )
+    alone = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     together = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     both = [json.loads(process.communicate()[0].splitlines()[-1]) for process in together]
     total = sum(both)
-    print(
-        f"one run {alone:.0f} img/s; two at once {both[0]:.0f} + {both[1]:.0f} = {total:.0f}: {total / alone:.1%}"
-    )
+    print(f"one run {alone:.0f} img/s; two at once {both[0]:.0f} + {both[1]:.0f} = {total:.0f}: {total / alone:.1%}")
 
 
 def one(args: argparse.Namespace) -> None:
@@ -199,9 +193,7 @@ def fold(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = {f.__name__: f for f in (same, speed, methods, stream, pair, one, fold)}
     parser.add_argument("what", choices=commands)
     parser.add_argument("--epochs", type=int, help="default: 4, for fold 150")

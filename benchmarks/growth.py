@@ -256,9 +256,7 @@ def show(part: str, sizes: list[int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--tables", type=int, default=10_000, help="rows of the smallest table")
     parser.add_argument("--readings", type=int, default=10_000, help="readings of the smallest table")

@@ -59,9 +59,7 @@ def write_jpegs(folder: Path, *, count: int, width: int, height: int) -> list[Pa
         smooth = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((width, height))
         grain = rng.integers(-6, 7, (height, width, 3))
         body = BytesIO()
-        Image.fromarray(np.clip(np.asarray(smooth) + grain, 0, 255).astype(np.uint8)).save(
-            body, "JPEG", quality=90
-        )
+        Image.fromarray(np.clip(np.asarray(smooth) + grain, 0, 255).astype(np.uint8)).save(body, "JPEG", quality=90)
         bodies.append(body.getvalue())
     paths = [folder / f"{i:06d}.jpg" for i in range(count)]
     for i, path in enumerate(paths):
@@ -104,9 +102,7 @@ def decoders(paths: list[Path], *, repeats: int = 5) -> None:
     else:
 
         def with_simplejpeg(path: Path) -> np.ndarray:  # scaled as read_image does
-            pixels = simplejpeg.decode_jpeg(
-                path.read_bytes(), min_height=2 * SIZE, min_width=2 * SIZE, min_factor=1
-            )
+            pixels = simplejpeg.decode_jpeg(path.read_bytes(), min_height=2 * SIZE, min_width=2 * SIZE, min_factor=1)
             return np.asarray(resized(Image.fromarray(pixels), size=SIZE, resize="squash"))
 
         programs[f"simplejpeg {simplejpeg.__version__}"] = with_simplejpeg
@@ -153,9 +149,7 @@ def building_in_threads(paths: list[Path], root: Path, counts: list[int]) -> Non
             ours.append(building(paths, cache, workers=workers))
             shutil.rmtree(cache)
         base, store = statistics.median(plain), statistics.median(ours)
-        print(
-            f"{workers:3d} workers: plain {base:6,.0f}, store {store:6,.0f} ({store / base:.2f})", flush=True
-        )
+        print(f"{workers:3d} workers: plain {base:6,.0f}, store {store:6,.0f} ({store / base:.2f})", flush=True)
 
 
 def feeding(count: int, folder: Path) -> None:
@@ -197,17 +191,13 @@ def feeding(count: int, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=3000)
     parser.add_argument("--width", type=int, default=720)
     parser.add_argument("--height", type=int, default=576)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--decoders", action="store_true", help="only compare decoders, on a few images")
-    parser.add_argument(
-        "--threads", type=int, nargs="+", metavar="N", help="only the store in so many workers"
-    )
+    parser.add_argument("--threads", type=int, nargs="+", metavar="N", help="only the store in so many workers")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)

@@ -99,9 +99,7 @@ def verified() -> None:
     found = pd.DataFrame(rows, columns=columns).round(4)
     print(found.to_string(index=False))
     print("\nlowest coverage and mean width by the number of verified labels")
-    least = found.groupby("verified").agg(
-        {"covered": "min", "alone": "min", "width": "mean", "width alone": "mean"}
-    )
+    least = found.groupby("verified").agg({"covered": "min", "alone": "min", "width": "mean", "width alone": "mean"})
     print(least.round(3).to_string())
 
 
@@ -128,9 +126,7 @@ def one_sample(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("differences", "verified"))
     {"differences": differences, "verified": verified}[parser.parse_args().what]()
 
@@ -138,9 +134,7 @@ def main() -> None:
 def differences() -> None:
     error = 2 * (0.95 * 0.05 / SIMULATIONS) ** 0.5
     print(f"coverage of 95 % intervals, ± {error:.3f} by chance")
-    print(
-        f"{'trainings':>9} {'seeds vary':>11}   {'metric':10}{'patients alone':>15}{'patients and trainings':>24}"
-    )
+    print(f"{'trainings':>9} {'seeds vary':>11}   {'metric':10}{'patients alone':>15}{'patients and trainings':>24}")
     random = np.random.default_rng(20)
     for trainings in (2, 3, 5):
         for vary in (0.0, 0.02, 0.05):

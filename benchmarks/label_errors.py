@@ -75,9 +75,7 @@ def cleanlab_scores(setting: Simulation | Setting) -> list[np.ndarray]:
     from cleanlab.rank import get_label_quality_scores
 
     return [
-        get_label_quality_scores(
-            setting.labels, setting.probabilities, method=method, adjust_pred_probs=False
-        )
+        get_label_quality_scores(setting.labels, setting.probabilities, method=method, adjust_pred_probs=False)
         for method in SCORES
     ]
 

@@ -42,9 +42,7 @@ def readings(database: Path) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("database", type=Path)
     parser.add_argument("--out", type=Path, default=Path("lidc.csv"))
     given = parser.parse_args()

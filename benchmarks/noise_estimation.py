@@ -71,16 +71,10 @@ def rates(source: Iterable[Simulation | Setting], given: argparse.Namespace) -> 
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--first", type=int, default=2000, help="the first seed")
-    arguments.add_argument(
-        "--seeds", type=int, default=25, help="each gives six noises with three kinds each"
-    )
-    arguments.add_argument(
-        "--quick", dest="seeds", action="store_const", const=4, help="the same as --seeds 4"
-    )
+    arguments.add_argument("--seeds", type=int, default=25, help="each gives six noises with three kinds each")
+    arguments.add_argument("--quick", dest="seeds", action="store_const", const=4, help="the same as --seeds 4")
     arguments.add_argument("--large", action="store_true", help="one setting of each family, n = 100,000")
     arguments.add_argument("--untuned", action="store_true", help="other kinds of readers")
     arguments.add_argument("--verified", action="store_true", help="intervals with verified labels")

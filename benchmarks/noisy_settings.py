@@ -42,13 +42,9 @@ KINDS, RATES = ("quasi", "truncated"), (0.1, 0.2, 0.3, 0.4)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--data", default="synthetic", help="synthetic, or what srjt train reads")
-    arguments.add_argument(
-        "--seed", type=int, default=0, help="of the synthetic data, noise, folds, networks"
-    )
+    arguments.add_argument("--seed", type=int, default=0, help="of the synthetic data, noise, folds, networks")
     arguments.add_argument("--method", default="standard")
     arguments.add_argument("--network", help="default: tiny for the synthetic data, else as srjt train")
     arguments.add_argument("--weights", help="a file of pretrained weights")

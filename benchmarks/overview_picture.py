@@ -32,9 +32,7 @@ METHODS = {"standard": "vermillion", "srjt": "blue"}
 def accuracies(folder: Path, method: str) -> npt.NDArray[np.float64]:
     """(folds, epochs) accuracy on the test side, the mean of the networks."""
     metrics = collect_results(folder).metrics
-    chosen = metrics.query(
-        "method == @method and split == 'test' and metric == 'accuracy' and network in ('1', '2')"
-    )
+    chosen = metrics.query("method == @method and split == 'test' and metric == 'accuracy' and network in ('1', '2')")
     return chosen.groupby(["fold", "epoch"])["value"].mean().unstack("epoch").to_numpy(np.float64)
 
 
@@ -58,9 +56,7 @@ def draw_curves(part: SubFigure, curves: dict[str, npt.NDArray[np.float64]]) -> 
     axes = part.subplots()
     for method, scores in curves.items():
         epochs = np.arange(1, scores.shape[1] + 1)
-        axes.fill_between(
-            epochs, scores.min(axis=0), scores.max(axis=0), color=PALETTE[METHODS[method]], alpha=0.18
-        )
+        axes.fill_between(epochs, scores.min(axis=0), scores.max(axis=0), color=PALETTE[METHODS[method]], alpha=0.18)
         axes.plot(epochs, scores.mean(axis=0), color=PALETTE[METHODS[method]], linewidth=2)
         axes.annotate(
             method, (epochs[-1], scores[:, -5:].mean()), xytext=(5, 0), textcoords="offset points", va="center",
@@ -77,9 +73,7 @@ def draw_audit(part: SubFigure, scores: pd.DataFrame) -> None:
     wrong = (scores["grade"] != scores["true_grade"]).to_numpy()
     wrong = wrong[: len(wrong) // COLUMNS * COLUMNS].reshape(-1, COLUMNS)
     axes = part.subplots()
-    axes.imshow(
-        wrong, cmap=ListedColormap(["#d9d8d6", PALETTE["vermillion"]]), aspect="auto", interpolation="none"
-    )
+    axes.imshow(wrong, cmap=ListedColormap(["#d9d8d6", PALETTE["vermillion"]]), aspect="auto", interpolation="none")
     axes.set_xticks([])
     axes.set_yticks([0, len(wrong) - 1], ["most\ndoubtful", "least"])
     axes.tick_params(length=0, labelcolor=GREY)
@@ -102,9 +96,7 @@ def picture(data: Manifest, rows: npt.NDArray[np.int64], curves: dict[str, npt.N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("demo", type=Path, nargs="?", default=Path("srjt-demo"))
     parser.add_argument("--out", type=Path, default=Path("docs/images/overview.png"))
     options = parser.parse_args()
@@ -115,9 +107,7 @@ def main() -> None:
     data = drawn.with_noisy_labels(labels.labels)
     assert data.ids == labels.ids
     assert data.true_labels is not None
-    rows = np.concatenate(
-        [np.flatnonzero(data.true_labels == grade)[:2] for grade in range(data.num_classes)]
-    )
+    rows = np.concatenate([np.flatnonzero(data.true_labels == grade)[:2] for grade in range(data.num_classes)])
     scores = pd.read_csv(options.demo / "audit" / "audit.csv")
     buffer = io.BytesIO()
     picture(data, rows, curves, scores).savefig(buffer, dpi=150)

@@ -74,9 +74,7 @@ def compare(programs: dict[str, Callable[[], object]], *, repeats: int, images: 
     for _ in range(repeats):
         for name, program in programs.items():
             times[name].append(timed(program))
-    medians = {
-        name: [statistics.median(column) for column in zip(*t, strict=True)] for name, t in times.items()
-    }
+    medians = {name: [statistics.median(column) for column in zip(*t, strict=True)] for name, t in times.items()}
     wall0, cpu0 = next(iter(medians.values()))
     for name, (wall, cpu) in medians.items():
         print(f"  {name:36}{images / wall:8.1f} img/s {wall0 / wall:6.2f}   of CPU seconds {cpu0 / cpu:6.2f}")
@@ -108,9 +106,7 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
         def features() -> None:
             cache = next(fresh)
             manifest = read_images([folder], grades=GRADES).manifest
-            embed(
-                manifest, backbone="resnet18", pretrained=False, batch_size=BATCH, cache=cache, device="cpu"
-            )
+            embed(manifest, backbone="resnet18", pretrained=False, batch_size=BATCH, cache=cache, device="cpu")
 
         programs = {
             "bare network": lambda: forward(run, as_input(run, x)),
@@ -229,9 +225,7 @@ def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

@@ -84,9 +84,7 @@ class Data:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--coverage", type=float, default=0.9)
     parser.add_argument("--probabilities", type=Path, nargs="*", help="folders of .npz files")
     parser.add_argument("--per-patient", action="store_true", help="one range per patient")
@@ -127,9 +125,7 @@ def main() -> None:
             for k, one in enumerate(found)
             for name, row in one.items()
         ]
-        patients = (
-            len({name for data in sets for name in data.patients}) // 2
-        )  # the other half is for the noise
+        patients = len({name for data in sets for name in data.patients}) // 2  # the other half is for the noise
         show(setting, found, coverage=args.coverage, splits=each * len(sets), patients=patients)
     if args.out:
         pd.DataFrame(rows).round(5).to_csv(args.out, index=False)
@@ -243,9 +239,7 @@ def evaluate(data: Data, *, coverage: float, splits: int, seed: int) -> dict[str
     names, owner = np.unique(data.patients, return_inverse=True)
     order = rng.permutation(len(names))
     outside = np.isin(owner, order[: len(names) // 2])
-    estimate = estimate_noise(
-        data.labels[outside], data.probabilities[outside], groups=data.patients[outside]
-    )
+    estimate = estimate_noise(data.labels[outside], data.probabilities[outside], groups=data.patients[outside])
     known = estimated_noise(estimate)
     rest = order[len(names) // 2 :]
     low, high = estimate.rate_interval
@@ -355,14 +349,10 @@ def summary(inside: npt.NDArray[np.bool_], true: Ints, patients: npt.NDArray[Any
         np.average(right[true == c], weights=weights[true == c]) if (true == c).any() else np.nan
         for c in range(inside.shape[1])
     ]
-    return np.array(
-        [np.average(right, weights=weights), np.average(inside.sum(axis=1), weights=weights), *of_grade]
-    )
+    return np.array([np.average(right, weights=weights), np.average(inside.sum(axis=1), weights=weights), *of_grade])
 
 
-def show(
-    setting: str, found: list[dict[str, Floats]], *, coverage: float, splits: int, patients: int
-) -> None:
+def show(setting: str, found: list[dict[str, Floats]], *, coverage: float, splits: int, patients: int) -> None:
     allowed = 1.96 * (coverage * (1 - coverage) / patients) ** 0.5
     print(f"\n{setting}: {splits} splits of {len(found)} data sets, {patients:,} patients")
     print(f"{'':20s}{'coverage':>10s}{'width':>8s}{'worst grade':>13s}   as promised")

@@ -240,9 +240,7 @@ def table(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     for name, cases in (("doctors", doctors), ("votes", votes), ("simulated", simulated), ("witness", None)):
         command = commands.add_parser(name)

@@ -47,9 +47,7 @@ def simulate(world: str, *, count: int, seed: int) -> tuple[Readings, npt.NDArra
     shares = _shares(world, rng, true=true, item=item, reader=reader, classes=classes, readers=readers)
     grade = (shares.cumsum(axis=1) < rng.random((len(item), 1))).sum(axis=1).clip(0, classes - 1)
     missed = 1.0 - shares[np.arange(len(item)), true[item]]
-    rates = [
-        np.bincount(reader, wrong) / np.bincount(reader).clip(1) for wrong in (missed, grade != true[item])
-    ]
+    rates = [np.bincount(reader, wrong) / np.bincount(reader).clip(1) for wrong in (missed, grade != true[item])]
     return make_readings(item, reader, grade, classes=classes), true, np.array(rates)
 
 
@@ -155,9 +153,9 @@ def cleanlab(readings: Readings) -> Floats:
     shares = np.bincount(readings.grade, minlength=classes) / len(readings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        table = get_label_quality_multiannotator(
-            pd.DataFrame(wide), np.tile(shares, (items, 1)), verbose=False
-        )["label_quality"]
+        table = get_label_quality_multiannotator(pd.DataFrame(wide), np.tile(shares, (items, 1)), verbose=False)[
+            "label_quality"
+        ]
     label = table["consensus_label"].to_numpy().astype(int)
     quality = np.clip(table["consensus_quality_score"].to_numpy(dtype=np.float64), 1.0 / classes, 1.0)
     p = np.repeat(((1.0 - quality) / (classes - 1))[:, None], classes, axis=1)
@@ -272,9 +270,7 @@ def show_intervals(table: pd.DataFrame) -> None:
     if "hold" in ours:
         by_count = ours.groupby("readings")[["intervals", "hold", "hold made", "width", "overall holds"]]
         sums = by_count.sum()
-        print(
-            "\nshare of the 95 % intervals that hold a reader's noise rate, their width; that of all readings"
-        )
+        print("\nshare of the 95 % intervals that hold a reader's noise rate, their width; that of all readings")
         shares = {name: sums[name] / sums["intervals"] for name in ("hold", "hold made", "width")}
         print(pd.DataFrame(shares | {"overall": by_count.mean()["overall holds"]}).round(3).to_string())
         print(f"all: {sums['hold'].sum() / sums['intervals'].sum():.3f}")
@@ -291,9 +287,7 @@ def acne(args: argparse.Namespace) -> None:
     for name, method in methods(args.methods).items():
         start = time.perf_counter()
         p = method(readings)
-        rows.append(
-            {"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)}
-        )
+        rows.append({"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)})
     show(rows, ["set"], args.out)
     print(consensus(readings))
 
@@ -337,15 +331,11 @@ def crowd(args: argparse.Namespace) -> None:
         checked = Readings(**{**vars(readings), "reference": known})
         runs: dict[str, Callable[[], Floats]] = {
             "ours": lambda r=readings: consensus(r, repeats="independent").posterior,
-            "ours, independent": lambda r=readings: (
-                consensus(r, repeats="independent", shared_errors=0.0).posterior
-            ),
+            "ours, independent": lambda r=readings: consensus(r, repeats="independent", shared_errors=0.0).posterior,
             "ours, 200 known": lambda r=checked: consensus(r, repeats="independent").posterior,
         }
         runs |= {
-            name: lambda m=method, r=numbered: m(r)
-            for name, method in chosen.items()
-            if not name.startswith("ours")
+            name: lambda m=method, r=numbered: m(r) for name, method in chosen.items() if not name.startswith("ours")
         }
         for name, run in runs.items():
             if name == "cleanlab" and count == 1:
@@ -375,9 +365,7 @@ def million(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("simulated")
     one.add_argument("--seeds", type=int, default=2)

@@ -111,9 +111,7 @@ def open_set(file: Path, *, limit: int | None = None) -> DataSet:
         found = {name: saved[name][:limit] for name in saved.files if name != "x"}
         x = saved["x"][:limit] if "ends" not in found else _decode(saved["x"], found["ends"])
     clean = from_arrays(x, found["grade"], patients=found.get("patient"), true_grades=found["grade"]).manifest
-    return DataSet(
-        clean=clean, splits=folds(clean, folds=5, seed=0, by="stratified"), votes=found.get("votes")
-    )
+    return DataSet(clean=clean, splits=folds(clean, folds=5, seed=0, by="stratified"), votes=found.get("votes"))
 
 
 @cache
@@ -154,9 +152,7 @@ def noisy_labels(data: DataSet, kind: str, *, seed: int) -> tuple[Ints, Floats]:
         for grade in range(classes):
             rows = np.flatnonzero(true == grade)
             place[rows] = (data.severity[rows].argsort().argsort() + 0.5) / max(len(rows), 1)
-        labels = (
-            np.floor(true + place + rng.normal(0.0, BLUR, len(true))).clip(0, classes - 1).astype(np.int64)
-        )
+        labels = np.floor(true + place + rng.normal(0.0, BLUR, len(true))).clip(0, classes - 1).astype(np.int64)
     joint = np.zeros((classes, classes))
     np.add.at(joint, (true, labels), 1.0)
     return labels, joint / joint.sum(axis=1, keepdims=True)
@@ -216,9 +212,7 @@ def one_run(
         judged = torch.as_tensor(given[split.validation] if side == "validation" else true[split.test])
         for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
             for decoding in DECODINGS if side == "test" else ("predict",):
-                scores = [
-                    _scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding, rule)
-                ]
+                scores = [_scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding, rule)]
                 for score in NAMES:
                     column = f"{score} {decoding if side == 'test' else 'noisy validation'} {who}"
                     row[column] = f"{np.mean([one[score] for one in scores]):.5f}"
@@ -263,9 +257,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=1e6, help="start no run that would end later")
     parser.add_argument("--processes", type=int, default=1, help="so many trainings at the same time")
     parser.add_argument("--device")
-    parser.add_argument(
-        "--probabilities", type=Path, help="a folder for the predictions of the held-out sides"
-    )
+    parser.add_argument("--probabilities", type=Path, help="a folder for the predictions of the held-out sides")
     parser.add_argument("--out", type=Path, required=True, help="CSV file; what is in it is not run again")
 
 
@@ -297,9 +289,7 @@ def run_all(args: argparse.Namespace, **settings: Any) -> None:
     waiting = [job for job in planned(args) if tuple(map(str, job)) not in done]
     if any(kind == "boundary" for _, kind, *_ in waiting):
         data = open_set(args.sets / "deepdrid.npz", limit=args.limit)
-        with_severity(
-            data, args.out, device=args.device, **settings
-        )  # once, before several processes need it
+        with_severity(data, args.out, device=args.device, **settings)  # once, before several processes need it
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
         running: set[Future[dict[str, Any]]] = set()
         while waiting or running:
@@ -326,10 +316,7 @@ def _one_job(
     keep = None
     if args.probabilities is not None:
         args.probabilities.mkdir(parents=True, exist_ok=True)
-        keep = (
-            args.probabilities
-            / f"{name}-{kind}-{fold}-{seed}-{method.replace(':', '-').replace(',', '-')}.npz"
-        )
+        keep = args.probabilities / f"{name}-{kind}-{fold}-{seed}-{method.replace(':', '-').replace(',', '-')}.npz"
     settings = {**settings, "epochs": round(EPOCHS.get(name, 1) * settings["epochs"])}
     return {
         **one_run(data, kind, fold=fold, seed=seed, method=method, device=args.device, keep=keep, **settings),

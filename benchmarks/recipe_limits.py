@@ -91,9 +91,7 @@ def _split(samples: int, rows: int) -> Split:
     return Split(train=np.arange(kept), validation=np.arange(kept, samples), test=np.arange(samples, rows))
 
 
-def judge(
-    manifest: Manifest, split: Split, *, method: str, seed: int, **settings: object
-) -> tuple[float, float]:
+def judge(manifest: Manifest, split: Split, *, method: str, seed: int, **settings: object) -> tuple[float, float]:
     """MAE of the median grade and macro-F1 of the most likely grade."""
     true = torch.as_tensor(manifest.true_labels[split.test])
     if method == "naive":
@@ -103,16 +101,12 @@ def judge(
         run = srjt.train(manifest, split=split, method=method, seed=seed, device="cpu", **settings)  # type: ignore[arg-type]
         p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64).mean(dim=0)
         answers = [decode(p, "median"), p.argmax(dim=-1)]
-    counts = [
-        metrics.confusion_matrix(true, grades, num_classes=manifest.num_classes).numpy() for grades in answers
-    ]
+    counts = [metrics.confusion_matrix(true, grades, num_classes=manifest.num_classes).numpy() for grades in answers]
     return metrics.METRICS["mae"](counts[0]), metrics.METRICS["macro_f1"](counts[1])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", choices=("features", "images"))
@@ -136,9 +130,7 @@ def main() -> None:
                 rows.append({"case": name, "seed": seed, "method": method, "MAE": mae, "macro-F1": f1})
         table = pd.DataFrame(rows)
         mean = table[table["case"] == name].groupby("method", sort=False)[["MAE", "macro-F1"]].mean()
-        said = "  ".join(
-            f"{method} {row['MAE']:.3f}/{row['macro-F1']:.3f}" for method, row in mean.iterrows()
-        )
+        said = "  ".join(f"{method} {row['MAE']:.3f}/{row['macro-F1']:.3f}" for method, row in mean.iterrows())
         print(f"{name:28} {said}", flush=True)
 
 

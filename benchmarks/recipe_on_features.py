@@ -44,17 +44,13 @@ def make(sets: Path, out: Path, *, weights: str, limit: int | None) -> None:
                 for part in np.array_split(pixels, max(1, len(pixels) // 64))
             ]
         with np.load(file) as saved:
-            columns: dict[str, Any] = {
-                name: saved[name][:limit] for name in saved.files if name not in ("x", "ends")
-            }
+            columns: dict[str, Any] = {name: saved[name][:limit] for name in saved.files if name not in ("x", "ends")}
         np.savez(out / file.name, x=torch.cat(batches).half().numpy(), **columns)
         print(f"{file.stem}: {len(pixels):,} rows", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("make")
     making.add_argument("sets", type=Path)

@@ -100,9 +100,7 @@ def published(args: argparse.Namespace, pixels: np.ndarray, labels: np.ndarray) 
                 x, y = x.to(args.device), y.to(args.device)
                 outputs = [net(x) for net in nets]
                 chosen = [
-                    np.argsort(F.cross_entropy(o / TAU, y, reduction="none").detach().cpu().numpy())[
-                        : keep_at(epoch)
-                    ]
+                    np.argsort(F.cross_entropy(o / TAU, y, reduction="none").detach().cpu().numpy())[: keep_at(epoch)]
                     for o in outputs
                 ]
                 for output, other, optimiser in zip(outputs, reversed(chosen), optimisers, strict=True):
@@ -128,9 +126,7 @@ def plain(args: argparse.Namespace, pixels: np.ndarray, labels: np.ndarray) -> I
             x, y = normalise(crop_and_flip(store[rows], offsets, flips, size=args.crop)), truth[rows]
             outputs = [net(x) for net in nets]
             with torch.no_grad():
-                chosen = [
-                    F.cross_entropy(o / TAU, y, reduction="none").argsort()[: keep_at(epoch)] for o in outputs
-                ]
+                chosen = [F.cross_entropy(o / TAU, y, reduction="none").argsort()[: keep_at(epoch)] for o in outputs]
             loss = sum(soft_loss(o[c], y[c]) for o, c in zip(outputs, reversed(chosen), strict=True))
             optimiser.zero_grad()
             loss.backward()
@@ -152,9 +148,7 @@ def ours(args: argparse.Namespace, pixels: np.ndarray, labels: np.ndarray) -> It
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--size", type=int, default=256)
@@ -178,9 +172,7 @@ def main() -> None:
             torch.cuda.reset_peak_memory_stats()
         rate = float(np.median(list(way(args, pixels, labels))[1:]))
         rates[way.__name__] = rate
-        memory = (
-            f"{torch.cuda.max_memory_reserved() / 2**30:16.1f}" if args.device == "cuda" else f"{'–':>16}"
-        )
+        memory = f"{torch.cuda.max_memory_reserved() / 2**30:16.1f}" if args.device == "cuda" else f"{'–':>16}"
         ratio = f"{rate / rates['plain']:10.2f}" if "plain" in rates else f"{'':10}"
         print(f"{way.__name__:12}{rate:9.0f}{ratio}{FOLD / rate / 60:11.1f}{memory}", flush=True)
 

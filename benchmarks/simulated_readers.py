@@ -136,17 +136,13 @@ def simulate(
     ]  # fmt: skip
 
 
-def _reader(
-    name: str, grid: Floats, grade: Ints, weight: Floats, *, rate: float, rng: np.random.Generator
-) -> Floats:
+def _reader(name: str, grid: Floats, grade: Ints, weight: Floats, *, rate: float, rng: np.random.Generator) -> Floats:
     """(S, C) p(label | severity) with about this share of wrong labels, or the largest possible."""
     classes = int(grade.max()) + 1
     shares = np.bincount(grade, weight)
     if name in ("quasi", "truncated"):
         most = noise.expected_rate(
-            noise.transition_matrix(
-                name, num_classes=classes, rho=noise.largest_rho(name, num_classes=classes)
-            ),
+            noise.transition_matrix(name, num_classes=classes, rho=noise.largest_rho(name, num_classes=classes)),
             class_counts=shares,
         )
         rho = noise.rho_for_rate(name, rate=min(rate, 0.8 * most), class_counts=shares)
@@ -175,9 +171,7 @@ def _reader(
     if name in ("irregular", "nominal"):
         away = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
         near = np.exp(-1.2 * away) if name == "irregular" else np.full((classes, classes), 0.5)
-        rows = np.array(
-            [rng.dirichlet(5.0 * row / row.sum() + 0.05) for row in np.where(away > 0, near, 0.0)]
-        )
+        rows = np.array([rng.dirichlet(5.0 * row / row.sum() + 0.05) for row in np.where(away > 0, near, 0.0)])
         np.fill_diagonal(rows, 0.0)
         wrong = np.minimum(rate * rng.uniform(0.5, 1.5, size=classes), 0.6)
         return (np.diag(1 - wrong) + wrong[:, None] * rows / rows.sum(axis=1, keepdims=True))[grade]

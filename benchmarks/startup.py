@@ -28,9 +28,7 @@ COMMANDS = [["--version"], ["--help"], ["methods"], *([name, "--help"] for name 
 
 def cpu_seconds(arguments: list[str], cache: str) -> float:
     """CPU seconds of one process. Byte code is kept in ``cache``, as it is beside an installed package."""
-    environment = {
-        k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
-    }
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")}
     environment["PYTHONPYCACHEPREFIX"] = cache
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
@@ -39,9 +37,7 @@ def cpu_seconds(arguments: list[str], cache: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
     repeats = parser.parse_args().repeats
     programs = {"import typer, rich": ALONE} | {

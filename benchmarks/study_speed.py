@@ -143,9 +143,7 @@ def workers(args: argparse.Namespace) -> None:
         epochs = epochs[(epochs["metric"] == "seconds") & (epochs["epoch"] > 1)]
         if not args.small and (args.epochs, len(runs)) != (EPOCHS, whole) and len(epochs):
             one = runs["seconds"].mean() + (EPOCHS - args.epochs) * epochs["value"].mean()
-            other = (
-                slot_seconds / len(runs) - runs["seconds"].mean()
-            )  # start-up included, as if every run had it
+            other = slot_seconds / len(runs) - runs["seconds"].mean()  # start-up included, as if every run had it
             print(
                 f"    calculated for {whole} runs of {EPOCHS} epochs: {whole * (one + other) / len(devices):.0f} "
                 f"s; training {one / (one + other):.0%} ({one:.1f} s of training and {other:.1f} s else per run)",
@@ -183,9 +181,7 @@ def share(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         command = [sys.executable, __file__, *sys.argv[1:], "--child"]
         processes = [
-            stack.enter_context(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            )
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
             for _ in range(args.jobs or 4)
         ]
         for process in processes:
@@ -301,9 +297,7 @@ def main() -> None:
         "folds": audit_folds,
         "plan": plan,
     }
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=[*commands, "all"])
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a CPU")
     parser.add_argument("--jobs", type=int, help="runs at a time per GPU, or on the CPU")

@@ -26,9 +26,7 @@ from srjt.noise.quality import suggestion_shares, true_grade_posterior
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--probabilities", type=Path, nargs="+", default=[], help="npz files")
     arguments.add_argument("--audit", type=Path, nargs="+", default=[], help="folders of srjt audit")
     arguments.add_argument("--seeds", type=int, default=2)
@@ -37,9 +35,7 @@ def main() -> None:
     print(found.round(2).to_string())
     counts = found[["all", "suggested"]].sum()
     for name in counts.index:
-        right, spoilt = (
-            (found[name] * found[f"{name}: {what}"].fillna(0)).sum() for what in ("right", "spoilt")
-        )
+        right, spoilt = ((found[name] * found[f"{name}: {what}"].fillna(0)).sum() for what in ("right", "spoilt"))
         share = max(counts[name], 1)
         print(f"{name}: {counts[name]:,.0f}; right {right / share:.2f}, spoilt {spoilt / share:.2f}")
 

@@ -55,16 +55,12 @@ REFER = 2
 REFERRED = ReferralRule(position=REFER, threshold=None, found="")
 
 
-def see(
-    severity: npt.NDArray[np.float64], spread: float, rng: np.random.Generator, bias: float = 0.0
-) -> Ints:
+def see(severity: npt.NDArray[np.float64], spread: float, rng: np.random.Generator, bias: float = 0.0) -> Ints:
     seen = np.rint(severity + bias + spread * rng.normal(size=severity.shape))
     return np.clip(seen, 0, GRADES - 1).astype(np.int64)
 
 
-def population(
-    network: str, images: int, readers: int, rng: np.random.Generator
-) -> tuple[Ints, Ints, Ints, Ints]:
+def population(network: str, images: int, readers: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints, Ints]:
     """True grades (N,), readings (N, R), the network's grades (N,) and patients (N,)."""
     patient = np.arange(images) // (IMAGES // PATIENTS)
     true = rng.choice(GRADES, size=images, p=SHARES)
@@ -178,16 +174,12 @@ def simulated(trials: int) -> pd.DataFrame:
         matrix = matrix_of(true, readings[:, 0])
         for number, known in enumerate(KNOWN):
             if network == "alike" and known.endswith("readings"):  # it repeats these readers, not one of one
-                true, _, predicted, _ = population(
-                    network, 400_000, int(known[0]), np.random.default_rng(place)
-                )
+                true, _, predicted, _ = population(network, 400_000, int(known[0]), np.random.default_rng(place))
             truth = scores_of(true, predicted)
             for one in range(trials):
                 rng = np.random.default_rng([place, number, one])
                 rows += rows_of(known, network, *trial(known, network, matrix, rng), truth)
-            print(
-                summary(rows[-trials * len(SCORES) :]).to_string(index=False, header=number == 0), flush=True
-            )
+            print(summary(rows[-trials * len(SCORES) :]).to_string(index=False, header=number == 0), flush=True)
     return summary(rows)
 
 
@@ -201,9 +193,7 @@ def acne(file: Path, trials: int) -> pd.DataFrame:
     for network in ("apart", "alike", *(f"doctor {name}" for name in readers)):
         for one in range(trials):
             rng = np.random.default_rng(one)
-            predicted = np.clip(
-                true + np.where(rng.random(len(true)) < 0.3, rng.choice([-1, 1], len(true)), 0), 0, 3
-            )
+            predicted = np.clip(true + np.where(rng.random(len(true)) < 0.3, rng.choice([-1, 1], len(true)), 0), 0, 3)
             kept, judged = np.ones(len(item), dtype=bool), np.ones(len(items), dtype=bool)
             if network == "alike":  # half of the answers are those of one of the doctors
                 order = rng.permutation(len(item))
@@ -226,9 +216,7 @@ def acne(file: Path, trials: int) -> pd.DataFrame:
                 grades=("0", "1", "2", "3"), item=new[item[kept]], reader=reader[kept], grade=grade[kept],
             )  # fmt: skip
             labels, answers = consensus(read).grade, predicted[drawn]
-            judged = Answers(
-                probabilities=np.eye(GRADES)[answers], grades=answers, labels=labels, groups=None
-            )
+            judged = Answers(probabilities=np.eye(GRADES)[answers], grades=answers, labels=labels, groups=None)
             found = true_scores(judged, refer=REFERRED, readings=read, resamples=400)
             assert found is not None
             plain = bootstrap_metrics(labels, answers, num_classes=GRADES, resamples=400)
@@ -238,9 +226,7 @@ def acne(file: Path, trials: int) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("simulated", "acne"))
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--trials", type=int, default=300, help="for acne, 20 take ten minutes")

@@ -23,9 +23,7 @@ wrong = labels != true
 
 # Replace this by your own model: one row of numbers per image. Here they are means and quantiles of the colours.
 pixels = images.arrays.reshape(len(true), -1, 3) / 255
-embeddings = np.concatenate(
-    [pixels.mean(axis=1), *np.quantile(pixels, [0.1, 0.5, 0.9], axis=1), pixels.std(axis=1)], 1
-)
+embeddings = np.concatenate([pixels.mean(axis=1), *np.quantile(pixels, [0.1, 0.5, 0.9], axis=1), pixels.std(axis=1)], 1)
 
 # 1. Train with the methods of the paper, as on images.
 data = srjt.data.from_arrays(embeddings, labels, patients=patients, true_grades=true).manifest

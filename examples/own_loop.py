@@ -22,9 +22,7 @@ x_test, y_test = x[1000:], true[1000:]
 
 torch.manual_seed(0)
 method = methods.create("co-teaching+ours", num_classes=CLASSES, noise_rate=0.4)
-networks = [
-    nn.Sequential(nn.Linear(10, 64), nn.ReLU(), method.head(64, CLASSES)) for _ in range(method.networks)
-]
+networks = [nn.Sequential(nn.Linear(10, 64), nn.ReLU(), method.head(64, CLASSES)) for _ in range(method.networks)]
 optimiser = torch.optim.Adam([p for network in networks for p in network.parameters()], lr=3e-3)
 
 for epoch in range(1, EPOCHS + 1):

@@ -71,20 +71,14 @@ class Row(NamedTuple):
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("predictions", type=Path)
     parser.add_argument("--of", required=True, help="a method, or method:variant")
     parser.add_argument("--against", action="append", help="by default all others; repeatable")
-    parser.add_argument(
-        "--best", action="store_true", help="with the best of them only, chosen on other patients"
-    )
+    parser.add_argument("--best", action="store_true", help="with the best of them only, chosen on other patients")
     parser.add_argument("--views", type=int, default=1, choices=(1, 2, 10))
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument(
-        "--ratio", type=float, default=1 / 3, help="test size / training size, for several folds"
-    )
+    parser.add_argument("--ratio", type=float, default=1 / 3, help="test size / training size, for several folds")
     parser.add_argument("--figures", type=Path, help="folder for differences.svg and .png")
     given = parser.parse_args(words)
     table = _read(given.predictions)
@@ -105,10 +99,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for name, theirs in others.items():
             _check_same(noise, name, ours, theirs)
         if given.best:
-            best = {
-                metric: _compared(ours, _best_elsewhere(others, metric), metric, given.ratio)
-                for metric in SHOWN
-            }
+            best = {metric: _compared(ours, _best_elsewhere(others, metric), metric, given.ratio) for metric in SHOWN}
             rows.append(Row(noise, f"best of {len(others)}", best))
         else:
             rows += [
@@ -117,9 +108,7 @@ def main(words: Sequence[str] | None = None) -> None:
             ]
         trained.add((len({fold for fold, _ in ours}), len({seed for _, seed in ours})))
     if not rows:
-        raise SrjtError(
-            f"{given.predictions} has no setting with {given.of} and a method to compare it with."
-        )
+        raise SrjtError(f"{given.predictions} has no setting with {given.of} and a method to compare it with.")
     rows = _marked(rows)
     print(f"| noise | against | {' | '.join(SHOWN.values())} |\n|:--|:--|{':-:|' * len(SHOWN)}")
     for row in rows:
@@ -167,9 +156,7 @@ def _compared(ours: Runs, theirs: Runs, metric: str, ratio: float) -> Compared:
     """Both are resampled by the same draws of patients."""
     several = len({fold for fold, _ in ours}) > 1
     resamples = 0 if several else RESAMPLES
-    left, right = (
-        {key: _scores(run, metric, resamples) for key, run in runs.items()} for runs in (ours, theirs)
-    )
+    left, right = ({key: _scores(run, metric, resamples) for key, run in runs.items()} for runs in (ours, theirs))
     scores = [float(np.mean([draws[0] for draws in found.values()])) for found in (left, right)]
     gaps = {key: left[key] - right[key] for key in left}
     if several:
@@ -209,9 +196,7 @@ def _best_elsewhere(others: dict[str, Runs], metric: str) -> Runs:
     def score(runs: Runs, *, first: bool) -> float:
         chosen = {key: np.isin(run.patients, first_half) == first for key, run in runs.items()}
         return float(
-            np.mean(
-                [_scores(_part(runs[key], rows), metric, 0)[0] for key, rows in chosen.items() if rows.any()]
-            )
+            np.mean([_scores(_part(runs[key], rows), metric, 0)[0] for key, rows in chosen.items() if rows.any()])
         )
 
     by_first, by_second = (min(others, key=lambda n: sign * score(others[n], first=f)) for f in (True, False))
@@ -232,9 +217,7 @@ def _marked(rows: list[Row]) -> list[Row]:
     """The rows, with Holm's correction over all their differences."""
     corrected = iter(holm([row.by_metric[metric].difference.p_value for row in rows for metric in SHOWN]))
     return [
-        row._replace(
-            by_metric={m: row.by_metric[m]._replace(clear=bool(next(corrected) < 0.05)) for m in SHOWN}
-        )
+        row._replace(by_metric={m: row.by_metric[m]._replace(clear=bool(next(corrected) < 0.05)) for m in SHOWN})
         for row in rows
     ]
 

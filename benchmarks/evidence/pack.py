@@ -19,9 +19,7 @@ WANTED = ("study.json", "splits.csv", "noise/*.json", "runs/*/*.json", "runs/*/m
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path)
     parser.add_argument("studies", type=Path, nargs="+")
     given = parser.parse_args()

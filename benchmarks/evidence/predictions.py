@@ -36,9 +36,7 @@ def answers(run: Trained, pixels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()

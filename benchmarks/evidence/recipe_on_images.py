@@ -47,9 +47,7 @@ def pack(data: Path, out: Path) -> None:
         table = pd.read_csv(data / folder / "labels.csv")
         content = []
         for image in table["image"]:
-            small = (
-                Image.open(data / folder / image).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
-            )
+            small = Image.open(data / folder / image).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
             buffer = io.BytesIO()
             small.save(buffer, "WEBP", quality=65)
             content.append(np.frombuffer(buffer.getvalue(), np.uint8))
@@ -99,9 +97,7 @@ def settings(small: Path, kept: Path, *, case: str, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack")
     packing.add_argument("data", type=Path)

@@ -65,9 +65,7 @@ def unseen(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[~runs["fold"].isin(DEVELOPED_ON)]
 
 
-def means(
-    runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] = tuple(CASES)
-) -> pd.DataFrame:
+def means(runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] = tuple(CASES)) -> pd.DataFrame:
     """Methods × cases; missing where a fold is missing."""
     runs = runs[[case in cases for case in zip(runs["set"], runs["noise"], strict=True)]]
     table = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, sort=False)
@@ -188,9 +186,7 @@ def recipe_differences(folder: Path, without: Sequence[str] = ON_FILE_ONLY) -> s
         cells = []
         for k in (0, 1):
             test = tests[name, k]
-            difference = (
-                f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f}), {adjusted[name, k]:.3f}"
-            )
+            difference = f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f}), {adjusted[name, k]:.3f}"
             cells.append(difference.replace("-", "−"))
         rows.append([METHODS[name][1], *cells])
     return pipes(["method", "MAE, p", "macro-F1, p"], rows)
@@ -200,8 +196,4 @@ def _by_fold(runs: pd.DataFrame, method: str, measure: str) -> np.ndarray | None
     """(F,) means over the tested cases; None if a run is missing."""
     own = runs[runs["method"] == method].pivot_table(index="fold", columns=["set", "noise"], values=measure)
     own = own.reindex(columns=pd.MultiIndex.from_tuples(TESTED_CASES))
-    return (
-        None
-        if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any()
-        else own.mean(axis=1).to_numpy()
-    )
+    return None if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any() else own.mean(axis=1).to_numpy()

@@ -68,9 +68,7 @@ def ramp(folder: Path) -> str:
             f"{run.mae:.3f}",
             f"{run.macro_f1:.3f}",
         ]
-        for count, ramp, run in sorted(
-            zip(updates, epochs, runs.itertuples(), strict=True), key=lambda row: row[0]
-        )
+        for count, ramp, run in sorted(zip(updates, epochs, runs.itertuples(), strict=True), key=lambda row: row[0])
     ]
     return pipes(["ramp", "batch", "updates until 1 − ε is kept", "accuracy", "MAE", "macro-F1"], rows)
 
@@ -90,9 +88,7 @@ def noise_rates(folder: Path) -> str:
         for family, name in (FAMILIES | UNTUNED).items() if family in means.index
         for truth, ours, theirs, covered, width in [means.loc[family]]
     ]  # fmt: skip
-    return pipes(
-        ["readers", "label sets", "true rate", "error", "error of cleanlab", "covered", "width"], rows
-    )
+    return pipes(["readers", "label sets", "true rate", "error", "error of cleanlab", "covered", "width"], rows)
 
 
 def label_errors(folder: Path) -> str:
@@ -128,14 +124,9 @@ def readers_seeds(folder: Path) -> str:
         off = wide["MAE"]["ours"] - wide["MAE"]["votes"]
         sums = own[["intervals", "hold", "hold made"]].sum()
         shares = [
-            f"{sums[name] / sums['intervals']:.0%}" if sums["intervals"] else "–"
-            for name in ("hold", "hold made")
+            f"{sums[name] / sums['intervals']:.0%}" if sums["intervals"] else "–" for name in ("hold", "hold made")
         ]
-        means = [
-            f"{wide[measure][name].mean():.3f}"
-            for measure in ("MAE", "log-loss")
-            for name in ("ours", "votes")
-        ]
+        means = [f"{wide[measure][name].mean():.3f}" for measure in ("MAE", "log-loss") for name in ("ours", "votes")]
         rows.append([str(count), *means[:2], f"{off.mean():+.3f} ± {off.sem():.3f}", *means[2:], *shares])
     head = ["readings", "MAE: ours", "MAE: votes", "difference", "log-loss: ours", "log-loss: votes"]
     return pipes([*head, "rate held", "share made held"], rows)
@@ -161,20 +152,15 @@ def reader_targets(folder: Path) -> str:
 
 def readers_real(folder: Path) -> str:
     acne = pd.read_csv(folder / "readers_acne.csv").assign(case="ACNE04, six doctors, 2 or 3 readings")
-    brixia = pd.read_csv(folder / "readers_brixia.csv").assign(
-        case="Brixia, one radiologist, half with reference"
-    )
+    brixia = pd.read_csv(folder / "readers_brixia.csv").assign(case="Brixia, one radiologist, half with reference")
     votes = pd.read_csv(folder / "readers_votes.csv").query("votes in [1, 3, 10]")
     votes = votes.assign(case="APPA-REAL, votes: " + votes["votes"].astype(str))
-    return reader_table(
-        pd.concat([acne, brixia, votes]), "case", ["ours", "votes", "smoothed votes", "Dawid–Skene"]
-    )
+    return reader_table(pd.concat([acne, brixia, votes]), "case", ["ours", "votes", "smoothed votes", "Dawid–Skene"])
 
 
 def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
     tables = [
-        runs.pivot_table(index=by, columns="method", values=measure, sort=False)
-        for measure in ("MAE", "log-loss")
+        runs.pivot_table(index=by, columns="method", values=measure, sort=False) for measure in ("MAE", "log-loss")
     ]
     names = {"votes": "votes"} | {name: name for name in methods}
     head = [by, *(f"{measure}: {names[name]}" for measure in ("MAE", "log-loss") for name in methods)]
@@ -186,9 +172,7 @@ def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
     return pipes(head, rows)
 
 
-def ranges(
-    folder: Path, names: tuple[str, ...] = ("labels", "unknown", "class-conditional", "verified")
-) -> str:
+def ranges(folder: Path, names: tuple[str, ...] = ("labels", "unknown", "class-conditional", "verified")) -> str:
     files = ("ranges_simulated.csv", "ranges_deepdrid.csv", "ranges_votes.csv")
     found = pd.concat([pd.read_csv(folder / file) for file in files])
     return range_table(found, {name: RANGES[name] for name in names})
@@ -359,9 +343,7 @@ def summary(folder: Path) -> str:
          read(pd.read_csv(folder / "readers_seeds.csv").query("readings == 3"))],
         ["ranges that promise 90 %: hold the truth", held("acne"), held("deepdrid")],
     ]  # fmt: skip
-    return pipes(
-        ["question (**srjt** first)", "six doctors (ACNE04)", "other data, mostly with errors put in"], rows
-    )
+    return pipes(["question (**srjt** first)", "six doctors (ACNE04)", "other data, mostly with errors put in"], rows)
 
 
 TABLES: dict[str, Callable[[Path], str]] = {

@@ -408,8 +408,7 @@ _DIGESTS = {
     "resnet50": "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
 }
 OFFICIAL_WEIGHTS = {  # name → address, SHA-256
-    name: (f"https://download.pytorch.org/models/{name}-{digest[:8]}.pth", digest)
-    for name, digest in _DIGESTS.items()
+    name: (f"https://download.pytorch.org/models/{name}-{digest[:8]}.pth", digest) for name, digest in _DIGESTS.items()
 }
 
 _INSTEAD = "pass a local file with `weights`, or start from random weights with `pretrained=False`"

@@ -228,9 +228,7 @@ class Forwarding:
 def html_block(title: str, *parts: str) -> str:
     """A heading and what stands below it. parts: HTML from the functions of this file, or text from ``html_text``."""
     # figures take their colours from variables; the text has the colour of the page
-    style = (
-        "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;--ink:currentColor;--grey:#8a8a8a"
-    )
+    style = "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;--ink:currentColor;--grey:#8a8a8a"
     heading = f'<div style="font-weight:600">{html.escape(title)}</div>'
     return f'<div style="{style}">{heading}{"".join(parts)}</div>'
 

@@ -293,9 +293,7 @@ def test_a_worklist_is_read_in_the_browser(readers: Path, browser: Browser, serv
     tab = browser.tab()
     tab.open(served.address)
     for position, key in enumerate("12"):
-        tab.wait(
-            "document.body.classList.contains('ready') && document.querySelector('#view > img')?.complete"
-        )
+        tab.wait("document.body.classList.contains('ready') && document.querySelector('#view > img')?.complete")
         names = tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
         assert [name.split() for name in names] == [[key, "Grade", key] for key in "123"]  # not twice the key
         tab.press(key)

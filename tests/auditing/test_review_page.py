@@ -34,9 +34,7 @@ def text(tab: Tab, selector: str) -> str:
 
 def shown_id(tab: Tab) -> str:
     """The id of the image shown."""
-    facts = tab.js(
-        "[...document.querySelectorAll('#facts div')].map((d) => [...d.children].map((e) => e.textContent))"
-    )
+    facts = tab.js("[...document.querySelectorAll('#facts div')].map((d) => [...d.children].map((e) => e.textContent))")
     return str(dict(facts)["Id"])
 
 
@@ -126,9 +124,7 @@ def test_fifty_images_by_keyboard_undo_reload_kill_9(browser: Browser, serve: An
     assert all(entry.reviewer == "anna" for entry in found.values())
     skipped = sum(action == "skip" for action, _ in wanted.values())
     changed = sum(grade != audit.labels[audit.line_of[s]] for s, (_, grade) in wanted.items())
-    assert text(tab, "#progress").startswith(
-        f"{50 - skipped} of 50 reviewed, {changed} changed, {skipped} skipped"
-    )
+    assert text(tab, "#progress").startswith(f"{50 - skipped} of 50 reviewed, {changed} changed, {skipped} skipped")
     assert text(tab, "#finished-title") == f"All reviewed except {skipped} skipped"
     assert str(folder) in text(tab, "#export")
     tab.press("ArrowLeft")  # back from the end
@@ -304,9 +300,7 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Any) -
 
 
 @pytest.mark.parametrize("judged", [False, True])
-def test_networks_worse_than_naive_preselect_nothing(
-    browser: Browser, folder: Path, serve: Any, judged: bool
-) -> None:
+def test_networks_worse_than_naive_preselect_nothing(browser: Browser, folder: Path, serve: Any, judged: bool) -> None:
     """What they suggest may be shown beside the caution; of networks that have learnt nothing it is not."""
     edit_json(folder / "audit.json", notice="They do not beat it.", judged=judged, trusted=False)
     served = serve(folder)

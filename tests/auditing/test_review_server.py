@@ -179,9 +179,7 @@ def test_remote_access_accepts_ip_addresses() -> None:
     assert accepted == [True, True, True, False]
 
 
-@pytest.mark.parametrize(
-    "origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"]
-)
+@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"])
 def test_only_the_page_itself_may_decide(read_only: Client, origin: str | None) -> None:
     assert read_only.post("/api/decide", read_only.decision(), origin=origin)[0] == 403
     assert read_only.post("/api/undo", {"revision": 1, "since": 0}, origin=origin)[0] == 403

@@ -50,9 +50,7 @@ class Srjt:
 
 
 @pytest.fixture
-def command(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Srjt:
+def command(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Srjt:
     """Runs ``srjt …`` in a folder of its own."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -79,11 +77,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = write(clean, tmp_path_factory.mktemp("data") / "set")
     split = folds(clean, folds=5, by="stratified")[0]
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
-    table = (
-        corrupt_sides(clean, split, matrix, seed=0)[0]
-        .table[["image", "grade", "true_grade", "patient"]]
-        .copy()
-    )
+    table = corrupt_sides(clean, split, matrix, seed=0)[0].table[["image", "grade", "true_grade", "patient"]].copy()
     for side, rows in split.sides().items():
         table.loc[rows, "split"] = side
     table.to_csv(path, index=False)

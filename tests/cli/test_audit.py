@@ -33,9 +33,7 @@ def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judged_by(learnt: bool) -> Callable[..., NoiseEstimate]:
     """An estimate from networks that have learnt the grades, or have not: two epochs do not decide it."""
-    return lambda *given, **options: replace(
-        estimate_noise(*given, **{**options, "bootstrap": 3}), learnt=learnt
-    )
+    return lambda *given, **options: replace(estimate_noise(*given, **{**options, "bootstrap": 3}), learnt=learnt)
 
 
 @pytest.mark.slow
@@ -54,9 +52,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     lines = [line.split("  ")[0] for line in said.splitlines() if "loss" in line]
     assert lines == [f"fold {fold}/2, epoch {epoch}/2" for fold in (1, 2) for epoch in (1, 2)]
     summary = said.partition("Estimating the noise and scoring every label.")[2]
-    assert (
-        len([line for text in summary.splitlines() for line in textwrap.wrap(text, 80)]) <= 24
-    )  # one screen
+    assert len([line for text in summary.splitlines() for line in textwrap.wrap(text, 80)]) <= 24  # one screen
     assert "120 labels" in summary
     for number in ("wrong labels", "labels that the networks give", "grades away from the label"):
         assert summary.count(number) >= 1

@@ -311,9 +311,7 @@ def test_a_warning_is_written_above_a_progress_bar_or_into_the_file_it_goes_to(
         with reporter_for() as bar:
             bar.begin("training", epochs=2)
             say("Mind this.", err=True)
-        line = next(
-            line for line in (output if error.isatty() else error).getvalue().splitlines() if "Mind" in line
-        )
+        line = next(line for line in (output if error.isatty() else error).getvalue().splitlines() if "Mind" in line)
         assert re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", line).strip() == "Mind this."
     assert "Mind" not in output.getvalue()
 
@@ -327,11 +325,7 @@ def test_a_sentence_that_begins_with_the_program_is_no_command(capsys: pytest.Ca
 def test_the_notes_of_a_training_name_options() -> None:
     heard = BarReporter()
     shares = (("", "kept", 0.5), ("1", "kept[0]", 0.0), ("1", "kept[1]", 0.9))
-    rows = [
-        MetricRow(epoch, "train", network, name, value)
-        for epoch in (1, 2, 3)
-        for network, name, value in shares
-    ]
+    rows = [MetricRow(epoch, "train", network, name, value) for epoch in (1, 2, 3) for network, name, value in shares]
     OptionsReporter(heard).note(str(starvation_warning(rows, ["0", "1"])))
     assert "Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate." in heard.notes[0]
 
@@ -370,9 +364,7 @@ def test_control_characters_of_a_table_do_not_reach_the_terminal(command: Srjt, 
     for name in range(20):
         Image.new("RGB", (8, 8), (name, 0, 0)).save(f"{name}.png")
     skip = [] if verb == "inspect" else ["--on-bad-image", "skip"]
-    _, out, err = command(
-        "data", verb, "labels.csv", *skip, *(["--rate", "0.2"] if verb == "corrupt" else [])
-    )
+    _, out, err = command("data", verb, "labels.csv", *skip, *(["--rate", "0.2"] if verb == "corrupt" else []))
     said = out + err
     assert "mild \\x1b]0" in said
     assert "missing-grade" in said or verb != "inspect"

@@ -128,9 +128,7 @@ def test_the_next_command_fits_the_machine(
         (["dr", "."], "trainLabels.csv"),
     ],
 )
-def test_mistakes_are_one_sentence_and_status_2(
-    srjt: Srjt, labels: Path, arguments: list[str], sentence: str
-) -> None:
+def test_mistakes_are_one_sentence_and_status_2(srjt: Srjt, labels: Path, arguments: list[str], sentence: str) -> None:
     Path("features.csv").write_text("id,feat_0,feat_1,grade\na,0.5,1,0\nb,0.1,2,1\n")
     Path("values.csv").write_text("case,age,bmi,hb,grade\na,30,20,1,0\nb,40,30,2,1\n")
     Path("readers.csv").write_text("file,smith,jones\na.png,0,1\nb.png,1,0\n")

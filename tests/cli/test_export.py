@@ -27,9 +27,7 @@ from .conftest import Srjt
 # ``srjt explain`` as a person runs it.
 
 
-def test_the_training_data_are_read_with_the_same_options(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
+def test_the_training_data_are_read_with_the_same_options(command: Srjt, finished: Path, labelled: Path) -> None:
     """The table is not beside its images, and names its columns in its own way."""
     table = Path("table.csv")
     shutil.copy(labelled, table)
@@ -40,9 +38,7 @@ def test_the_training_data_are_read_with_the_same_options(
     assert (code, err) == (0, "")
     assert Path("explanation.html").read_text().count("labelled") >= 2 * 4
     # a folder of new images, which is no table
-    code, said, _ = command(
-        "explain", finished, labelled.parent, "--training", table, "--limit", 2, "--force", *how
-    )
+    code, said, _ = command("explain", finished, labelled.parent, "--training", table, "--limit", 2, "--force", *how)
     assert (code, said[:8]) == (0, "2 images")
 
 
@@ -59,9 +55,7 @@ def test_a_page_without_a_suffix_gets_one(command: Srjt, finished: Path, labelle
 
 
 @pytest.mark.slow
-def test_it_says_what_the_file_takes_and_how_it_was_checked(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
+def test_it_says_what_the_file_takes_and_how_it_was_checked(command: Srjt, finished: Path, labelled: Path) -> None:
     out = command.prints("export", finished, "--out", "new/model.pt2", "--check", labelled.parent / "p000")
     assert "takes images uint8 (N, 32, 32, 3)" in out
     assert "Checked in torch on" in out
@@ -242,6 +236,4 @@ def test_the_script_turns_a_photograph_upright(orientation: int, tmp_path: Path)
     exif[0x0112] = orientation
     path = tmp_path / "x.jpg"
     Image.fromarray(values).save(path, exif=exif)
-    assert np.array_equal(
-        read_image(path, size=32, resize="squash"), decode.read_image(path, size=32, resize="squash")
-    )
+    assert np.array_equal(read_image(path, size=32, resize="squash"), decode.read_image(path, size=32, resize="squash"))

@@ -58,9 +58,7 @@ def test_an_unknown_keyword_suggests_the_nearest(function: Any, finished: Path, 
         function(finished, labelled, decodng="median")
 
 
-def test_python_and_the_command_line_give_the_same_answers(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
+def test_python_and_the_command_line_give_the_same_answers(command: Srjt, finished: Path, labelled: Path) -> None:
     options = {"decoding": "median", "views": 2, "per": ("patient",), "refer_from": "2", "threshold": 0.3}
     words = ["--decode", "median", "--views", 2, "--per", "patient", "--refer-from", 2, "--threshold", 0.3]
     code, _, err = command("predict", finished, labelled, *words, "--out", "answers.csv")

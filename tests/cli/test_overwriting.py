@@ -79,9 +79,7 @@ def test_the_source_is_never_overwritten(command: Srjt, labelled: Path) -> None:
     assert labelled.read_bytes() == before
 
 
-def test_a_link_stays_one_and_what_it_leads_to_is_written(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
+def test_a_link_stays_one_and_what_it_leads_to_is_written(command: Srjt, finished: Path, labelled: Path) -> None:
     Path("made.csv").write_text("")
     Path("link").symlink_to(Path("made.csv").resolve())
     command.prints("predict", finished, labelled, "--device", "cpu", "--out", "link", "--force")
@@ -135,9 +133,7 @@ def test_nothing_is_written_past_the_atomic_writers() -> None:
         "data/sources/folders.py",  # a key that is created once, and must not exist before
         "training/workers.py",  # a switch of the kernel, not a file
     }  # fmt: skip
-    direct = re.compile(
-        r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)\n]*[\"'][wax]b?\+?[\"']"
-    )
+    direct = re.compile(r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)\n]*[\"'][wax]b?\+?[\"']")
     found = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")

@@ -129,9 +129,7 @@ def test_an_option_of_features_for_a_run_that_reads_images(
     assert (code, err) == (2, f"srjt: {sentence}\n")
 
 
-def test_every_row_that_is_left_out_is_counted_and_named(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
+def test_every_row_that_is_left_out_is_counted_and_named(command: Srjt, finished: Path, labelled: Path) -> None:
     rows = labelled.read_text().splitlines()[:59]
     source = labelled.parent / "some.csv"
     source.write_text("\n".join([*rows, rows[1], "short", ",,,,"]))
@@ -155,9 +153,7 @@ def test_formulas_in_file_names_are_reported(command: Srjt, finished: Path, labe
     shutil.copy(labelled.parent / pd.read_csv(labelled)["image"][0], name)
     code, _, err = command("predict", finished, name)
     assert code == 0
-    assert (
-        "predictions.csv has cells that a spreadsheet may run as formulas (1; the first is '=HYPERLINK" in err
-    )
+    assert "predictions.csv has cells that a spreadsheet may run as formulas (1; the first is '=HYPERLINK" in err
     assert read()["image"].tolist() == [name]  # the name of a file must stay its name
 
 
@@ -189,9 +185,7 @@ def test_ranges_that_cannot_be(command: Srjt, finished: Path, labelled: Path) ->
 
 
 @pytest.mark.slow
-def test_ranges_per_patient_and_of_a_table_with_other_columns(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
+def test_ranges_per_patient_and_of_a_table_with_other_columns(command: Srjt, finished: Path, labelled: Path) -> None:
     table = pd.read_csv(labelled).rename(columns={"patient": "person", "grade": "severity"})
     table["eye"] = ["LR"[k % 2] for k in range(len(table))]
     other = labelled.parent / "other.csv"
@@ -399,18 +393,14 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
         (["--html", "same.html", "--out", "same.html"], "--html and --out are the same file"),
     ],
 )
-def test_mistakes_about_pages(
-    command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str
-) -> None:
+def test_mistakes_about_pages(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
     Path("there.html").write_text("mine")
     Path("here").mkdir()
     assert said in command.refuses("predict", finished, labelled, *arguments)
     assert Path("there.html").read_text() == "mine"
 
 
-def test_a_page_that_cannot_be_written_loses_no_predictions(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
+def test_a_page_that_cannot_be_written_loses_no_predictions(command: Srjt, finished: Path, labelled: Path) -> None:
     err = command.refuses("predict", finished, labelled.parent / "p000", "--html", "/proc/x/new.html")
     assert "/proc/x/new.html cannot be written" in err
     assert len(pd.read_csv("predictions.csv")) > 0
@@ -460,9 +450,7 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     ):
         assert word in out
     decision = json.loads(Path("found.json").read_text())["decision"]
-    out = command.prints(
-        "predict", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1"
-    )
+    out = command.prints("predict", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1")
     table = pd.read_csv("predictions.csv", dtype={"patient": str})
     assert f"Refer {decision['referred']} of" in words(out)
     assert "unsure: a person decides" in words(out)

@@ -24,9 +24,7 @@ def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("srjt.readers.model._DRAWS", 2)
 
 
-def simulated(
-    *, items: int = 40, readers: int = 3, per_item: int = 2, classes: int = 4, seed: int = 0
-) -> pd.DataFrame:
+def simulated(*, items: int = 40, readers: int = 3, per_item: int = 2, classes: int = 4, seed: int = 0) -> pd.DataFrame:
     """A long table: ``per_item`` random readers grade each item, mostly right, otherwise by one grade."""
     draw = np.random.default_rng(seed)
     truth = draw.integers(classes, size=items)
@@ -72,9 +70,7 @@ def lines_of(text: str) -> int:
 
 
 @pytest.mark.slow
-def test_the_folder_holds_page_consensus_readings_and_worklist(
-    command: Srjt, table: Path, tmp_path: Path
-) -> None:
+def test_the_folder_holds_page_consensus_readings_and_worklist(command: Srjt, table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     said = command.prints("readers", table, "--out", out, "--next", 5)
     assert {path.name for path in out.iterdir()} == {
@@ -170,9 +166,7 @@ def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_page_names_grades_and_is_written_again_by_report(
-    command: Srjt, table: Path, tmp_path: Path
-) -> None:
+def test_the_page_names_grades_and_is_written_again_by_report(command: Srjt, table: Path, tmp_path: Path) -> None:
     out, names = tmp_path / "o", "0=none,1=mild,2=moderate,3=severe"
     assert command("readers", table, "--out", out, "--grade-names", names)[0] == 0
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -227,9 +221,7 @@ SAME = simulated().drop_duplicates("image").assign(reader="same", grade=2)
         (simulated().assign(histology=[0] * 10 + [None] * 70), "equal to 5 trusted grades"),
     ],
 )
-def test_odd_tables_have_a_page_too(
-    command: Srjt, tmp_path: Path, frame: pd.DataFrame, sentence: str
-) -> None:
+def test_odd_tables_have_a_page_too(command: Srjt, tmp_path: Path, frame: pd.DataFrame, sentence: str) -> None:
     said = command.prints("readers", save(tmp_path, frame), "--grades", "0,1,2,3", "--out", tmp_path / "o")
     assert sentence in " ".join(said.split())
     assert (tmp_path / "o" / "report.html").exists()
@@ -238,9 +230,7 @@ def test_odd_tables_have_a_page_too(
 @pytest.mark.slow
 def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) -> None:
     frame = simulated()
-    frame["reader"] = frame["reader"].map(
-        {"r0": "=cmd()", "r1": "<script>alert(1)</script>", "r2": "[red]x\x1b[31m"}
-    )
+    frame["reader"] = frame["reader"].map({"r0": "=cmd()", "r1": "<script>alert(1)</script>", "r2": "[red]x\x1b[31m"})
     frame["image"] = frame["image"].replace({"000.png": "=HYPERLINK(1)"})
     out = tmp_path / "o"
     said = command.prints("readers", save(tmp_path, frame), "--out", out, "--next", 10)
@@ -262,9 +252,7 @@ def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) ->
         ("image,reader,grade\n", "no rows"),
     ],
 )
-def test_tables_that_cannot_be_read_are_one_sentence(
-    command: Srjt, tmp_path: Path, text: str, message: str
-) -> None:
+def test_tables_that_cannot_be_read_are_one_sentence(command: Srjt, tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text)
     assert message in command.refuses("readers", path)

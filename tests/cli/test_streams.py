@@ -115,9 +115,7 @@ def test_ctrl_c_while_modules_are_imported(labelled: Path, tmp_path: Path, tenth
         _, err = process.communicate(timeout=120)
     assert process.returncode in (130, -signal.SIGINT), err
     assert "Traceback" not in err
-    assert process.returncode != 130 or re.search(
-        r"^srjt: Stopped.* Run the same command again", err, re.MULTILINE
-    )
+    assert process.returncode != 130 or re.search(r"^srjt: Stopped.* Run the same command again", err, re.MULTILINE)
 
 
 def wait_for_python(pid: int) -> None:

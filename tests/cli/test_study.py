@@ -135,9 +135,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
     bad = ["--fold", 0, "--noise", "none", "--methods", "garg standard", "--transition", "singular.csv"]
     code, out, err = study(*bad)
     assert code == 2
-    assert err == (
-        "srjt: 1 of 2 runs failed; the others are done. Fix the cause and run the same command again.\n"
-    )
+    assert err == ("srjt: 1 of 2 runs failed; the others are done. Fix the cause and run the same command again.\n")
     garg, standard = planned()
     assert f"failed: {garg}: see study/errors/{garg}.txt" in out
     assert f"done: {standard}" in out
@@ -154,9 +152,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
 
 def test_noisy_already(study: Srjt) -> None:
     assert study("--noise", "none", "--noise-rate", 0.3, "--methods", "garg", "--dry-run")[0] == 0
-    twice = study(
-        "--noise", "none", "--methods", "sord", "--methods", "standard,cdr", "--noise-rate", 0.3, "--dry-run"
-    )
+    twice = study("--noise", "none", "--methods", "sord", "--methods", "standard,cdr", "--noise-rate", 0.3, "--dry-run")
     assert all(name in twice[1] for name in ("sord", "standard", "cdr"))  # none is dropped in silence
     code, _, err = study("--noise", "none", "--methods", "garg", "--dry-run")
     assert (code, "--noise-rate" in err) == (2, True)

@@ -85,9 +85,7 @@ def test_the_data_s_own_split_is_used_unless_told_otherwise(command: Srjt, label
     arguments = [a for a in TRAIN if a != "--official-split"]
     out = command.prints("train", labelled, "--out", "own", *arguments, "--method", "standard")
     assert " test images of " in out
-    nothing_held_out = (
-        "All 120 images are used for training: how well the run grades new ones will not be known."
-    )
+    nothing_held_out = "All 120 images are used for training: how well the run grades new ones will not be known."
     assert nothing_held_out not in out
     assert len(pd.read_csv("own/history.csv")) < 120
     arguments.append("--no-official-split")
@@ -142,9 +140,7 @@ def test_settings_are_layered_and_saved(command: Srjt, labelled: Path) -> None:
 def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
     matrix = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
     np.savetxt("matrix.csv", matrix, delimiter=",")
-    command.prints(
-        "train", labelled, "--out", "run", *TRAIN, "--method", "garg", "--transition", "matrix.csv"
-    )
+    command.prints("train", labelled, "--out", "run", *TRAIN, "--method", "garg", "--transition", "matrix.csv")
     Path("bad.csv").write_text("a,b\n")
     err = command.refuses("train", labelled, "--out", "x", *TRAIN, "--transition", "bad.csv")
     assert "bad.csv cannot be read as a matrix" in err
@@ -249,9 +245,7 @@ def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> 
         "0.2",
         *small,
     ]
-    result = CliRunner().invoke(
-        app, [*command, "--method", "co-teaching+ours", "--dry-run"], env={"COLUMNS": "80"}
-    )
+    result = CliRunner().invoke(app, [*command, "--method", "co-teaching+ours", "--dry-run"], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
     assert "co-teaching+ours: 2 × tiny, 3 epochs in batches of 16." in text

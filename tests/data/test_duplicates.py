@@ -39,11 +39,7 @@ def test_images_that_cannot_be_read_are_like_no_other() -> None:
     assert len(set(code.tolist())) == 4
 
 
-@given(
-    st.integers(1, 30).flatmap(
-        lambda n: st.tuples(*[st.lists(st.integers(0, n), min_size=n, max_size=n)] * 2)
-    )
-)
+@given(st.integers(1, 30).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, n), min_size=n, max_size=n)] * 2)))
 def test_connected_joins_whatever_a_chain_connects(codes: tuple[list[int], list[int]]) -> None:
     joined, arrays = connected(*map(np.array, codes)), [np.array(code) for code in codes]
     share_a_number = sum(np.equal.outer(code, code) for code in arrays) > 0

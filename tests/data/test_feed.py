@@ -216,9 +216,7 @@ def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:
     assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("views", "mirror", "count"), [(1, True, 1), (1, False, 1), (2, True, 2), (10, False, 5)]
-)
+@pytest.mark.parametrize(("views", "mirror", "count"), [(1, True, 1), (1, False, 1), (2, True, 2), (10, False, 5)])
 def test_fewer_views_are_among_the_ten(views: int, mirror: bool, count: int) -> None:
     def plain(crops: list[feeds.Crops]) -> list[tuple[list[int], bool]]:
         return [(crop.offsets[0].tolist(), bool(crop.flips)) for crop in crops]

@@ -38,9 +38,7 @@ def test_an_order_is_never_guessed(values: list[str]) -> None:
         grade_values(values)
 
 
-@pytest.mark.parametrize(
-    ("values", "missing"), [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")]
-)
+@pytest.mark.parametrize(("values", "missing"), [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")])
 def test_a_gap_is_named_with_the_way_out(values: list[str], missing: str) -> None:
     with pytest.raises(SrjtError, match=f"gap at {missing}.*`grades`"):
         grade_values(values)

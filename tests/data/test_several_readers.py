@@ -12,9 +12,7 @@ from srjt.data.sources.readings import NO_READER, describe_readers
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
 
-LONG = (
-    "image,reader,grade,patient\na.png,Kim,0,p\na.png,Lee,0,p\nb.png,Kim,2,q\nb.png,Lee,2,q\nc.png,Kim,1,q\n"
-)
+LONG = "image,reader,grade,patient\na.png,Kim,0,p\na.png,Lee,0,p\nb.png,Kim,2,q\nb.png,Lee,2,q\nc.png,Kim,1,q\n"
 WIDE = "image,grade_Kim,grade_Lee,patient\na.png,0,0,p\nb.png,2,2,q\nc.png,1,,q\n"
 
 

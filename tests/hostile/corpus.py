@@ -178,9 +178,7 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
         "2-d names of the grades": lambda: features(grade_names=np.array([["a", "b"], ["c", "d"]])),
         "bytes that are not ASCII": lambda: features(patients=np.array([b"\xff%d" % n for n in range(ROWS)])),
         "a member that is not an array": strange_member,
-        "a huge header": lambda: npz(compress=False, features=np.ones((2, 3))).replace(
-            b"(2, 3)", b"(9999999999, 3)"
-        ),
+        "a huge header": lambda: npz(compress=False, features=np.ones((2, 3))).replace(b"(2, 3)", b"(9999999999, 3)"),
         "complex features": lambda: npz(features=np.ones((2, 2), complex), grades=np.array([0, 1])),
         "no rows": lambda: npz(features=np.ones((0, 2)), grades=np.array([])),
         "a structured array": lambda: features(extra=np.zeros(ROWS, dtype=[("a", int), ("b", "U3")])),

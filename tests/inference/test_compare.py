@@ -51,11 +51,7 @@ def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> No
 def test_few_patients_show_no_difference(patients: int) -> None:
     """As certain as two hundred images look, they may all be of one patient."""
     found = compare(*(with_skill(skill, seed=1, patients=patients) for skill in (0.1, 9.0)), resamples=100)
-    assert (
-        np.isnan(found.differences[0].difference.low)
-        == np.isnan(found.differences[0].p_value)
-        == (patients == 1)
-    )
+    assert np.isnan(found.differences[0].difference.low) == np.isnan(found.differences[0].p_value) == (patients == 1)
     shown = found.report()
     assert shown.title == "No difference is shown between run 2 and run 1"
     assert any(note.endswith("are too few to show a difference.") for note in shown.remarks)

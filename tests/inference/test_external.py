@@ -64,9 +64,7 @@ def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) ->
     assert any("Recalibrated on" in table.caption for table in section.tables)
 
 
-def test_the_own_test_side_is_not_elsewhere_and_a_share_is_for_evaluate(
-    run: Trained, features: Manifest
-) -> None:
+def test_the_own_test_side_is_not_elsewhere_and_a_share_is_for_evaluate(run: Trained, features: Manifest) -> None:
     assert srjt.evaluate(run, features.select(folds(features)[0].test), resamples=5).external is None
     with pytest.raises(SrjtError, match="share only to evaluate"):
         srjt.predict(run, features.select(np.arange(20)), calibrate_on=0.3)

@@ -214,8 +214,7 @@ def test_the_expected_error_is_that_of_the_same_answers(run: Trained, features: 
     page = srjt.predict(run, test, **how).report()
     low, high = found.intervals["mae"][1:]
     assert (
-        f"{found.intervals['mae'].value:.2f} grades off on average, as on the run's test side ({low:.2f}"
-        in page.lead
+        f"{found.intervals['mae'].value:.2f} grades off on average, as on the run's test side ({low:.2f}" in page.lead
     )
     assert f"{high:.2f})" in page.lead
     assert evaluate_sides(run, Answering(per=found.per))["test"].samples == found.samples

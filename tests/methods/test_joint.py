@@ -86,8 +86,7 @@ def reference(host, convention, select, update, tau, lam, logits, labels, keep, 
     own = [sum(learning_loss(n, i) for i in learnt[n]) / len(learnt[n]) for n in (0, 1)]
     if host == "jocor":
         total = sum(
-            share * (learning_loss(0, i) + learning_loss(1, i)) + lam * jeffreys(*both(i, 1.0))
-            for i in chosen[0]
+            share * (learning_loss(0, i) + learning_loss(1, i)) + lam * jeffreys(*both(i, 1.0)) for i in chosen[0]
         ) / len(chosen[0])
     else:
         total = own[0] + own[1]

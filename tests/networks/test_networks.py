@@ -64,9 +64,7 @@ def official_features(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
     return x.mean((2, 3))
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"), [("resnet18", 102), pytest.param("resnet50", 267, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("name", "keys"), [("resnet18", 102), pytest.param("resnet50", 267, marks=pytest.mark.slow)])
 def test_published_imagenet_files_load_into_the_network_they_belong_to(name, keys, tmp_path, monkeypatch):
     state = official_state(name)
     assert len(state) == keys
@@ -85,9 +83,7 @@ def test_published_imagenet_files_load_into_the_network_they_belong_to(name, key
 
 
 @pytest.mark.slow  # imports MONAI
-@pytest.mark.parametrize(
-    ("name", "features"), [("resnet18", 512), ("densenet121", 1024), ("efficientnet-b0", 1280)]
-)
+@pytest.mark.parametrize(("name", "features"), [("resnet18", 512), ("densenet121", 1024), ("efficientnet-b0", 1280)])
 def test_monai_backbones_end_in_features_and_are_decided_by_the_seed(name, features):
     pytest.importorskip("monai")
     before = torch.get_rng_state()

@@ -79,9 +79,7 @@ def test_intervals_cover_the_share_of_patients_who_differ(share: float) -> None:
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95]))
 def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(scores: list, wanted: float) -> None:
     s = np.array(scores) / 20
-    threshold, n, patients, reached = decisions.threshold_for_sensitivity(
-        np.ones(len(s), bool), s, sensitivity=wanted
-    )
+    threshold, n, patients, reached = decisions.threshold_for_sensitivity(np.ones(len(s), bool), s, sensitivity=wanted)
     assert n == patients == len(s)
     assert reached == (n / (n + 1) >= wanted)
     if reached:

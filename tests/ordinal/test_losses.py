@@ -346,9 +346,7 @@ batches = tied_scores.flatmap(
 
 def smallest(scores: list[float], keep: int) -> set[int]:
     """By the rule in words: smaller first, not-a-number last, the earlier of equals first."""
-    finite = sorted(
-        (i for i in range(len(scores)) if not math.isnan(scores[i])), key=lambda i: (scores[i], i)
-    )
+    finite = sorted((i for i in range(len(scores)) if not math.isnan(scores[i])), key=lambda i: (scores[i], i))
     unknown = [i for i in range(len(scores)) if math.isnan(scores[i])]
     return set((finite + unknown)[:keep])
 

@@ -37,9 +37,7 @@ def make_study(
     metrics, runs, noise_rows, confusions = [], [], [], {}
     for noise in noises:
         kind, _, rate_text = noise.partition(":")
-        known: dict[str, Any] = dict.fromkeys(
-            ("rho", "nominal_rate", "condition_number", "estimated_rate"), np.nan
-        )
+        known: dict[str, Any] = dict.fromkeys(("rho", "nominal_rate", "condition_number", "estimated_rate"), np.nan)
         known |= {"matrix": None, "matrix_estimated": False}
         rate = 0.3
         if kind != "none":
@@ -65,12 +63,7 @@ def make_study(
                     "rate_source": rate_source(method, variant, study_rate=None), "used_rate": np.nan,
                 })  # fmt: skip
                 ours, joint = method.endswith("+ours"), place >= 8 or method.startswith(("co", "jocor"))
-                top = (
-                    0.80
-                    - rate * (0.35 - 0.1 * joint - 0.1 * ours)
-                    - 0.005 * (place % 5)
-                    + rng.normal(0, 0.01)
-                )
+                top = 0.80 - rate * (0.35 - 0.1 * joint - 0.1 * ours) - 0.005 * (place % 5) + rng.normal(0, 0.01)
                 reached = {"done": epochs, "running": epochs // 2}.get(status, 0)
                 for network in ("1", "2") if joint else ("1",):
                     for epoch in range(1, reached + 1):
@@ -79,9 +72,7 @@ def make_study(
                         if joint:
                             kept = min(1, kept + 0.9 * rate * (1 - np.exp(-epoch / 4)))
                         at = {**cell, "epoch": epoch, "network": network}
-                        recalls = [
-                            0.97 - 0.08 * c + 0.02 * ours if joint else 1.0 for c in range(len(grades))
-                        ]
+                        recalls = [0.97 - 0.08 * c + 0.02 * ours if joint else 1.0 for c in range(len(grades))]
                         row = [
                             ("test", "accuracy", accuracy),
                             ("test", "mae", 1.25 * (1 - accuracy)),

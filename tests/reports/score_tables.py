@@ -21,9 +21,7 @@ def scores(*cells: tuple[str, str, list[float] | dict[Any, float]], metric: str 
         method, _, variant = who.rstrip("]").partition("[")
         runs = values if isinstance(values, dict) else {(fold, 0): v for fold, v in enumerate(values)}
         for (fold, seed), value in runs.items():
-            rows.append(
-                (f"{who}-{noise}-{fold}-{seed}", method, variant, noise, fold, seed, "test", metric, value)
-            )
+            rows.append((f"{who}-{noise}-{fold}-{seed}", method, variant, noise, fold, seed, "test", metric, value))
     return pd.DataFrame(rows, columns=[*NAMES, "split", "metric", "value"])
 
 
@@ -38,9 +36,7 @@ def planned(table: pd.DataFrame, **status: str) -> pd.DataFrame:
 def as_printed(dataset: str, table: str = "comparison") -> pd.DataFrame:
     """The paper's means as if they were runs of one fold."""
     found = paper_results().query("dataset == @dataset and table == @table")
-    variants = [
-        f"select={s},update={u}" if s else "" for s, u in zip(found["select"], found["update"], strict=True)
-    ]
+    variants = [f"select={s},update={u}" if s else "" for s, u in zip(found["select"], found["update"], strict=True)]
     noise = [k if k == "none" else f"{k}:{r:g}" for k, r in zip(found["noise"], found["rate"], strict=True)]
     shown = found.assign(variant=variants, noise=noise, fold=0, seed=0, split="test", value=found["mean"])
     keys = [f"{m}-{v}-{n}" for m, v, n in zip(found["method"], variants, noise, strict=True)]

@@ -54,10 +54,7 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     how = {name: options[name] for name in ("decoding", "pool") if name in options}
     expected = evaluate_sides(run, Answering(per=("patient",) if per else (), **how))["test"]
     facts = prediction_facts(table, expected)
-    assert (
-        f"to be {expected.intervals['mae'].value:.2f} grades off on average, as on the run's test"
-        in facts.error
-    )
+    assert f"to be {expected.intervals['mae'].value:.2f} grades off on average, as on the run's test" in facts.error
     assert facts.answered == ("30 patients (120 images)" if per else "120 images")
     assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
     assert facts.most == [run.grades.show(str(grade)) for grade in sorted(table["grade"].mode())]
@@ -157,9 +154,7 @@ def test_the_page_of_an_evaluation(
     assert page.remarks == sentences(evaluation.NOTES, facts)
     learnt = len(set(run.training_ids) & set(judged.ids))
     warnings = page.warnings
-    assert any(text.startswith(f"The run was trained on {learnt} of these 40") for text in warnings) == bool(
-        learnt
-    )
+    assert any(text.startswith(f"The run was trained on {learnt} of these 40") for text in warnings) == bool(learnt)
     assert (evaluation.NO_PATIENTS in warnings) != patients
     shared = len(set(run.held_out["validation"].ids) & set(judged.ids))
     used = "coverage" in options or found.recalibration
@@ -248,9 +243,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_predictions_and_evaluations_are_saved_as_pages(
-    run: Trained, run_with_images: Path, tmp_path: Path
-) -> None:
+def test_predictions_and_evaluations_are_saved_as_pages(run: Trained, run_with_images: Path, tmp_path: Path) -> None:
     new = run_with_images.parent / "set"
     (path,) = srjt.predict(run, new).report().save(tmp_path / "deep" / "new.html")
     assert path.read_text().count("data:image/jpeg") == 12  # found by their paths

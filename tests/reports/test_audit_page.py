@@ -65,9 +65,7 @@ def test_a_label_that_is_the_most_probable_grade_has_no_arrow(
     assert [tile.text for tile in section.tiles] == found.ids
 
 
-def test_the_command_works_from_any_folder_name(
-    make_audit_folder: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_command_works_from_any_folder_name(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "my audit", make_audit_folder)
     assert audit_page(folder).sections[-1].code == f"srjt review '{folder}'"
 

@@ -96,9 +96,7 @@ def test_the_page_of_an_audit_is_true(
     tiles = [tile for section in page.sections for tile in section.tiles]
     assert any("→" in tile.title for tile in tiles) == (learnt and not features)
     assert all((tile.share is None) == (not learnt) for tile in tiles)
-    assert ["identical images, 1" in tile.text for tile in tiles] == [
-        twins and n < 2 for n in range(len(tiles))
-    ]
+    assert ["identical images, 1" in tile.text for tile in tiles] == [twins and n < 2 for n in range(len(tiles))]
 
 
 def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
@@ -108,9 +106,7 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
         every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder)))
     every.append(SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False}))
-    every.append(
-        SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0})
-    )
+    every.append(SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0}))
     # the first two remarks are always made
     rules = [*audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]
     for holds, template, *_ in [*audit_page.VERDICT[:-1], *rules]:

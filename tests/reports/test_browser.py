@@ -117,9 +117,7 @@ def test_a_telephone_is_wide_enough(tab: Tab) -> None:
     tab.resize(375, 800, mobile=True)
     assert tab.js("innerWidth") == 375
     assert tab.js("document.documentElement.scrollWidth") == 375
-    overflowing = (
-        "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).length"
-    )
+    overflowing = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).length"
     assert tab.js(overflowing) > 0  # tables scroll inside their frames
     sizes = "[...document.querySelectorAll('figure text')].map((e) => e.getBoundingClientRect().height)"
     assert min(tab.js(sizes)) > 7  # pixels
@@ -198,9 +196,7 @@ def test_every_page_is_for_everybody(page: Tab, pages: dict[str, Path], name: st
         page.resize(width, 800, mobile=width < 500)
         page.open(pages[name])
         assert page.js("document.documentElement.scrollWidth") <= width
-        tops = page.js(
-            "['.lead', '.first'].map((s) => document.querySelector(s)?.getBoundingClientRect().top ?? 0)"
-        )
+        tops = page.js("['.lead', '.first'].map((s) => document.querySelector(s)?.getBoundingClientRect().top ?? 0)")
         assert max(tops) < 800  # verdict, numbers and figure begin on the first screen
     page.call("Emulation.clearDeviceMetricsOverride")
     page.call("Emulation.setEmulatedMedia", media="", features=[])

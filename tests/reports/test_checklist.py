@@ -160,9 +160,7 @@ def test_each_evaluation_says_what_it_counts_and_what_its_numbers_are(folder: Pa
     known, _ = known_facts(folder, paths)
     interval = "0.500 (95 % CI 0.250 to 0.750)"
     rule = f"if p(grade ≥ 2) ≥ 0.25: sensitivity {interval}. The threshold is given."
-    assert (
-        known["decision"].text == f"Referral of 80 images {rule} Referral of 20 patients (80 images) {rule}"
-    )
+    assert known["decision"].text == f"Referral of 80 images {rule} Referral of 20 patients (80 images) {rule}"
     held = "hold the grade for 50% (95 % CI 25% to 75%); grades in one: 0.5 (95 % CI 0.2 to 0.8)."
     first, second = ("Ranges that promise 90%, of " + of for of in ("80 images", "20 patients (80 images)"))
     assert known["ranges"].text == f"{first}, {held} {second}, {held}"
@@ -206,9 +204,7 @@ def test_the_audit_of_the_same_table_is_found(folder: Path, tmp_path: Path) -> N
     assert known["audit_noise"].text == "An audit puts the share of wrong labels at 25% (95 % CI 12% to 50%)."
     assert known["verified"].text == "9 labels of a random sample were verified: 2 were wrong."
     edit_json(audit / "summary.json", reason="readers are unsure.")
-    assert known_facts(folder)[0]["audit_noise"].text.endswith(
-        "but does not determine it: readers are unsure."
-    )
+    assert known_facts(folder)[0]["audit_noise"].text.endswith("but does not determine it: readers are unsure.")
     edit_json(audit / "audit.json", source="elsewhere/other.csv")
     assert "audit_noise" not in known_facts(folder)[0]
 
@@ -229,9 +225,7 @@ def test_the_files_for_a_journal_are_plain(folder: Path) -> None:
 
 
 def test_an_evaluation_knows_the_samples_of_its_run(folder: Path) -> None:
-    data = srjt.data.read(
-        Path(json.loads((folder / "run.json").read_text())["data"]["source"]["path"])
-    ).manifest
+    data = srjt.data.read(Path(json.loads((folder / "run.json").read_text())["data"]["source"]["path"])).manifest
     run = srjt.load_run(folder, device="cpu")
     with pytest.warns(UserWarning, match="trained on"):
         assert srjt.evaluate(run, data, resamples=2, progress=False).own_samples == len(data)

@@ -105,9 +105,7 @@ def test_among_fourteen_ours_and_hosts_stand_out_in_pairs() -> None:
     assert sum(not look.prominent for look in chosen.values()) == 8
 
 
-@pytest.mark.parametrize(
-    "methods", [list(DISPLAY_NAMES), ["standard", "mixup", "mine"], ["a", "a+ours", "b", "c"]]
-)
+@pytest.mark.parametrize("methods", [list(DISPLAY_NAMES), ["standard", "mixup", "mine"], ["a", "a+ours", "b", "c"]])
 def test_coloured_lines_differ_without_their_colour(methods: list[str]) -> None:
     coloured = [look for look in method_styles(methods).values() if look.prominent]
     assert len({(look.dashes, look.marker, look.filled) for look in coloured}) == len(coloured)
@@ -123,9 +121,7 @@ def test_curves_are_the_mean_over_folds_with_the_population_std_as_band(study) -
     assert captioned.caption.endswith("over the folds (population, ddof = 0).")
     twice = study(**FEW)
     twice = replace(twice, runs=twice.runs.assign(seed=twice.runs["fold"]))
-    assert (
-        "folds, means over the seeds" in figures.score_curves(twice, "quasi:0.2", metric="accuracy").caption
-    )
+    assert "folds, means over the seeds" in figures.score_curves(twice, "quasi:0.2", metric="accuracy").caption
 
 
 def test_an_ensemble_takes_no_part_in_the_mean_of_the_networks(study) -> None:
@@ -153,9 +149,7 @@ def test_a_method_that_has_only_begun_is_shown_as_far_as_it_has_come(study) -> N
 
 
 def test_every_line_is_named_at_its_end(study) -> None:
-    captioned = figures.score_curves(
-        study(folds=1, epochs=3, noises=("quasi:0.2",)), "quasi:0.2", metric="mae"
-    )
+    captioned = figures.score_curves(study(folds=1, epochs=3, noises=("quasi:0.2",)), "quasi:0.2", metric="mae")
     assert set(texts(captioned)) == set(DISPLAY_NAMES.values())
     at = sorted(text.get_position()[1] for text in captioned.figure.axes[0].texts)
     height = captioned.figure.get_figheight() * captioned.figure.axes[0].get_position().height
@@ -219,9 +213,7 @@ def test_the_noise_matrix_is_the_nominal_one(study) -> None:
         (True, "Estimated, mean over folds", "estimated from the training"),
     ],
 )
-def test_a_matrix_of_labels_as_given_names_its_source(
-    study, estimated: bool, title: str, source: str
-) -> None:
+def test_a_matrix_of_labels_as_given_names_its_source(study, estimated: bool, title: str, source: str) -> None:
     made = study(**{**FEW, "noises": ("none",)})
     made.noise["matrix"] = [np.eye(4).tolist()] * len(made.noise)
     made.noise["matrix_estimated"] = estimated
@@ -251,9 +243,7 @@ def test_any_name_can_be_drawn_and_stays_text(study, tmp_path: Path) -> None:
         svg, _ = save_figure(captioned, tmp_path)
         words = [e.text for e in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
         assert "$x^{$" in words
-        assert any(
-            word and word.startswith("<script>") for word in words
-        )  # parsed as text, not as an element
+        assert any(word and word.startswith("<script>") for word in words)  # parsed as text, not as an element
         assert "<script" not in inline_svg(captioned)
 
 

@@ -84,9 +84,7 @@ def test_the_page_can_be_read_without_seeing_it(page: str) -> None:
     targets = {a["href"][1:] for a in tree.all("a")}
     assert targets <= set(ids)
     regions = [div for div in tree.all("div") if div.get("role") == "region"]
-    assert all(
-        region["tabindex"] == "0" and region["aria-label"] for region in regions
-    )  # scrolled by keyboard
+    assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions)  # scrolled by keyboard
 
 
 def warnings_of(made) -> list[tuple[str, Any]]:

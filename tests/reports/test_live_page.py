@@ -46,9 +46,7 @@ def test_the_verdict_against_one_grade_is_by_the_metric_that_the_grades_are_for(
     folder = make_run(tmp_path / "run", finished=False, data={**COUNTS, "class_counts": [9, 3, 2, 1]})
     metrics = pd.read_csv(folder / "metrics.csv")
     for mae, accuracy, beaten in ((1.2, 0.9, False), (0.1, 0.4, True)):
-        values = (
-            metrics["metric"].map({"accuracy": accuracy, "mae": mae}).where(metrics["split"] == "validation")
-        )
+        values = metrics["metric"].map({"accuracy": accuracy, "mae": mae}).where(metrics["split"] == "validation")
         metrics.assign(value=values.fillna(metrics["value"])).to_csv(folder / "metrics.csv", index=False)
         facts = run_page_facts(read_record(folder, live="training", show_test=False))
         assert (facts.score, facts.beaten) == (pytest.approx(mae), beaten)

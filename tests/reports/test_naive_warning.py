@@ -24,9 +24,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
-def test_every_place_judges_the_answers_of_predict(
-    run_with_images: Path, tmp_path: Path, right: bool
-) -> None:
+def test_every_place_judges_the_answers_of_predict(run_with_images: Path, tmp_path: Path, right: bool) -> None:
     """The predictions that the run keeps are made right, or all of the severest grade; metrics.csv stays as it is."""
     folder = shutil.copytree(run_with_images, tmp_path / "run")
     kept = pd.read_csv(folder / "held_out.csv")

@@ -46,9 +46,7 @@ FACTS: dict[str, Any] = {
         ([], 9, "Nothing to read next: every image has a trusted grade."),
     ],
 )
-def test_the_sentence_about_what_to_read_next(
-    wanted: list[dict[str, str]], trusted: int | None, start: str
-) -> None:
+def test_the_sentence_about_what_to_read_next(wanted: list[dict[str, str]], trusted: int | None, start: str) -> None:
     facts = page_facts(FACTS | {"next": wanted, "reference": trusted and {"items": trusted}})
     assert sentences(NEXT_READINGS, facts)[0].startswith(start)
 
@@ -80,9 +78,7 @@ def test_what_the_rules_know_is_so(changes: dict[str, Any], expected: dict[str, 
 
 def test_every_rule_is_needed() -> None:
     """Each holds for some facts, and not for all."""
-    unknown = {
-        "consensus": FACTS["consensus"] | {"determined": False, "single": 3, "assumption": "All are fair."}
-    }
+    unknown = {"consensus": FACTS["consensus"] | {"determined": False, "single": 3, "assumption": "All are fair."}}
     single = {"consensus": SINGLE}
     told = {"readers": READERS, "problems": [{"kind": "a"}], "agreement": {"exact": {"value": 0.5}}}
     apart = {"readers": READERS}

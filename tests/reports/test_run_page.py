@@ -43,9 +43,7 @@ def write_run(folder: Path, *, finished: bool = True, truth: bool = True, **sett
     for epoch in (1, 2):
         for network in ("1", "2"):
             for split in ("test", "validation"):
-                lines += [
-                    f"{epoch},{split},{network},{score}" for score in (f"accuracy,0.{epoch}5", "mae,0.5")
-                ]
+                lines += [f"{epoch},{split},{network},{score}" for score in (f"accuracy,0.{epoch}5", "mae,0.5")]
             if truth:
                 selected = ("label_precision,0.8", "label_recall,0.9")
                 lines += [f"{epoch},train,{network},{score}" for score in selected]

@@ -57,9 +57,7 @@ COMBINATIONS = [
 def scores(folder: Path, *, side: str, reached: int, pooled: bool, finished: bool) -> tuple[float, float]:
     """Computed anew from the run's files: the mean absolute error, and that of the median training label."""
     metrics = pd.read_csv(folder / "metrics.csv", dtype={"network": str})
-    recent = metrics[
-        (metrics["split"] == side) & (metrics["epoch"] > reached - 10) & (metrics["metric"] == "mae")
-    ]
+    recent = metrics[(metrics["split"] == side) & (metrics["epoch"] > reached - 10) & (metrics["metric"] == "mae")]
     networks = ["pooled"] if pooled and "pooled" in set(recent["network"]) else ["1", "2"]
     score = recent.loc[recent["network"].isin(networks), "value"].mean()
     if not finished:
@@ -165,9 +163,7 @@ def test_each_rule_speaks_when_it_should_and_none_is_idle() -> None:
 
 
 def all_said(facts: SimpleNamespace) -> str:
-    return " ".join(
-        [". ".join(verdict(VERDICT, facts)), *sentences(WARNINGS, facts), *sentences(NOTES, facts)]
-    )
+    return " ".join([". ".join(verdict(VERDICT, facts)), *sentences(WARNINGS, facts), *sentences(NOTES, facts)])
 
 
 def test_a_finished_run_without_its_weights_is_still_finished(tmp_path: Path) -> None:

@@ -111,9 +111,7 @@ def test_what_is_inside_a_folder(tmp_path: Path) -> None:
         {"seed": True},
     ],
 )
-def test_a_study_with_a_strange_run_is_refused(
-    changed: dict[str, object], secret: Path, tmp_path: Path
-) -> None:
+def test_a_study_with_a_strange_run_is_refused(changed: dict[str, object], secret: Path, tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study", statuses={"sord_fold1": "failed"})
     facts = json.loads((folder / "study.json").read_text())
     cells = [{**cell, **changed} if cell["key"] == "sord_fold1" else cell for cell in facts["cells"]]

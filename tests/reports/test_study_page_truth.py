@@ -124,9 +124,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     # and what they list is so: the best mean, and means that are no better than one grade for all
     means = results.scores[results.scores["split"].eq("test") & results.scores["metric"].eq("mae")]
     means = means[means["key"].isin(results.runs.loc[results.runs["status"] == "done", "key"])]
-    complete = (
-        means.groupby("method").filter(lambda rows: len(rows) == folds).groupby("method")["value"].mean()
-    )
+    complete = means.groupby("method").filter(lambda rows: len(rows) == folds).groupby("method")["value"].mean()
     if len(complete) > 1:
         best = {display_name(method) for method in complete.index[complete <= complete.min() + 1e-9]}
         assert set(facts.leader.split(" and ")) == best
@@ -148,9 +146,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     assert ("estimated" in labels) == ("estimated" in options and options.get("used") != 0.0)
     assert ("used after estimating" in labels) == (options.get("used") == 0.0)
     words = {"done": "done", "failed": "failed", "left": "not started", "unfinished": "not started"}
-    statuses = [
-        options.get("statuses", {}).get(f"{m}_fold{k}", "done") for k in range(folds) for m in methods
-    ]
+    statuses = [options.get("statuses", {}).get(f"{m}_fold{k}", "done") for k in range(folds) for m in methods]
     assert [row.cells[4].text for row in tables["runs"].rows] == [words[status] for status in statuses]
     assert "0.0" not in [row.cells[5].text for row in tables["runs"].rows]  # minutes
 
@@ -176,10 +172,7 @@ def test_the_noise_of_every_fold_is_as_it_was_used(tmp_path: Path) -> None:
 
 def test_every_rule_is_needed(tmp_path: Path) -> None:
     """Each holds for some study, and not for all of them."""
-    every = [
-        study_facts(results_of(tmp_path / str(n) / "study", *study))
-        for n, study in enumerate(STUDIES.values())
-    ]
+    every = [study_facts(results_of(tmp_path / str(n) / "study", *study)) for n, study in enumerate(STUDIES.values())]
     for holds, template, *_ in [*VERDICT[1:-1], *WARNINGS, *NOISE]:
         if "singular" not in template:  # tested with Garg's loss
             assert {bool(holds(facts)) for facts in every} == {True, False}, template

@@ -297,9 +297,7 @@ def tricky(text: str) -> Table:
             Row(
                 cells=(
                     TableCell(text=text),
-                    TableCell(
-                        text="0.5 ± 0.1", value=0.5, std=0.1, runs=2, mark="best", bold=True, partial=True
-                    ),
+                    TableCell(text="0.5 ± 0.1", value=0.5, std=0.1, runs=2, mark="best", bold=True, partial=True),
                     TableCell(text="0.4", value=0.4),
                 )
             ),
@@ -344,9 +342,7 @@ def test_latex_spells_special_characters() -> None:
 
 
 def test_csv_has_full_numbers_and_reads_back() -> None:
-    [table] = comparison_tables(
-        scores(("cdr", "quasi:0.2", [0.5, 0.6123456])), paper="limuc", metrics=["accuracy"]
-    )
+    [table] = comparison_tables(scores(("cdr", "quasi:0.2", [0.5, 0.6123456])), paper="limuc", metrics=["accuracy"])
     [row] = csv.DictReader(io.StringIO(table.csv()))
     assert row == {
         "method": "CDR",
@@ -418,9 +414,7 @@ def lines_of(axes: Axes, epochs: int = 4) -> dict[str, np.ndarray]:
     """Label at a line's end → its values; found by the dash and the marker that the label's cell has."""
     names = {(look.colour, look.filled): "/".join(cell) for cell, look in USAGE_STYLES.items()}
     curves = [line for line in axes.get_lines() if len(line.get_xdata()) == epochs]
-    return {
-        names[c.get_color(), c.get_markerfacecolor() != "none"]: np.asarray(c.get_ydata()) for c in curves
-    }
+    return {names[c.get_color(), c.get_markerfacecolor() != "none"]: np.asarray(c.get_ydata()) for c in curves}
 
 
 def words(axes: Axes) -> set[str]:
@@ -489,9 +483,7 @@ def test_no_figure_without_a_cell_that_selects_by_the_soft_loss(study, variant: 
     made = study(**{**SMALL, "methods": ("co-teaching", "co-teaching+ours", f"co-teaching:{variant}")})
     assert ablation_figures(made, "quasi:0.4") == []
     if variant == "update=soft":
-        assert "ablation" not in render(study_page(made)).partition("<main>")[2].replace(
-            "for the ablation", ""
-        )
+        assert "ablation" not in render(study_page(made)).partition("<main>")[2].replace("for the ablation", "")
 
 
 def test_a_variant_of_another_kind_is_in_no_panel_and_neither_is_a_host_without_soft_selection(study) -> None:
@@ -511,9 +503,7 @@ def test_where_the_truth_is_unknown_only_the_error_is_drawn(study) -> None:
 
 def test_runs_that_are_missing_are_named(study) -> None:
     made = study(**SMALL, statuses={f"jocor:{SOFT_RUNS} quasi:0.4 1": "failed"})
-    incomplete = [
-        one.name for one in ablation_figures(made, "quasi:0.4") if "soft/soft, 1 of 2" in one.caption
-    ]
+    incomplete = [one.name for one in ablation_figures(made, "quasi:0.4") if "soft/soft, 1 of 2" in one.caption]
     assert incomplete == ["ablation-label-precision-jocor-quasi-0.4", "ablation-mae-jocor-quasi-0.4"]
 
 

@@ -79,9 +79,7 @@ def test_a_run_with_a_cut_summary_is_trained_again(copied: Path) -> None:
     assert (run_folder(copied, key) / "weights.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "change", [{"study": "x"}, {"noise": 3}, {"folds": [{}]}, {"cells": [{"key": ".."}]}]
-)
+@pytest.mark.parametrize("change", [{"study": "x"}, {"noise": 3}, {"folds": [{}]}, {"cells": [{"key": ".."}]}])
 def test_a_study_with_other_types_is_one_sentence(copied: Path, change: dict[str, Any]) -> None:
     facts = json.loads((copied / "study.json").read_text())
     (copied / "study.json").write_text(json.dumps({**facts, **change}))

@@ -115,10 +115,7 @@ def test_the_verdict_follows_from_every_fold(half: list[float], better: Any, rul
     assert sentences(GAIN_VERDICT, facts)[0] == GAIN_VERDICT[rule][1]
     assert math.isnan(facts.better.mean) == (better is None)
     poor = results_of(values, one_grade=0.3)
-    assert (
-        sentences(GAIN_VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae"))[0]
-        == GAIN_VERDICT[0][1]
-    )
+    assert sentences(GAIN_VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae"))[0] == GAIN_VERDICT[0][1]
     (section,) = learning_curve_section(found, metric="mae")
     assert GAIN_VERDICT[rule][1] in section.text[0]
     assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") == []

@@ -365,8 +365,6 @@ def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.Monk
 def test_finished_runs_that_a_new_plan_leaves_out_are_counted(copied: Path) -> None:
     same: dict[str, Any] = {"only_folds": (0,), "train": {"epochs": 12}}
     write_plan(copied, open_data(small(**same)), command="srjt study")
-    with pytest.warns(
-        UserWarning, match=r"^2 finished runs of .* are not part of the study as it is asked for now"
-    ):
+    with pytest.warns(UserWarning, match=r"^2 finished runs of .* are not part of the study as it is asked for now"):
         write_plan(copied, open_data(small(**same, methods=("standard",))), command="srjt study")
     assert collect_results(copied).runs["method"].unique().tolist() == ["standard"]

@@ -83,9 +83,7 @@ class Watcher(Witness):
             self.acted = self.act(running)
 
 
-def on_ray(
-    folder: Path, planned_runs: Sequence[PlannedRun], *, watcher: Watcher, **options: Any
-) -> dict[str, str]:
+def on_ray(folder: Path, planned_runs: Sequence[PlannedRun], *, watcher: Watcher, **options: Any) -> dict[str, str]:
     return train_runs(folder, planned_runs, partial(run_on_ray, **options), watcher=watcher)
 
 
@@ -266,9 +264,7 @@ def test_every_run_has_the_gpu_that_ray_gave_it(
     assert set(executed["gpu"]) == {"0", "1"}
     found = collect_results(folder).scores
     both = sorted(set(found["key"]) & set(local.scores["key"]))
-    pd.testing.assert_frame_equal(
-        *(s[s["key"].isin(both)].reset_index(drop=True) for s in (found, local.scores))
-    )
+    pd.testing.assert_frame_equal(*(s[s["key"].isin(both)].reset_index(drop=True) for s in (found, local.scores)))
 
 
 def test_stopped_it_saves_its_runs_and_resumes_them_later(

@@ -206,9 +206,7 @@ class Murderer(StudyWatcher):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
-)
+@pytest.mark.parametrize(("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")])
 def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
     finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
 ) -> None:

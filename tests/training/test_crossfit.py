@@ -179,9 +179,7 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
-def test_an_image_that_becomes_readable_midway_moves_no_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_that_becomes_readable_midway_moves_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     manifest = read(write(generate(images=30, patients=10, size=32), tmp_path / "set")).manifest
     tries: list[Path] = []
@@ -200,9 +198,7 @@ def test_an_image_that_becomes_readable_midway_moves_no_rows(
 
 def test_other_settings_need_another_folder(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     _, out = fitted
-    changed = (
-        r"another configuration \(the samples, labels, patients, verified grades or split are not the same"
-    )
+    changed = r"another configuration \(the samples, labels, patients, verified grades or split are not the same"
     with pytest.raises(SrjtError, match=changed):
         fit(noisy, fits, folds=4, out=out)
     with pytest.raises(SrjtError, match="epochs was 3 and is now 5"):

@@ -280,9 +280,7 @@ def test_nothing_that_says_who_somebody_is(tmp_path: Path) -> None:
         srjt.train(data, out=tmp_path / "run", split=split, keep_columns=["eye"], **HELD_OUT_SETTINGS)
 
 
-@pytest.mark.parametrize(
-    "damage", ["side,id\nvalidation,a\n", "\0", "side,id,grade,p1_0,p1_1,p1_2\nx,a,9,1,0,0\n"]
-)
+@pytest.mark.parametrize("damage", ["side,id\nvalidation,a\n", "\0", "side,id,grade,p1_0,p1_1,p1_2\nx,a,9,1,0,0\n"])
 def test_a_damaged_file_is_an_error(damage: str, tmp_path: Path) -> None:
     (tmp_path / "held_out.csv").write_text(damage)
     with pytest.raises(SrjtError, match=r"held_out\.csv is damaged or not from srjt"):

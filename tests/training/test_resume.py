@@ -180,9 +180,7 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_a_finished_run_is_opened_or_mended(
-    train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path
-) -> None:
+def test_a_finished_run_is_opened_or_mended(train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()}
     reporter = StopAt(1, 1)  # would be seen if it trained
@@ -191,9 +189,7 @@ def test_a_finished_run_is_opened_or_mended(
     assert_same(again, uninterrupted)
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()} == before
     (out / "weights.safetensors").unlink()
-    with pytest.raises(
-        SrjtError, match=r"weights.safetensors is missing, .* run the same srjt train command ag"
-    ):
+    with pytest.raises(SrjtError, match=r"weights.safetensors is missing, .* run the same srjt train command ag"):
         srjt.load_run(out)
     train(out=out)
     assert (out / "weights.safetensors").read_bytes() == (ended / "weights.safetensors").read_bytes()
@@ -250,9 +246,7 @@ def cut_in_half(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
-def test_lost_metrics_are_restored(
-    train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
-) -> None:
+def test_lost_metrics_are_restored(train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any) -> None:
     with pytest.raises(Interrupted):
         train(out=tmp_path / "run", reporter=StopAt(3, 2))
     lose(tmp_path / "run" / "metrics.csv")

@@ -68,9 +68,7 @@ def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
     sides = np.array_split(np.arange(30), 3)
     split = srjt.data.Split(train=sides[0], validation=sides[1], test=sides[2])
     with pytest.warns(srjt.data.LeakageWarning) as warned:
-        srjt.train(
-            data, split=(lambda _: split) if as_function else split, epochs=3, device="cpu", noise_rate="auto"
-        )
+        srjt.train(data, split=(lambda _: split) if as_function else split, epochs=3, device="cpu", noise_rate="auto")
     said = [str(warning.message) for warning in warned if "on two sides" in str(warning.message)]
     assert [text.split(" (")[0] for text in said] == [
         "The split has patients on two sides",

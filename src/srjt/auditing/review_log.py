@@ -155,9 +155,7 @@ class Decisions:
         with self._readable_errors("opened"):
             if not log_exists(path):
                 _create_log(path)
-            self._connection = sqlite3.connect(
-                path, timeout=10, isolation_level=None, check_same_thread=False
-            )
+            self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
             try:
                 self._check_file()
                 # SQLite keeps a rollback journal where the file system does not support WAL.
@@ -180,9 +178,7 @@ class Decisions:
             query = "SELECT * FROM log WHERE revision > ? ORDER BY revision"
             return [LogEntry(*row) for row in self._connection.execute(query, (after,))]
 
-    def decide(
-        self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
-    ) -> LogEntry:
+    def decide(self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int) -> LogEntry:
         """Record ``grade`` for ``sample``; the entry is on disk when this returns.
 
         label: the grade as given. seen: the last revision of the sample that the reviewer's page knows (0:
@@ -456,9 +452,7 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     return lines
 
 
-def new_readings(
-    source: AuditFolder | ReadersFolder, answers: list[Answer]
-) -> tuple[pd.DataFrame, list[str]]:
+def new_readings(source: AuditFolder | ReadersFolder, answers: list[Answer]) -> tuple[pd.DataFrame, list[str]]:
     """The earlier readings, if the folder has them, followed by the new ones: a long table; and notes.
 
     An answer without a grade ("cannot tell") is no reading.
@@ -658,9 +652,7 @@ def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int
     )
 
 
-def _grade_spellings(
-    audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]
-) -> dict[str, str]:
+def _grade_spellings(audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]) -> dict[str, str]:
     """How the table writes each grade ("2.0" for 2); the grade's name if the table does not contain it."""
     spelling = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
              if line is not None}  # fmt: skip

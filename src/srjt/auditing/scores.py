@@ -30,9 +30,7 @@ LEARNT_NOTHING = (
     "The networks have not learnt to tell the grades apart: no label is taken to be wrong by them, and the order of "
     "the labels may be chance."
 )
-READINGS_REMAIN = (
-    "The networks have not learnt to tell the grades apart: what is said here rests on the readings."
-)
+READINGS_REMAIN = "The networks have not learnt to tell the grades apart: what is said here rests on the readings."
 
 
 def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequence[str]) -> dict[str, Any]:
@@ -50,9 +48,7 @@ def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequ
         often = float(answered.mean())
         error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1))) ** 0.5
         clear = bool(recall > elsewhere + 2 * error)
-        rows.append(
-            {"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": clear}
-        )
+        rows.append({"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": clear})
     scores = {
         "accuracy": float((answers == labels).mean()),
         "mae": float(np.abs(answers - labels).mean()),

@@ -65,9 +65,7 @@ def _typed_option(option: re.Match[str]) -> str:
         return option[0]
     if isinstance(value, bool):
         return flag if value else f"--no-{flag[2:]}"
-    return " ".join(
-        f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value])
-    )
+    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value]))
 
 
 # Standard output that is closed, full, ASCII-only, or read by a program that has exited.
@@ -149,9 +147,7 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
         text = f"{before}{text}"
     stream = sys.stderr if err else sys.stdout
     # through rich, so that the text goes above its bar and not into it; but not what is meant for a file
-    typer.secho(
-        text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style
-    )
+    typer.secho(text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style)
 
 
 def show(page: Page, *, err: bool = False) -> None:

@@ -44,9 +44,7 @@ def audit(
     out: Path = option(..., "Folder of the audit; finished trainings are not repeated.", metavar="DIR"),
     folds: int = option(5, "Number of trainings; each predicts the patients that it was not trained on."),
     *,
-    settings: Annotated[
-        dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training", defaults=DEFAULT)
-    ],
+    settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training", defaults=DEFAULT)],
     group_near_duplicates: options.NearDuplicates = False,
     jobs: str = option(
         "auto",
@@ -228,9 +226,7 @@ def readers(
         probabilities_sha256=sha256(probabilities.read_bytes()).hexdigest() if probabilities else None,
         grade_names=names,
         worklist=wanted,
-        review_command=shlex.join(review)
-        if any(Path(image).is_file() for image in located)
-        else "",  # it shows images
+        review_command=shlex.join(review) if any(Path(image).is_file() for image in located) else "",  # it shows images
     )
     if out is not None:
         contents = {
@@ -391,9 +387,7 @@ def export(
     folder: Folder,
     out: Path = option(Path("labels_clean.csv"), "CSV file to write."),
     force: options.Force = False,
-    conflicts: Path | None = option(
-        None, "CSV file to write: the samples that reviewers graded differently."
-    ),
+    conflicts: Path | None = option(None, "CSV file to write: the samples that reviewers graded differently."),
     verified: bool = option(
         False,
         "Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
@@ -421,9 +415,7 @@ def export(
     if readings:
         answers = review_log.read_answers(folder, "read")
         if not answers:
-            raise SrjtError(
-                f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
-            )
+            raise SrjtError(f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE.")
         table, notes = review_log.new_readings(source, answers)
         graded = sum(answer.grade is not None for answer in answers)
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")

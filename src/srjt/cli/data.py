@@ -29,9 +29,7 @@ def inspect(
     pairs: Path = option(
         Path("duplicates.png"), "PNG file of identical and nearly identical images, if there are any."
     ),
-    problems_file: Path = option(
-        Path("problems.csv"), "CSV file of all problems, if there are any.", "--problems"
-    ),
+    problems_file: Path = option(Path("problems.csv"), "CSV file of all problems, if there are any.", "--problems"),
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
     *,
@@ -100,9 +98,7 @@ def _readers(data: options.Source) -> tuple[list[str], options.Source]:
     sentences = [described, f"To compare them: srjt readers {shlex.quote(str(data.source))}"]
     if data.several_readings is None and loaded.columns.wide and not has_grade_column(loaded.frame):
         data = replace(data, several_readings="consensus")
-        sentences.append(
-            "The grades below are their consensus; other commands need --several-readings consensus."
-        )
+        sentences.append("The grades below are their consensus; other commands need --several-readings consensus.")
     elif data.several_readings is None:
         sentences.append("To combine the grades of each image: --several-readings consensus")
     return sentences, data
@@ -235,9 +231,7 @@ def corrupt(
     if (rate is None) == (rho is None):
         raise SrjtError("Give the amount of noise: either --rate or --rho.")
     if out is not None and out.exists() and out.resolve() == data.source.resolve():
-        raise SrjtError(
-            f"{out} is the source itself, whose clean labels must not be lost: choose another --out."
-        )
+        raise SrjtError(f"{out} is the source itself, whose clean labels must not be lost: choose another --out.")
     check_outputs(out, force=force)
     reading = data.read()
     if out is None:
@@ -255,9 +249,7 @@ def corrupt(
     if "split" in clean.table and not include_test:
         rows = np.flatnonzero(clean.table["split"] != "test")
     if not len(rows):
-        raise SrjtError(
-            "All samples are marked test, and test labels stay clean: --include-test corrupts them too."
-        )
+        raise SrjtError("All samples are marked test, and test labels stay clean: --include-test corrupts them too.")
     if rate is not None:
         rho = noises.rho_for_rate(noise, rate=rate, class_counts=clean.select(rows).class_counts)
     matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
@@ -369,9 +361,7 @@ def _check(
 
 def dr(
     directory: Path = argument(..., "Folder with trainLabels.csv and the images.", metavar="DIR"),
-    images: Path | None = option(
-        None, "Folder of the images. [default: train/, images/ or DIR itself]", metavar="DIR"
-    ),
+    images: Path | None = option(None, "Folder of the images. [default: train/, images/ or DIR itself]", metavar="DIR"),
 ) -> None:
     """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
 

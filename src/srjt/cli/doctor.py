@@ -78,13 +78,9 @@ def examine() -> dict[str, Any]:
     devices, advice = _devices()
     cache = _cache()
     if not cache["writable"]:
-        problems.append(
-            f"The cache folder {cache['folder']} cannot be written to: set SRJT_CACHE to another."
-        )
+        problems.append(f"The cache folder {cache['folder']} cannot be written to: set SRJT_CACHE to another.")
     elif cache["free"] < LITTLE_SPACE:
-        advice.append(
-            f"The disk of the cache folder has {_size(cache['free'])} left: set SRJT_CACHE to a larger one."
-        )
+        advice.append(f"The disk of the cache folder has {_size(cache['free'])} left: set SRJT_CACHE to a larger one.")
     if broken := _broken_torchvision():
         advice.append(
             f"torchvision is installed but cannot be imported ({broken}): timm needs it. Install the version "

@@ -146,9 +146,7 @@ def _option(field: Field[Any], hint: Any, help: str, *, panel: str | None, hidde
         kind = list[str]
     elif str not in kinds and not any(get_origin(one) is Literal for one in kinds):
         kind = next((one for one in (int, float) if one in kinds), str)
-    return Annotated[
-        kind | None, about(help, flag, metavar=metavar, panel=panel, show_default=False, hidden=hidden)
-    ]
+    return Annotated[kind | None, about(help, flag, metavar=metavar, panel=panel, show_default=False, hidden=hidden)]
 
 
 # Options for the commands that we suggest: a training that the machine can do, by a method that the data suffice for.
@@ -187,9 +185,7 @@ def html_file(path: Path | None) -> Path | None:
 
 
 A_MODULE = "Import a module that registers methods of your own. Repeatable."
-Import = Annotated[
-    list[str] | None, about(A_MODULE, "--import", metavar="MODULE", callback=_import, is_eager=True)
-]
+Import = Annotated[list[str] | None, about(A_MODULE, "--import", metavar="MODULE", callback=_import, is_eager=True)]
 Preset = Annotated[
     str | None,
     about(
@@ -201,20 +197,14 @@ Config = Annotated[Path | None, about("YAML file of settings; options override i
 A_SETTING = "A setting by its name, e.g. method_options.weight=0.5. Repeatable."
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
-settings_of_a_run = functools.partial(
-    Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set
-)
+settings_of_a_run = functools.partial(Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
 Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
 A_READING = "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable."
-CalibrateSet = Annotated[
-    list[str] | None, about(A_READING, "--calibrate-set", metavar="NAME=VALUE", panel=CALIBRATION)
-]
-Html = Annotated[
-    Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)
-]
+CalibrateSet = Annotated[list[str] | None, about(A_READING, "--calibrate-set", metavar="NAME=VALUE", panel=CALIBRATION)]
+Html = Annotated[Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)]
 if TYPE_CHECKING:
     GradeNames = Mapping[str, str] | None  # what the callback returns
 else:
@@ -235,9 +225,7 @@ class Source(ReadOptions):
         metavar="SOURCE",
         argument=True,
     )
-    on_bad_image: Any = setting(
-        "error", "Stop at unusable samples, or leave them out.", metavar="error|skip", panel=""
-    )
+    on_bad_image: Any = setting("error", "Stop at unusable samples, or leave them out.", metavar="error|skip", panel="")
     skipped: Path = setting(
         Path("skipped.csv"), "CSV list of the unusable samples; an earlier one is replaced.", metavar="FILE"
     )
@@ -277,9 +265,7 @@ class Source(ReadOptions):
 
 def as_words(how: Mapping[str, Any]) -> list[str]:
     """Options of reading as words of a command line."""
-    lists = {
-        name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), list)
-    }
+    lists = {name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), list)}
     return [
         word
         for name, value in {**how, **lists}.items()
@@ -435,9 +421,7 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
         matrix = np.loadtxt(io.StringIO(content.decode()), delimiter=",", ndmin=2)
     except ValueError as problem:
         reason = str(problem).rstrip(".")
-        raise SrjtError(
-            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}."
-        ) from None
+        raise SrjtError(f"{path} cannot be read as a matrix of numbers separated by commas: {reason}.") from None
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 
 
@@ -467,9 +451,7 @@ def calibration_samples(
     for assignment in assignments:
         name, equals, value = (part.strip() for part in assignment.partition("="))
         if not equals:
-            raise SrjtError(
-                f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}."
-            )
+            raise SrjtError(f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}.")
         if name not in names:
             raise unknown_name("option of --calibrate-set", name, names)
         options[name] = value or None  # nothing: found by its name

@@ -156,9 +156,7 @@ def evaluate(
     check_outputs(out, html, force=force)
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
-        raise SrjtError(
-            "A CSV file holds the scores of groups: give `by`, or a JSON file for everything else."
-        )
+        raise SrjtError("A CSV file holds the scores of groups: give `by`, or a JSON file for everything else.")
     trained, asked = opened(
         run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names,
         calibrate_set=calibrate_set,
@@ -206,9 +204,7 @@ COMPARED = {"source", "on_bad_image", "skipped", "grades"}
 
 
 def compare(
-    runs: list[Path] = argument(
-        ..., "Folders of finished runs; each is compared with the first.", metavar="RUN"
-    ),
+    runs: list[Path] = argument(..., "Folders of finished runs; each is compared with the first.", metavar="RUN"),
     test: Path | None = option(
         None, "Labelled images to compare on. [default: the runs' common test side]", metavar="SOURCE"
     ),
@@ -339,9 +335,7 @@ def export(
         metavar="DIR",
     ),
     force: options.Force = False,
-    format: str | None = option(
-        None, "Format of the file. [default: by its suffix]", metavar="onnx|torch.export"
-    ),
+    format: str | None = option(None, "Format of the file. [default: by its suffix]", metavar="onnx|torch.export"),
     check: list[Path] | None = option(
         None,
         "Images, folders or a CSV file to check the result with. [default: a few synthetic images]",
@@ -369,9 +363,7 @@ def export(
     if folder is None:
         check_outputs(out, force=force)
     elif chosen != "onnx":
-        raise SrjtError(
-            f"--folder writes ONNX, because its script needs no torch: leave out --format {chosen}."
-        )
+        raise SrjtError(f"--folder writes ONNX, because its script needs no torch: leave out --format {chosen}.")
     trained = srjt.load_run(run, device="cpu")
     if folder is not None:
         check_export_folder(folder, overwrite=force)

@@ -50,9 +50,7 @@ def run(
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "Count the runs, and stop."),
-    time_: bool = option(
-        False, "With --dry-run: train a few steps of each method, and print the time of all runs."
-    ),
+    time_: bool = option(False, "With --dry-run: train a few steps of each method, and print the time of all runs."),
     how: Annotated[dict[str, Any], Fields(ReadOptions, without=("split_column",))],
 ) -> None:
     """Run methods × noises × folds × seeds.
@@ -67,12 +65,8 @@ def run(
         raise SrjtError("--time is an option of --dry-run: add --dry-run.")
     preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
     if "methods" in grid:
-        parts = " ".join(
-            grid["methods"]
-        ).split()  # or separated by commas, which options of a method use themselves
-        grid["methods"] = [
-            name for one in parts for name in ([one] if ":" in one else one.split(",")) if name
-        ]
+        parts = " ".join(grid["methods"]).split()  # or separated by commas, which options of a method use themselves
+        grid["methods"] = [name for one in parts for name in ([one] if ":" in one else one.split(",")) if name]
     grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
     train = {**settings, **parse_overrides(assignments)}
     study = resolve_config(grid, train=train, preset=preset, file=config)
@@ -162,9 +156,7 @@ def status(folder: Folder, import_: options.Import = None) -> None:
 def export(
     folder: Folder,
     out: Path = option(Path("results.csv"), "CSV or Parquet file to write."),
-    scores: bool = option(
-        False, "One row per run and metric: mean over the last ten epochs, or of the kept one."
-    ),
+    scores: bool = option(False, "One row per run and metric: mean over the last ten epochs, or of the kept one."),
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
@@ -199,9 +191,7 @@ def report(
         None, "HTML file to write. [default: report.html in the folder]", callback=options.html_file
     ),
     figures: Path | None = option(None, "Also write every figure there, as SVG and PNG.", metavar="DIR"),
-    tables: Path | None = option(
-        None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"
-    ),
+    tables: Path | None = option(None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"),
     metrics: str = option("accuracy,mae,macro_f1", "Metrics of the tables.", metavar="LIST"),
     maps: bool = option(False, "Show where the networks of an audit look, for its doubtful labels."),
     checklist: str | None = option(
@@ -242,14 +232,10 @@ def report(
 
 
 def demo(
-    out: Path = option(
-        Path("srjt-demo"), "Folder of the images, the trainings and the pages.", metavar="DIR"
-    ),
+    out: Path = option(Path("srjt-demo"), "Folder of the images, the trainings and the pages.", metavar="DIR"),
     images: int = option(1000, "Number of images.", min=100),
     epochs: int = option(30, "Epochs per training.", min=2, max=10_000),
-    open_page: bool | None = option(
-        None, "Open a page in a browser. [default: in a terminal]", "--open/--no-open"
-    ),
+    open_page: bool | None = option(None, "Open a page in a browser. [default: in a terminal]", "--open/--no-open"),
 ) -> None:
     """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.
 

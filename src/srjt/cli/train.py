@@ -32,9 +32,7 @@ HOURS_ON_A_CPU = 20_000  # images × epochs; two networks of the paper see a few
 class Selecting:
     """Options of methods that select."""
 
-    per_class: bool | None = setting(
-        None, "Methods that select: keep the same share within each grade.", panel=METHOD
-    )
+    per_class: bool | None = setting(None, "Methods that select: keep the same share within each grade.", panel=METHOD)
     ramp_epochs: int | None = setting(
         None,
         "Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε.",
@@ -63,9 +61,7 @@ def train(
         metavar="html|tensorboard|mlflow|wandb",
     ),
     dry_run: bool = option(False, "Say what would be trained, and for how long."),
-    show_test: bool = option(
-        False, "Show test scores during the training too, not only at its end.", panel=EVALUATION
-    ),
+    show_test: bool = option(False, "Show test scores during the training too, not only at its end.", panel=EVALUATION),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     data: Annotated[options.Source, Fields(options.Source)],
@@ -244,9 +240,7 @@ def features(
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     check_outputs(out, force=force)
     if ungraded:
-        used: dict[str, Any] = {
-            name: data.how.get(name) for name in ("images", "image_column", "patient_column")
-        }
+        used: dict[str, Any] = {name: data.how.get(name) for name in ("images", "image_column", "patient_column")}
         if unused := options.as_words({name: "" for name in data.how if name not in used})[::2]:
             say(f"Without effect beside --ungraded: {', '.join(unused)}.", err=True)
         reading = read_images([data.source], **used)

@@ -392,9 +392,7 @@ def left_out_counts(problems: Iterable[Problem]) -> dict[str, int]:
     return dict(Counter(p.kind for p in problems if p.severity == "error" or p.kind in LEFT_OUT))
 
 
-def examples(
-    problems: Sequence[Problem], *, count: int = 3
-) -> list[tuple[str, Severity, int, list[Problem]]]:
+def examples(problems: Sequence[Problem], *, count: int = 3) -> list[tuple[str, Severity, int, list[Problem]]]:
     """For each kind that occurs, errors first: its name, severity, count and first ``count`` problems."""
     tally = Counter(problem.kind for problem in problems)
     return [
@@ -470,8 +468,7 @@ def drop_unusable(
     full_list = f" The full list is in {listed_in}." if listed_in else ""
     if left_out:
         counts = "; ".join(
-            f"{count:,} {kind} ({few(p.where for p in first)})"
-            for kind, _, count, first in examples(left_out, count=4)
+            f"{count:,} {kind} ({few(p.where for p in first)})" for kind, _, count, first in examples(left_out, count=4)
         )
         warn(f"Left out: {counts}.{full_list}")
     if unknown := sum(problem.kind == "missing-patient" for problem in problems):

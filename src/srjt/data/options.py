@@ -62,9 +62,7 @@ class ReadOptions:
     )
     reader_column: str | None = _column("Column of readers.")
     reference_column: str | None = _column("Column of trusted grades, for several readings.")
-    kind: str | None = _option(
-        "table, folders, limuc, dr, medmnist or features.", shown="recognised", metavar="KIND"
-    )
+    kind: str | None = _option("table, folders, limuc, dr, medmnist or features.", shown="recognised", metavar="KIND")
 
     def __post_init__(self) -> None:
         grades: Any = self.grades

@@ -250,9 +250,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     return splits
 
 
-def _assign_patients(
-    owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratified: bool
-) -> dict[str, int]:
+def _assign_patients(owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratified: bool) -> dict[str, int]:
     """The part of each patient: equal numbers of patients of each stratum, about equal numbers of images."""
     images = Counter(owners)
     highest = pd.Series(grades).groupby(np.array(owners, dtype=object)).max().to_dict()

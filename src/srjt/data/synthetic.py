@@ -156,9 +156,7 @@ def random_appearance(rng: np.random.Generator) -> Appearance:
     )
 
 
-def draw(
-    severity: float, appearance: Appearance, *, size: int, rng: np.random.Generator
-) -> npt.NDArray[np.uint8]:
+def draw(severity: float, appearance: Appearance, *, size: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     """One image, (size, size, 3) uint8, of ``severity`` in [0, 1].
 
     Each sign (redness, vessels, bleeding, …) follows the severity with its own random deviation, so neighbouring

@@ -122,9 +122,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
     # a value that is missing says nothing: such images are not known to belong together
     lacking = cells.apply(lambda column: column.str.casefold().isin(MISSING))
     if "patient" in per:
-        lacking["patient"] |= cells["patient"].str.startswith(
-            UNKNOWN_PATIENT
-        )  # named so where the data were read
+        lacking["patient"] |= cells["patient"].str.startswith(UNKNOWN_PATIENT)  # named so where the data were read
     missing = lacking.any(axis=1).to_numpy(bool)
     alone = np.where(missing, np.arange(len(cells)), -1)
     codes = cells.assign(alone=alone).groupby([*per, "alone"], sort=False, dropna=False).ngroup().to_numpy()

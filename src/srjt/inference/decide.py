@@ -94,9 +94,7 @@ class ReferralRule:
 
 def refer_if(grade: str, threshold: float | None) -> str:
     """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade decides."""
-    return (
-        f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
-    )
+    return f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
 
 
 def referral_rule(run: Trained, options: Answering, *, validation: Validation, views: int) -> ReferralRule:

@@ -145,9 +145,7 @@ def embed(
         "flip": flip,
         "srjt": __version__,
     }
-    store = open_store(
-        data, size=image_size, resize=resize, cache=cache, on_bad_image=on_bad_image, progress=decoded
-    )
+    store = open_store(data, size=image_size, resize=resize, cache=cache, on_bad_image=on_bad_image, progress=decoded)
     last = uses_channels_last(network.to(target), target)
     if last:
         channels_last(network)

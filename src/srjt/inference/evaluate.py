@@ -86,9 +86,7 @@ class Overlap:
         )
 
 
-def find_overlaps(
-    prepared: Prepared, data: Manifest | HeldOut, known: dict[str, int] | None
-) -> tuple[Overlap, ...]:
+def find_overlaps(prepared: Prepared, data: Manifest | HeldOut, known: dict[str, int] | None) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings are always found on
     the validation side. known: from ``known_samples``."""
     calibrated: dict[str, Any] = {"ranges": prepared.ranges, "recalibration": prepared.recalibration}
@@ -346,9 +344,7 @@ def evaluate(
     manifest = store.manifest
     leak, known = "", known_samples(run, manifest)
     if seen := len(run.trained_on(manifest)):
-        leak = (
-            f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look too good."
-        )
+        leak = f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look too good."
         warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
     units = units_of(manifest.table, asked.per) if asked.per else None  # an error before images are predicted
     images = answers = prepared.answer_store(store)
@@ -378,9 +374,7 @@ def evaluate(
         judge(prepared, answers, manifest, who, judged_by=judged_by, resamples=resamples),
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
-        external=None
-        if own
-        else subgroups.beside_own_test_side(prepared, store, images, resamples=resamples),
+        external=None if own else subgroups.beside_own_test_side(prepared, store, images, resamples=resamples),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
         subgroups=subgroups.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
@@ -449,9 +443,7 @@ def judge(
 # A run on its own held-out sides, from the predictions that the run keeps.
 
 
-def evaluate_sides(
-    run: Trained, options: Answering | None = None, *, resamples: int = 1000
-) -> dict[str, Evaluation]:
+def evaluate_sides(run: Trained, options: Answering | None = None, *, resamples: int = 1000) -> dict[str, Evaluation]:
     """Each held-out side of a run, test first, answered as ``srjt predict`` answers with these options.
 
     The test side is compared with its true grades where they are known, the validation side with its labels as given.

@@ -235,9 +235,7 @@ def explain(
     )
 
 
-def network_maps(
-    run: Trained, pixels: Samples, *, progress: Callable[[int, int], None] | None = None
-) -> Floats:
+def network_maps(run: Trained, pixels: Samples, *, progress: Callable[[int, int], None] | None = None) -> Floats:
     """uint8 images (N, H, W, 3) → maps (K, N, h, w) of the run's networks."""
 
     def severity(logits: Tensor) -> Tensor:

@@ -147,9 +147,7 @@ class Answering(Grading):
         if self.threshold is not None and self.sensitivity is not None:
             raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
         if self.coverage is None and self.coverage_by is not None:
-            raise SettingError(
-                "coverage_by", "says for whom ranges keep their promise: give a `coverage`, too."
-            )
+            raise SettingError("coverage_by", "says for whom ranges keep their promise: give a `coverage`, too.")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -187,16 +185,10 @@ class Planning:
         None, "Standard deviation of one absolute error, for mae.", gt=0, shown="that of errors by one grade"
     )
     images_per_patient: float = setting(1.0, "Images of one patient.", shown="1, or the pilot's", gt=0)
-    correlation: float = setting(
-        0.0, "Correlation of the errors of a patient's images, from 0 to 1.", ge=0, le=1
-    )
-    prevalence: float = setting(
-        0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1
-    )
+    correlation: float = setting(0.0, "Correlation of the errors of a patient's images, from 0 to 1.", ge=0, le=1)
+    prevalence: float = setting(0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1)
     refer_from: str | None = setting(None, "The lowest grade to refer, for the sensitivity of a pilot.")
-    reader_error: float | None = setting(
-        None, "How often one reader is wrong: plans readings too.", gt=0, lt=1
-    )
+    reader_error: float | None = setting(None, "How often one reader is wrong: plans readings too.", gt=0, lt=1)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -225,9 +217,7 @@ class Execution:
     address: str | None = setting(
         None, "Address of the Ray cluster, or auto.", shown="$RAY_ADDRESS, else this machine", metavar="TEXT"
     )
-    gpus_per_run: float | None = setting(
-        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", ge=0, le=1
-    )
+    gpus_per_run: float | None = setting(None, "Ray: share of a GPU for each run; 0.5 runs two on one.", ge=0, le=1)
     cpus_per_run: float | None = setting(None, "Ray: CPU cores for each run.", shown="1", gt=0)
     cache: Path | None = setting(
         None, more="Folder for decoded images.", shown="$SRJT_CACHE, or the user's cache folder"

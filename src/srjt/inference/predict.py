@@ -51,9 +51,7 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
             )
 
 
-def refuse_other_options(
-    run: Trained, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]
-) -> None:
+def refuse_other_options(run: Trained, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]) -> None:
     """An error for an option of ``srjt.data.read`` about the kind of samples that the run does not take.
 
     how: the options that were given. about: those that are about one kind only.
@@ -197,9 +195,7 @@ def predict(
     for rule in prepared.decisions:
         if rule.problem is not None:
             raise rule.problem
-    manifest, left_out = usable_samples(
-        run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image
-    )
+    manifest, left_out = usable_samples(run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image)
     _check_columns(manifest.table, asked.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
@@ -246,9 +242,7 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]
             raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
-        raise SrjtError(
-            f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."
-        )
+        raise SrjtError(f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}.")
     if per:
         units_of(samples, per)
 

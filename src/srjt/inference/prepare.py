@@ -119,9 +119,7 @@ def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | 
 OTHERS = "`calibrate_on`, with labelled samples that it was not trained on"
 
 
-def validation_side(
-    run: Trained, *, why: str, otherwise: str = "train it with `split` or a split column"
-) -> HeldOut:
+def validation_side(run: Trained, *, why: str, otherwise: str = "train it with `split` or a split column") -> HeldOut:
     """The validation side. why, otherwise: for the error if there is none."""
     side = run.held_out.get("validation")
     if side is None or not len(side):

@@ -403,9 +403,7 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
     return replace(rule, basis=basis, why=why, thresholds=thresholds)
 
 
-def conservative_thresholds(
-    scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float
-) -> Floats:
+def conservative_thresholds(scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float) -> Floats:
     """Thresholds (C,) that hold whatever wrong labels depend on.
 
     The worst of the grades up to ``far`` away from the label must enter. A label may be wrong by more than that with a

@@ -154,9 +154,7 @@ def _result(
         images=images[wanted],
         pilot=pilot,
         source=source,
-        assumed={
-            name: option for name in (*uses, "reader_error") if (option := getattr(asked, name)) is not None
-        },
+        assumed={name: option for name in (*uses, "reader_error") if (option := getattr(asked, name)) is not None},
         table=pd.DataFrame({"half_width": widths, "patients": patients, "images": images}),
         readings=readings,
     )

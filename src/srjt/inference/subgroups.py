@@ -151,9 +151,7 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
     if units is not None:
         of_unit = pd.Series(cells).groupby(units)
         cells = np.where(of_unit.nunique() == 1, of_unit.first(), SEVERAL).tolist()
-    names = sorted(
-        set(cells), key=lambda name: (name == UNKNOWN, name == SEVERAL, start.get(name, 0.0), name)
-    )
+    names = sorted(set(cells), key=lambda name: (name == UNKNOWN, name == SEVERAL, start.get(name, 0.0), name))
     if len(names) > MOST_GROUPS:
         hint = "" if words else f" Numbers need a width, or a larger one: `by='{column}:10'`."
         raise SrjtError(f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}")
@@ -163,9 +161,7 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
 # Their scores.
 
 
-def judge_subgroups(
-    answers: Answers, groupings: Sequence[pd.Series[Any]], *, resamples: int = 1000
-) -> Subgroups:
+def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, resamples: int = 1000) -> Subgroups:
     """The scores of every group, with intervals over the patients, and its gaps to all other samples.
 
     The same draws of all patients serve every group: where a patient is in two of them (the left and the right eye),

@@ -37,9 +37,7 @@ def import_modules(names: Iterable[str]) -> None:
         try:
             importlib.import_module(name)
         except Exception as problem:
-            raise SrjtError(
-                f"--import {name}: the module cannot be imported ({_reason(problem)})."
-            ) from problem
+            raise SrjtError(f"--import {name}: the module cannot be imported ({_reason(problem)}).") from problem
 
 
 @cache
@@ -328,9 +326,7 @@ OURS = "Takezaki et al., WACV 2025"
 
 
 def _one(name: str, where: str, updates: str, paper: str, **about: Any) -> RegisteredMethod:
-    return RegisteredMethod(
-        name=name, location=f"srjt.methods.{where}", updates=updates, paper=paper, **about
-    )
+    return RegisteredMethod(name=name, location=f"srjt.methods.{where}", updates=updates, paper=paper, **about)
 
 
 def _two(name: str, where: str, scores: str, updates: str, paper: str) -> RegisteredMethod:

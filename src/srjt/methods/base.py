@@ -95,9 +95,7 @@ class Method(ABC):
         """The last layer, from (B, features) to this method's logits."""
         return nn.Linear(features, classes)
 
-    def prepare(
-        self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def prepare(self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Change a batch before the forward pass: x (B, …), y → x (B, …), targets (B,) or (B, C).
 
         y: grades (B,), or probabilities (B, C) if the method takes them.

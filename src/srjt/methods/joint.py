@@ -239,9 +239,7 @@ class ForwardAgreement(Method):
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())} if self.grows_with == "training" else {}
 
-    def loss(
-        self, logits: Tensor, targets: Tensor, *, keep: Keep = None, memory: Memory = None, **rows: Any
-    ) -> Loss:
+    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, memory: Memory = None, **rows: Any) -> Loss:
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""
         self.check_shapes(logits, targets)
         if targets.ndim == 2:  # probabilities of the true grades, by several readers: nothing to correct

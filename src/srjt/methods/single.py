@@ -91,9 +91,7 @@ class Reweight(SingleNetwork):
 class Mixup(Standard):
     alpha: float = setting(0.5, gt=0)  # of Beta(α, α)
 
-    def prepare(
-        self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def prepare(self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """One Beta(α, α) draw and one permutation per batch. The generator is on the CPU: the draw is
         then the same on every device, and the GPU is not waited for."""
         seed = int(torch.randint(2**62, (), generator=generator))
@@ -274,9 +272,7 @@ class EarlyLearning(SingleNetwork):
             if memory is not None and rows is not None:
                 averages += self.momentum * memory["averages"].index_select(0, rows)
                 memory["averages"].index_copy_(0, rows, averages.float())
-        return losses.hard_cross_entropy(logits, targets) + self.weight * losses.early_learning(
-            logits, averages
-        )
+        return losses.hard_cross_entropy(logits, targets) + self.weight * losses.early_learning(logits, averages)
 
 
 # Symmetric cross-entropy (Wang et al., ICCV 2019): cross-entropy, plus that of the label under the

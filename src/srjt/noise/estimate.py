@@ -83,9 +83,7 @@ class Explanations:
     def label_probabilities(self) -> Floats:
         """(N, C): p(label | x)."""
         fits = {one.fit.form: one.fit for one in self}
-        by_form = (
-            (fit.true_grades(self.cells.images) @ fit.transition(), form) for form, fit in fits.items()
-        )
+        by_form = ((fit.true_grades(self.cells.images) @ fit.transition(), form) for form, fit in fits.items())
         return np.asarray(sum(self.form_weights[form] * p for p, form in by_form))
 
     def posterior(self, labels: Ints, probabilities: Floats) -> Floats:
@@ -143,9 +141,7 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
         return model.fit_model(cells, model.family(form, num_classes=classes))
 
     # of two grades the symmetric forms are one
-    forms = [
-        form for form in model.FORMS if form not in (*ONE_SIDED, *(SYMMETRIC[1:] if classes == 2 else ()))
-    ]
+    forms = [form for form in model.FORMS if form not in (*ONE_SIDED, *(SYMMETRIC[1:] if classes == 2 else ()))]
     fits = {form: best if form == "banded" else fitted(form) for form in forms}
     held_out = {form: model.held_out_likelihood(fit, labels, part) for form, fit in fits.items()}
     evidence = max(fit.log_evidence for fit in fits.values())
@@ -438,9 +434,7 @@ _BY_GRADE = (
     "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
     "boundary between two grades, it is higher, up to the upper end of the interval"
 )
-_ONE_SIDED = (
-    "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear images"
-)
+_ONE_SIDED = "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear images"
 _ASSUMPTIONS = {
     **dict.fromkeys(SYMMETRIC, _BY_GRADE),
     "boundary": "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "

@@ -112,9 +112,7 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
     return matrix
 
 
-def check_matrix(
-    matrix: ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix"
-) -> Floats:
+def check_matrix(matrix: ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix") -> Floats:
     """The matrix (C, C) as float64, or an error: it is not square, has another size, or a row does not sum to 1.
 
     Parameters
@@ -335,9 +333,7 @@ def _grades(labels: ArrayLike, num_classes: int) -> Ints:
         raise SrjtError(f"Labels are one-dimensional, of whole grades; got {array.dtype} {array.shape}.")
     grades = array.astype(np.int64)
     if grades.size and (grades.min() < 0 or grades.max() >= num_classes):
-        raise SrjtError(
-            f"Labels must lie in 0 … {num_classes - 1}; they reach from {grades.min()} to {grades.max()}."
-        )
+        raise SrjtError(f"Labels must lie in 0 … {num_classes - 1}; they reach from {grades.min()} to {grades.max()}.")
     return grades
 
 

@@ -89,16 +89,12 @@ def by_severity(
     own = _normalised(_grades(cuts) * given, otherwise=_grades(cuts))  # of the reader, given the label
     clear = _clearness(cuts)
     ends = np.full((len(labels), 1), np.inf)
-    below, above = (
-        ndtr(np.concatenate(both, axis=1)) for both in ((-ends, cuts, ends), (ends, -cuts, -ends))
-    )
+    below, above = (ndtr(np.concatenate(both, axis=1)) for both in ((-ends, cuts, ends), (ends, -cuts, -ends)))
     posterior = np.zeros_like(own)
     for grade in range(own.shape[1]):
         rows = np.flatnonzero(own[:, grade] > _NEGLIGIBLE)
         for point in (np.arange(_POINTS) + 0.5) / _POINTS:  # equally likely severities within the grade
-            left, right = (
-                tail[rows, grade] * (1.0 - point) + tail[rows, grade + 1] * point for tail in (below, above)
-            )
+            left, right = (tail[rows, grade] * (1.0 - point) + tail[rows, grade + 1] * point for tail in (below, above))
             z = np.where(left < 0.5, ndtri(np.maximum(left, _TINY)), -ndtri(np.maximum(right, _TINY)))
             for reader, weight in zip(readers, weights, strict=True):
                 r = np.clip(reader * clear[rows], _NEGLIGIBLE, 1.0 - _NEGLIGIBLE)[:, None]

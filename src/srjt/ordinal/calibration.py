@@ -41,10 +41,7 @@ def calibration_bins(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 1
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
     filled = (which == b for b in np.unique(which))
-    return [
-        CalibrationBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum()))
-        for own in filled
-    ]
+    return [CalibrationBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum())) for own in filled]
 
 
 def expected_calibration_error(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 15) -> float:
@@ -192,9 +189,7 @@ def choose_recalibration(
     return chosen
 
 
-def _checked(
-    probabilities: ArrayLike, labels: ArrayLike, transition: ArrayLike | None
-) -> tuple[Floats, Ints, Floats]:
+def _checked(probabilities: ArrayLike, labels: ArrayLike, transition: ArrayLike | None) -> tuple[Floats, Ints, Floats]:
     log_p, y = _log(probabilities), np.asarray(labels, dtype=np.int64)
     if log_p.ndim != 2 or y.shape != log_p.shape[:1] or not len(y):
         raise SrjtError(f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}.")

@@ -220,9 +220,7 @@ class Agreement(Plain, Reported):
         return f"<Agreement: {counts}, quadratic κ {value}{between}>"
 
 
-def agreement(
-    readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95
-) -> Agreement:
+def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95) -> Agreement:
     """Agreement of each pair of readers and of all, with bootstrap intervals over the patients.
 
     Parameters
@@ -537,11 +535,7 @@ def compare_network(
         mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
     difference = interval_of(mean, tails)
     passed = bool(difference.low > -margin) and patients >= TOO_FEW
-    few = (
-        ""
-        if patients >= TOO_FEW
-        else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
-    )
+    few = "" if patients >= TOO_FEW else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
     return NetworkComparison(
         by_reader=pd.DataFrame(rows),
         difference=difference,

@@ -401,9 +401,7 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
     parts: list[tuple[Floats, Floats, Floats]] = []  # of each variant: p(state), matrices, cost (S, C)
     for weight, fit in zip(variants.weights, variants.fits, strict=True):
         matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
-        parts.append(
-            (weight * fit.by_state(variants.evidence, items), matrices, fit.states.of_grade @ distance)
-        )
+        parts.append((weight * fit.by_state(variants.evidence, items), matrices, fit.states.of_grade @ distance))
     now = np.sum([by_state @ cost for by_state, _, cost in parts], axis=0).min(axis=1)
     after = np.zeros((len(items), 1 if new_reader else len(consensus.readers)))
 

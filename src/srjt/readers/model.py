@@ -448,9 +448,7 @@ class _Resampled(NamedTuple):
     overall: float
 
 
-def reader_intervals(
-    variants: Variants, *, share: Floats, determined: bool, confidence: float
-) -> ReaderIntervals:
+def reader_intervals(variants: Variants, *, share: Floats, determined: bool, confidence: float) -> ReaderIntervals:
     """Intervals of each reader's matrix, bias and noise rate.
 
     Three parts of doubt are added: of the reader given the consensus (``_moments``), of the consensus given the variant

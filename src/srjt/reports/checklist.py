@@ -126,9 +126,7 @@ def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
         return "readers", read_reader_facts(path)
     if path.is_file() and path.suffix == ".json":
         return "evaluation", read_json(path, EvaluationFile).model_dump()
-    raise SrjtError(
-        f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate --out."
-    )
+    raise SrjtError(f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate --out.")
 
 
 def _beside(folder: Path, facts: RunFacts) -> Iterator[Path]:
@@ -382,9 +380,7 @@ def _score(name: str, values: Mapping[str, float | None]) -> str:
 
 def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
     """ "0.310 (95 % CI 0.280 to 0.350)"."""
-    value, low, high = np.array(
-        [values.get(name) for name in ("value", "low", "high")], dtype=float
-    )  # None: nan
+    value, low, high = np.array([values.get(name) for name in ("value", "low", "high")], dtype=float)  # None: nan
     ends = "" if not high - low >= 1e-9 else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
     return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}"
 
@@ -444,9 +440,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     )
 
 
-def write_checklist(
-    page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output
-) -> list[Path]:
+def write_checklist(page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output) -> list[Path]:
     """The page as HTML that word processors open, and as Markdown beside it. write: as of ``write_page``."""
     plain = templates().get_template("plain.html").render(page=page)
     files = {path: plain, path.with_suffix(".md"): markdown(page)}

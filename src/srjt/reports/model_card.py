@@ -220,9 +220,7 @@ def check_export_folder(folder: Path, *, overwrite: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         filled = any(map(is_foreign, folder.iterdir()))
     if filled and not overwrite:
-        raise SrjtError(
-            f"{folder} is not empty: choose another folder, or pass `overwrite=True` to write there."
-        )
+        raise SrjtError(f"{folder} is not empty: choose another folder, or pass `overwrite=True` to write there.")
 
 
 def _config(run: Trained, written: Exported) -> dict[str, Any]:

@@ -107,18 +107,14 @@ def report(
     >>> srjt.report("study", figures="figures")  # doctest: +SKIP
     """
     if not isinstance(folder, (str, os.PathLike)):
-        raise SrjtError(
-            'srjt.report takes a folder. For a result in memory: result.report().save("page.html").'
-        )
+        raise SrjtError('srjt.report takes a folder. For a result in memory: result.report().save("page.html").')
     folder = Path(folder)
     path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
     # The folder may come from somebody else, with a report.html that links to a file of the user.
     write = write_atomically if path.parent.resolve() == folder.resolve() else write_output
     if checklist is not None:
         if figures is not None or tables is not None or maps:
-            raise SrjtError(
-                "A checklist has neither figures nor tables as files, and no maps: leave them out."
-            )
+            raise SrjtError("A checklist has neither figures nor tables as files, and no maps: leave them out.")
         page = checklist_page(folder, checklist, also=[Path(path) for path in also])
         return write_checklist(page, path, write=write)
     if also:
@@ -142,9 +138,7 @@ def _read_page(
     """The page of a folder, and the results if it is the folder of a study."""
     is_audit = (folder / "audit.json").exists() or begun_audit(folder)
     if maps and not is_audit:
-        raise SrjtError(
-            f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
-        )
+        raise SrjtError(f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run.")
     try:
         if (folder / "study.json").exists():
             results = collect_results(folder)

@@ -26,9 +26,7 @@ WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp")  # "pretrained"
 OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")  # without effect on rows of features
 
 
-def settings_section(
-    config: Mapping[str, Any], *, own_network: bool = False, features: bool = False
-) -> list[Section]:
+def settings_section(config: Mapping[str, Any], *, own_network: bool = False, features: bool = False) -> list[Section]:
     """The settings that were given; no section if there are none."""
     shown = {name: value for name, value in config.items() if value not in (None, {}, [], ())}
     if features:

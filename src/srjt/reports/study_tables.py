@@ -94,9 +94,7 @@ def ablation(sources: Iterable[MethodVariant]) -> dict[str, dict[LossUsage, Meth
             of_host = usages.setdefault(host or method, {})
             of_host.setdefault((usage["select"], usage["update"]), (method, variant))
     hosts = paper_order(host_of(m) or m for m, variant in every if host_of(m) or loss_usage(variant))
-    return {
-        host: {usage: usages[host][usage] for usage in LOSS_USAGES if usage in usages[host]} for host in hosts
-    }
+    return {host: {usage: usages[host][usage] for usage in LOSS_USAGES if usage in usages[host]} for host in hosts}
 
 
 def loss_usage(variant: str) -> dict[str, str] | None:
@@ -407,9 +405,7 @@ class StudyTables:
         pairs = zip(tests["hosts"], tests["noises"], strict=True)
         labels = {
             "Noise": tests["group"],
-            "Hosts × noises": [
-                f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs
-            ],
+            "Hosts × noises": [f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs],
             "Metric": tests["metric"].map(_with_arrow),
         }
         title, count = self._title("“+ Ours” against hosts, pooled"), int(tests["p_value"].notna().sum())
@@ -471,9 +467,7 @@ def _number_cell(mean: float, std: float | None, runs: int | None = None) -> Tab
     return TableCell(text=text, value=mean, std=std, runs=runs)
 
 
-def _mark(
-    values: pd.Series[float], block: Sequence[pd.Series[float]], metric: str
-) -> Literal["", "best", "second"]:
+def _mark(values: pd.Series[float], block: Sequence[pd.Series[float]], metric: str) -> Literal["", "best", "second"]:
     """Compare only methods with the same runs: on the largest set of runs, the most common one of that size."""
     sets = Counter(frozenset(other.index) for other in block if len(other))
     common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset())

@@ -208,9 +208,7 @@ def _texts(value: Any) -> Any:
 class StudyConfig(Plain):
     """A grid of trainings: methods × noises × folds × seeds."""
 
-    source: str = setting(
-        "", more="What `srjt.data.read` accepts, or synthetic.", takes="a path, or synthetic"
-    )
+    source: str = setting("", more="What `srjt.data.read` accepts, or synthetic.", takes="a path, or synthetic")
     reading: Mapping[str, Any] = setting(
         {},
         more="Options of `srjt.data.read`, or of `srjt.data.synthetic.generate`.",

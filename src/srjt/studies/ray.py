@@ -305,9 +305,7 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     try:
         ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as problem:
-        raise SrjtError(
-            f"The Ray cluster at {where!r} cannot be used: {str(problem).splitlines()[0]}"
-        ) from None
+        raise SrjtError(f"The Ray cluster at {where!r} cannot be used: {str(problem).splitlines()[0]}") from None
     try:
         yield ray, own
     finally:

@@ -212,9 +212,7 @@ class StudyResults(Reported):
     noise: pd.DataFrame
     naive: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=NAIVE_COLUMNS))
 
-    def table(
-        self, metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"), *, split: str = "test"
-    ) -> pd.DataFrame:
+    def table(self, metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"), *, split: str = "test") -> pd.DataFrame:
         """The comparison of the methods: mean ± standard deviation over the finished runs, as text.
 
         Parameters
@@ -392,9 +390,7 @@ class PairedTest:
     high: float | None = None
 
 
-def corrected_t_test(
-    differences: npt.ArrayLike, *, test_train_ratio: float, largest: float = math.inf
-) -> PairedTest:
+def corrected_t_test(differences: npt.ArrayLike, *, test_train_ratio: float, largest: float = math.inf) -> PairedTest:
     """Nadeau and Bengio's corrected resampled t-test of paired differences against 0: of n folds (n,), or of n folds
     and S seeds (n, S), nan where there is no run.
 
@@ -538,9 +534,7 @@ def _best_elsewhere(wide: pd.DataFrame, candidates: list[str], *, other: str, me
     return chosen
 
 
-def ours_minus_host(
-    scores: pd.DataFrame, noise: str, metric: str, *, split: str
-) -> dict[str, pd.Series[float]]:
+def ours_minus_host(scores: pd.DataFrame, noise: str, metric: str, *, split: str) -> dict[str, pd.Series[float]]:
     """Name of each "+ours" that has its host in the study → their differences. Index: fold, seed."""
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
     pairs = [(name, host) for name in paper_order(wide.columns) if (host := host_of(name))]

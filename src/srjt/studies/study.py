@@ -62,9 +62,7 @@ def train_runs(
 # Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
 
 
-def choose_devices(
-    *, jobs: int | None = None, device: str | None = None
-) -> tuple[tuple[str, ...], int | None]:
+def choose_devices(*, jobs: int | None = None, device: str | None = None) -> tuple[tuple[str, ...], int | None]:
     """The device of each worker process, and the threads of each: ``jobs`` (default 1) per GPU; without a GPU one run
     per core, one thread each.
 
@@ -83,9 +81,7 @@ def choose_devices(
     return ("cpu",) * jobs, max(1, cores() // jobs)
 
 
-def run_locally(
-    work: Work, *, devices: Sequence[str], threads: int | None, cache: Path | None = None
-) -> None:
+def run_locally(work: Work, *, devices: Sequence[str], threads: int | None, cache: Path | None = None) -> None:
     """Run what is not done yet. A worker process keeps torch, the opened data and the images on its GPU from one run to
     the next."""
     _fetch_weights(work.waiting)
@@ -278,6 +274,4 @@ def run_study(
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
     with study_folder.lock_study(folder):
-        return train_runs(
-            folder, study_folder.write_plan(folder, data, command=command), execute, watcher=watcher
-        )
+        return train_runs(folder, study_folder.write_plan(folder, data, command=command), execute, watcher=watcher)

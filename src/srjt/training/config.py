@@ -39,9 +39,7 @@ TRANSFORMER_RATE = 1e-4
 
 
 # Settings of *how* to compute, and where the method's code is: they may change the speed, but not what is computed.
-COMPUTE_ONLY = frozenset(
-    {"step", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
-)
+COMPUTE_ONLY = frozenset({"step", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"})
 
 # Nor does what the networks learn depend on which columns are written beside their predictions.
 NOT_LEARNT = COMPUTE_ONLY | {"keep_columns"}
@@ -133,9 +131,7 @@ class TrainConfig(Plain):
     weights: str | None = setting(None, "Start from a local file of weights instead.", metavar="FILE")
 
     # the images
-    image_size: int = setting(
-        256, "Side of the stored, square images in pixels.", panel="Images", gt=0, le=2**14
-    )
+    image_size: int = setting(256, "Side of the stored, square images in pixels.", panel="Images", gt=0, le=2**14)
     crop: int = setting(224, "Side of the random crop from them, and of the centre crop in evaluation.", gt=0)
     resize: Literal["squash", "crop"] = setting("squash", "Resize to a square, or the short side, then crop.")
     flip: bool = setting(True, "Mirror training images at random.")
@@ -234,9 +230,7 @@ class TrainConfig(Plain):
         if self.schedule == "cosine" and self.milestones is not None:
             raise SrjtError("milestones belong to the schedule 'steps', not to 'cosine': set one of them.")
         if self.crop > self.image_size:
-            raise SrjtError(
-                f"`crop` ({show(self.crop)}) cannot be larger than `image_size` ({self.image_size})."
-            )
+            raise SrjtError(f"`crop` ({show(self.crop)}) cannot be larger than `image_size` ({self.image_size}).")
         if self.patience is not None and self.keep == "last":
             raise SrjtError("patience waits for a better epoch, which only keep 'best' looks for: set both.")
         for name, value in self.method_options.items():

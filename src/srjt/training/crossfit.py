@@ -109,9 +109,7 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
 
     def others(readable: Manifest) -> Split:
         if len(readable) != folds.stored:
-            raise SrjtError(
-                "Other images can be read than when the folds were made: run the same command again."
-            )
+            raise SrjtError("Other images can be read than when the folds were made: run the same command again.")
         return one_run.train_on(folds.rows[folds.fold != k])
 
     own, out = replace(setup, split=others), folds.out and folds.out / f"fold{k}"

@@ -394,9 +394,7 @@ def held_out_side(
     return HeldOut(
         probabilities=probabilities,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns={
-            name: [as_text(cell) for cell in samples.table[name]] for name in kept if name not in CANONICAL
-        },
+        columns={name: [as_text(cell) for cell in samples.table[name]] for name in kept if name not in CANONICAL},
         **{name: getattr(samples, name) for name in COLUMNS.values() if name != "images"},
     )
 

@@ -317,9 +317,7 @@ def _diverged(what: str, run: Trained) -> SrjtError:
     if "transition" in run.method.needs:
         reason = "a method that uses the transition matrix can diverge where that matrix is ill-conditioned"
     hint = " or `precision='fp32'`" if run.config.precision in ("bf16", "auto") else ""
-    return SrjtError(
-        f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept."
-    )
+    return SrjtError(f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept.")
 
 
 def _peak_memory_mb(device: torch.device) -> float:

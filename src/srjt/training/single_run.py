@@ -217,9 +217,7 @@ def single_run(
     if folder is not None and run_folder.is_finished(folder):
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
         reporter.note(f"{folder} is already finished: nothing to do.")
-        run = trained.load_run(
-            folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
-        )
+        run = trained.load_run(folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform)
         if run.history.empty:
             raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
         return replace(run, metrics=finished_metrics(folder))

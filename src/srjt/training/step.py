@@ -34,9 +34,7 @@ class Recorder:
     saved and restored.
     """
 
-    def __init__(
-        self, labels: Tensor, true: Tensor | None, *, networks: int, num_classes: int, steps: int
-    ) -> None:
+    def __init__(self, labels: Tensor, true: Tensor | None, *, networks: int, num_classes: int, steps: int) -> None:
         device, samples = labels.device, len(labels)
         self.labels = labels  # (N,) given grades of the training samples, on the device
         self.true = labels if true is None else true
@@ -54,9 +52,7 @@ class Recorder:
         }
 
     @torch.no_grad()
-    def add(
-        self, rows: Tensor, total: Tensor, per_network: Tensor, selected: Tensor, label_loss: Tensor
-    ) -> None:
+    def add(self, rows: Tensor, total: Tensor, per_network: Tensor, selected: Tensor, label_loss: Tensor) -> None:
         """One step: rows (B,) positions, total (), per_network (K,), selected (K, B), label_loss (K, B)."""
         t = self.tensors
         t["seen"].index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
@@ -65,9 +61,7 @@ class Recorder:
         smoothed = torch.where(before.isnan(), label_loss, SMOOTHING * before + (1 - SMOOTHING) * label_loss)
         t["running_loss"].index_copy_(1, rows, smoothed.float())
         t["loss_sum"] += per_network
-        t["counts"] += selection_counts(
-            selected, self.labels[rows], self.true[rows], num_classes=self.num_classes
-        )
+        t["counts"] += selection_counts(selected, self.labels[rows], self.true[rows], num_classes=self.num_classes)
         bad = ~torch.isfinite(total) & (t["bad_step"] < 0)
         t["bad_step"].copy_(torch.where(bad, t["step"], t["bad_step"]))
         t["step"] += 1

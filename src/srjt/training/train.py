@@ -47,8 +47,7 @@ from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, bui
 LARGEST_RATE = 0.5
 
 WOULD_HELP = (
-    "Verified grades of a random sample (column verified_grade) or a rate that you know (`noise_rate`) "
-    "would help."
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (`noise_rate`) would help."
 )
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
@@ -209,9 +208,7 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
         estimate.assumption,
     ]
     if used is not None and used < estimate.rate:
-        sentences.append(
-            f"The matrix is used with a rate of {used:.2f}: more labels are taken to be right than wrong."
-        )
+        sentences.append(f"The matrix is used with a rate of {used:.2f}: more labels are taken to be right than wrong.")
     return [sentence for sentence in sentences if sentence]
 
 

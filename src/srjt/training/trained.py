@@ -306,9 +306,7 @@ class Forward:
             largest = batches.even_batch_size(max(map(len, self.sides)), largest=largest)
         size = batches.evaluation_batch_size(self.feed, crop=preprocess.crop, largest=largest)
         exact = bool(networks.compiled)
-        loaded = batches.view_batches(
-            self.feed, rows, preprocess=preprocess, batch_size=size, exact=exact, views=views
-        )
+        loaded = batches.view_batches(self.feed, rows, preprocess=preprocess, batch_size=size, exact=exact, views=views)
         networks.eval()
         try:
             # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
@@ -461,9 +459,7 @@ def load_run(
     try:
         step.restore(step.weights(stacked), tensors)
     except SrjtError as problem:
-        raise SrjtError(
-            f"The weights in {path} do not fit the network {facts.config.network}: {problem}"
-        ) from None
+        raise SrjtError(f"The weights in {path} do not fit the network {facts.config.network}: {problem}") from None
     run_folder.check_files(path)
     metrics = pd.DataFrame()
     with suppress(SrjtError):  # a run may have been sent without this file

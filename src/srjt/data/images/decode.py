@@ -174,9 +174,7 @@ class BadImageError(SrjtError):
         self.reason = reason
 
 
-def read_image(
-    path: str | os.PathLike[str], *, size: int | None = None, resize: Resize = "squash"
-) -> UInt8Array:
+def read_image(path: str | os.PathLike[str], *, size: int | None = None, resize: Resize = "squash") -> UInt8Array:
     """Read an image as (size, size, 3) uint8 RGB, or (H, W, 3) if ``size`` is None.
 
     ``squash`` changes the aspect ratio (as in the paper); ``crop`` scales the short side to ``size`` and keeps the

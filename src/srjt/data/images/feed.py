@@ -269,9 +269,7 @@ class _Slot:
         self._buffer = torch.empty(shape, dtype=kind, pin_memory=feed.copies is not None)
         self._copied: torch.cuda.Event | None = None
 
-    def fetch(
-        self, rows: Tensor, *, after: torch.cuda.Event | None
-    ) -> tuple[Tensor, torch.cuda.Event | None]:
+    def fetch(self, rows: Tensor, *, after: torch.cuda.Event | None) -> tuple[Tensor, torch.cuda.Event | None]:
         """The rows on the device, copied after an event there; and the event that marks the end of the copy."""
         if self._copied is not None:
             self._copied.synchronize()  # only this thread waits until the buffer has been read

@@ -359,9 +359,7 @@ def _differences(manifest: Manifest, published: tuple[int, ...], *, patients: in
     counts.append(("images", len(manifest), sum(published)))
     of_grades = zip(manifest.grades, manifest.class_counts.tolist(), published, strict=True)
     counts += [(f"grade {name}", here, there) for name, here, there in of_grades]
-    return [
-        f"{what}: {here:,} where {there:,} were published" for what, here, there in counts if here != there
-    ]
+    return [f"{what}: {here:,} where {there:,} were published" for what, here, there in counts if here != there]
 
 
 # LIMUC, the labelled images of ulcerative colitis: <patient>/Mayo 0 … Mayo 3/*.bmp.

@@ -167,9 +167,7 @@ def _read_csv(path: Path) -> Rows:
     return rows, {line: reason.format(several_lines[line]) for line in with_rows}, []
 
 
-def _rows_with_rows(
-    rows: dict[str, list[str]], several_lines: Collection[str], delimiter: str
-) -> Iterator[str]:
+def _rows_with_rows(rows: dict[str, list[str]], several_lines: Collection[str], delimiter: str) -> Iterator[str]:
     """The rows with a cell that contains other rows: one of its further lines has as many cells as the header, and
     one of these, such as a grade, is in the same column of another row. Prose hardly ever is so."""
     if not several_lines:
@@ -198,8 +196,7 @@ def write_table(manifest: Manifest, path: Path) -> None:
         # never with "..", which is wrong below a linked folder
         paths, folder = [image.absolute() for image in manifest.paths], path.parent.absolute()
         table["image"] = [
-            (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
-            for image in paths
+            (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix() for image in paths
         ]
     warn_about_formulas(table, path)
     write_output(path, as_csv(table))

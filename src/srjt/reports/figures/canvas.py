@@ -423,9 +423,7 @@ def confusion_figure(panels: Panels, *, grades: Sequence[str], **more: Any) -> S
     return matrix_figure(panels, grades=grades, **{**CONFUSION, **more})
 
 
-def transition_figure(
-    panels: Panels, *, grades: Sequence[str], digits: int = 3, columns: str = "label"
-) -> Figure:
+def transition_figure(panels: Panels, *, grades: Sequence[str], digits: int = 3, columns: str = "label") -> Figure:
     """Transition matrices: the probability of each label (column) for each true grade (row)."""
 
     def write(value: float, share: float) -> str:

@@ -49,9 +49,7 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
 # The figures of a single run.
 
 
-OWN_GRADES = (
-    "By the networks' own grades, of most methods the most likely ones; the scores are of the answers."
-)
+OWN_GRADES = "By the networks' own grades, of most methods the most likely ones; the scores are of the answers."
 
 
 def run_figures(
@@ -77,9 +75,7 @@ def run_figures(
     recall = curve("train", "label_recall", "all")
     if recall and recall[0].y.min() < 1:  # the method selects
         selected = curve("train", "label_precision", "selected")
-        by_grade = [
-            c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))
-        ]
+        by_grade = [c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))]
         shown.append(("label-precision", SELECTED, selected, no_selection(noise_rate)))
         shown.append(("selection-recall", SELECTION_RECALL, by_grade, None))
     return [
@@ -258,13 +254,9 @@ def _panel(
     for x, y, options in lines:
         axes.plot(x, y, **options)
     if point is not None and np.isfinite(point).all():
-        axes.plot(
-            *point, marker="o", markersize=6, color=canvas.PALETTE["vermillion"], clip_on=False, zorder=4
-        )
+        axes.plot(*point, marker="o", markersize=6, color=canvas.PALETTE["vermillion"], clip_on=False, zorder=4)
     if legend:  # beside the panel, where no curve passes
-        axes.legend(
-            loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8
-        )
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8)
     return canvas.CaptionedFigure(figure=figure, **texts)
 
 

@@ -174,9 +174,9 @@ def _over_epochs(
     labels = sources if isinstance(sources, Mapping) else {(m, ""): display_name(m) for m in sources}
     metrics, runs = (table[table["noise"] == noise] for table in (results.metrics, results.runs))
     pooled = results.facts["study"]["train"].get("convention") == "published-code"
-    values = canvas.mean_over_networks(
-        metrics, split=split, metric=metric, pooled=pooled, by=("epoch", "key")
-    ).unstack("key")
+    values = canvas.mean_over_networks(metrics, split=split, metric=metric, pooled=pooled, by=("epoch", "key")).unstack(
+        "key"
+    )
     curves, missing = [], []
     for source, label in labels.items():
         planned = runs[(runs[["method", "variant"]] == list(source)).all(axis=1)].set_index("key")

@@ -326,11 +326,7 @@ def plan_page(plan: SamplePlan) -> Page:
     ]
     if len(plan.readings):
         enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
-        few = (
-            f"{enough.iloc[0]:.0f} readings of an image leave fewer"
-            if len(enough)
-            else "Nine readings leave more"
-        )
+        few = f"{enough.iloc[0]:.0f} readings of an image leave fewer" if len(enough) else "Nine readings leave more"
         readings = data_table(
             plan.readings.rename(columns={"wrong": "wrong medians"}),
             title="Readings of each image",

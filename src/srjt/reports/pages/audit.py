@@ -317,18 +317,14 @@ RECOGNISED = (
 )
 
 
-def _noise_figures(
-    f: SimpleNamespace, scores: pd.DataFrame, grades: Sequence[str]
-) -> list[canvas.CaptionedFigure]:
+def _noise_figures(f: SimpleNamespace, scores: pd.DataFrame, grades: Sequence[str]) -> list[canvas.CaptionedFigure]:
     """The estimated and the known matrix, and the quality of all labels."""
     panels, figures = {}, []
     if f.judged or f.identifiable:
         panels["Estimated"] = np.asarray(f.matrix, dtype=np.float64)
     if "known" in vars(f):
         shares = pd.crosstab(scores["true_grade"], scores["grade"], normalize="index")
-        panels["Known"] = shares.reindex(index=[*grades], columns=[*grades], fill_value=0).to_numpy(
-            np.float64
-        )
+        panels["Known"] = shares.reindex(index=[*grades], columns=[*grades], fill_value=0).to_numpy(np.float64)
     if panels:
         kind, matrix = next(iter(panels.items()))
         rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)

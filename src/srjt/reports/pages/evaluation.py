@@ -155,9 +155,7 @@ def evaluation_page(
 def key_numbers(found: Evaluation) -> list[KeyNumber]:
     """The usual metrics, and the first numbers of whatever else was asked for."""
     one = {name: f"one grade: {getattr(found.naive, name):.3f}" for name in MAIN if found.naive is not None}
-    numbers = [
-        KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, "")) for name in MAIN
-    ]
+    numbers = [KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, "")) for name in MAIN]
     if found.decision is not None:
         refer = f"refer from {found.grades.show(found.decision.refer_from)}"
         for name in ("sensitivity", "specificity"):

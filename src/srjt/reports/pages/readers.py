@@ -498,9 +498,7 @@ PAIR_COLUMNS = {  # of ``Agreement.pairs``, and intervals → their headings
     "first": "reader", "second": "and", "items": "both", "quadratic": "quadratic κ", "interval": "95 % interval",
     "linear": "linear κ", "exact": "same", "within_one": "within one", "difference": "difference", "limits": "limits",
 }  # fmt: skip
-PAIR_FORMATS = dict.fromkeys(("quadratic κ", "linear κ"), ".2f") | dict.fromkeys(
-    ("same", "within one"), ".0%"
-)
+PAIR_FORMATS = dict.fromkeys(("quadratic κ", "linear κ"), ".2f") | dict.fromkeys(("same", "within one"), ".0%")
 PAIR_FORMATS["difference"] = "+.2f"
 
 

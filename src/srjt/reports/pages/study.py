@@ -72,9 +72,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     runs, study, status = results.runs, results.facts, Counter(results.runs["status"])
     purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
     metric, cells, not_better = METRICS[purpose], best_cells(results, purpose), _not_better(results, purpose)
-    gains = sorted(
-        abs((best.value or 0.0) - others[PLAIN]) for _, best, others in cells.values() if PLAIN in others
-    )
+    gains = sorted(abs((best.value or 0.0) - others[PLAIN]) for _, best, others in cells.values() if PLAIN in others)
     won = Counter(name for name, *_ in cells.values())
     most = max(won.values(), default=0)
     leaders = [name for name, count in won.items() if count == most]
@@ -119,9 +117,7 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
     scores = study_tables.finished(results.scores, results.runs)
     if metric not in set(scores.loc[scores["split"] == "test", "metric"]):
         return {}
-    tables = study_tables.StudyTables(
-        scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive
-    )
+    tables = study_tables.StudyTables(scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive)
     beside = {display_name("standard"): PLAIN, study_tables.NAIVE_LABEL.capitalize(): "one grade"}
     cells = {}
     for table in tables.comparison():
@@ -129,9 +125,7 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
         for place, column in enumerate(table.columns):
             if best := [row for row in rows if row[place].mark == "best"]:
                 means = {row[0].text: row[place].value for row in rows if row not in best}
-                others = {
-                    label: mean for name, label in beside.items() if (mean := means.get(name)) is not None
-                }
+                others = {label: mean for name, label in beside.items() if (mean := means.get(name)) is not None}
                 names = " and ".join(row[0].text for row in best)
                 cells[column.name.split(" ")[0]] = names, best[0][place], others
     return cells
@@ -264,9 +258,7 @@ GAINS: list[Rule[Any]] = [
 ]  # fmt: skip
 
 
-def curve_facts(
-    results: StudyResults, noise: str, method: tuple[str, str], *, metric: str
-) -> SimpleNamespace:
+def curve_facts(results: StudyResults, noise: str, method: tuple[str, str], *, metric: str) -> SimpleNamespace:
     """Of one method, by name and variant, and one noise without a share.
 
     doubling: all training patients instead of half of them; better: better labels, which ``labels`` names; learnt:
@@ -313,12 +305,8 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> list[Sectio
     table = values.agg(["mean", "std"]).reset_index().drop(columns="variant")
     table["noise"] = table["noise"].map(study_tables.noise_label)
     headings = {"noise": "training", "mean": metric_heading(metric), "std": "± over folds and seeds"}
-    shown = data_table(
-        table.rename(columns=headings), title="By training patients and noise", slug="learning-curve"
-    )
-    section = Section(
-        "learning-curve", "More images or better labels?", text=texts, tables=[shown], brief=True
-    )
+    shown = data_table(table.rename(columns=headings), title="By training patients and noise", slug="learning-curve")
+    section = Section("learning-curve", "More images or better labels?", text=texts, tables=[shown], brief=True)
     return [section] if texts else []
 
 
