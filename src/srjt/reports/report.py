@@ -169,7 +169,7 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
     with explain_write_errors(f"The tables cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
-            name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
+            name = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
             for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
                 written.append(folder / f"{number}-{name}{suffix}")
                 write_atomically(written[-1], text.encode())
