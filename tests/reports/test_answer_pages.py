@@ -229,9 +229,9 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     found = srjt.evaluate(run, data, readings=readers, resamples=10)
     compared = evaluation_page(found, run=run, data=data)
     assert evaluation_facts(found).judged_by == "consensus grades"
-    table = _tables(compared)["The network as one more reader (quadratic κ)"]
+    table = _tables(compared)["The network as one more reader"]
     assert [row.cells[0].text for row in table.rows] == ["<i>A", "B", "C"]
-    assert [row.cells[2].value for row in table.rows] == found.readers.by_reader["network_kappa"].tolist()
+    assert [row.cells[2].value for row in table.rows] == found.readers.by_reader["reader_to_consensus"].tolist()
     assert "<i>A" not in render(compared)
     alone = replace(readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"])
     found = srjt.evaluate(run, data, readings=alone, resamples=10)
