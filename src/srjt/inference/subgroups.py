@@ -77,6 +77,11 @@ class Subgroup:
         """Whether there are fewer than ``TOO_FEW`` patients, of whom nothing can be said."""
         return not self.scores
 
+    @property
+    def differs(self) -> bool:
+        """Whether its mean absolute error differs from that of all others by more than chance."""
+        return bool(self.gaps) and self.gaps["mae"].adjusted <= 0.05
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroups:
@@ -89,6 +94,11 @@ class Subgroups:
         """The group with the largest mean absolute error; None if all are too small."""
         shown = [group for group in self.groups if not group.too_few]
         return max(shown, key=lambda group: group.scores["mae"].value, default=None)
+
+    @property
+    def differing(self) -> str:
+        """The groups that differ from all others, as a list of words."""
+        return ", ".join(str(group) for group in self.groups if group.differs)
 
     @property
     def tests(self) -> int:
