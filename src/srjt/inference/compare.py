@@ -13,7 +13,15 @@ import pandas as pd
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of, few
 from srjt.inference.options import Answering, Grading
-from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
+from srjt.inference.prepare import (
+    Prepared,
+    RunLike,
+    judging_labels,
+    open_run,
+    prepare,
+    read_labelled,
+    warn_of_training_patients,
+)
 from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
@@ -202,7 +210,10 @@ def compare(
                 f"{name} has the grades {', '.join(run.grades)} and {names[0]} has {', '.join(opened[0].grades)}: "
                 "only runs with the same grades can be compared."
             )
-    test = None if test is None else read_labelled(opened[0], test)
+    if test is not None:
+        test = read_labelled(opened[0], test)
+        for run in opened:
+            warn_of_training_patients(run, test)
     asked = Answering(**vars(grading))
     tested = [answer_test(name, prepare(run, asked), test) for name, run in zip(names, opened, strict=True)]
     first = tested[0]

@@ -15,13 +15,10 @@ from srjt.auditing.folder import begun_audit
 from srjt.data.grades import Grades
 from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
-from srjt.files import as_json, explain_write_errors, write_atomically, write_output
-from srjt.inference.compare import Comparison
+from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
-from srjt.reports.figures.canvas import figure_bytes
-from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_of as page_of, save_figures, write_page
 from srjt.reports.pages import answers, audit, evaluation, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
@@ -30,28 +27,6 @@ from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
 
 PAGES = (answers, audit, evaluation, readers, run, study)  # each registers its pages
-
-# A comparison of runs as a file: a page, a figure, or its numbers.
-
-SUFFIXES = (".html", ".svg", ".png", ".json")
-
-
-def check_suffix(path: Path) -> None:
-    """Raise an error for a file of another kind, before anything is computed."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SrjtError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-
-
-def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Write a page, a figure or the numbers, by the end of the file's name."""
-    suffix = path.suffix.lower()
-    if suffix == ".html":
-        write_page(page_of(comparison), path)
-    elif suffix == ".json":
-        write_output(path, as_json(comparison.to_dict()))
-    else:
-        write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
-
 
 # ``srjt.report``: the folder of a study, a run, an audit or several readers as one HTML page.
 
