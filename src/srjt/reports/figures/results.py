@@ -99,17 +99,6 @@ def _curves(metrics: pd.DataFrame, which: Mapping[str, tuple[str, str]], *, pool
     return [curve for curve in found if len(curve.x)]
 
 
-def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> canvas.CaptionedFigure:
-    """Training labels by true grade, matrix (C, C)."""
-    shares = np.asarray(matrix, dtype=np.float64)
-    return canvas.CaptionedFigure(
-        name="noise",
-        figure=canvas.transition_figure({"Realised": shares}, grades=grades),
-        caption="Training labels (columns) by true grade (rows), as shares of each row.",
-        alt=f"Transition matrix. {canvas.correct_labels(shares, grades)}",
-    )
-
-
 # A run in one figure: learning curves beside the confusion matrix.
 
 CURVES = 4.1  # inches of a panel of curves
