@@ -194,7 +194,15 @@ NAMES = ["a.png", "b.png", "c.png"]
 
 
 def facts(*grades: str) -> str:
-    return json.dumps({"format": 3, "grades": grades, "readers": [], "probabilities_sha256": None})
+    about = {
+        "source": "t.csv",
+        "noun": "image",
+        "items": 3,
+        "readings": 3,
+        "agreement": {},
+        "probabilities_sha256": None,
+    }
+    return json.dumps({"format": 4, "grades": grades, "readers": ["anna", "bo"], **about})
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pydantic import BaseModel, NonNegativeInt
 
 from srjt import methods
 from srjt.auditing import folder as audit_folder
-from srjt.data.sources.readers_folder import read_reader_facts
+from srjt.data.sources.readers_folder import read_readers_file
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.decide import refer_if
@@ -123,7 +123,7 @@ def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
     if (path / "audit.json").is_file():
         return "audit", audit_folder.read_facts(path)
     if (path / "readers.json").is_file():
-        return "readers", read_reader_facts(path)
+        return "readers", read_readers_file(path).model_dump()
     if path.is_file() and path.suffix == ".json":
         return "evaluation", read_json(path, EvaluationFile).model_dump()
     raise SrjtError(f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate --out.")
@@ -307,9 +307,9 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> Iterator[tuple[str, str]]:
-    overall = about.get("agreement") or {}
-    shown = [f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)]
-    read = f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s."
+    overall = about["agreement"]
+    shown = [f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if name in overall]
+    read = f" gave {about['readings']:,} grades to {about['items']:,} {about['noun']}s."
     consensus = " The labels of the run are their consensus." if _is_consensus(path, facts) else ""
     yield "readers", count_of(len(about["readers"]), "reader") + read + consensus
     if shown:
