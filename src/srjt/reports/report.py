@@ -68,8 +68,7 @@ def report(
         Write the items of this checklist of reporting instead, with what the files of a finished run know, as HTML for
         a word processor and as Markdown. Each answer names its file.
     also : sequence of path
-        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``. Default: those beside
-        the run, if they are about the same table or run.
+        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``.
 
     Returns
     -------
