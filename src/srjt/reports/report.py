@@ -1,6 +1,4 @@
-"""``srjt.report``: a study, a run or an audit as one HTML page, a comparison as a file; and the page that follows a
-training while it runs.
-"""
+"""``srjt.report``: a study, a run or an audit as one HTML page; and the page that follows a training while it runs."""
 
 from __future__ import annotations
 
@@ -13,13 +11,10 @@ from typing import Any
 
 from srjt.auditing.folder import begun_audit
 from srjt.errors import SrjtError, unknown_name
-from srjt.files import as_json, explain_write_errors, write_atomically, write_output
-from srjt.inference.compare import Comparison
+from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
-from srjt.reports.figures.canvas import figure_bytes
-from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_of as page_of, save_figures, write_page
 from srjt.reports.pages import answers, audit, evaluation, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
@@ -28,28 +23,6 @@ from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
 
 PAGES = (answers, audit, evaluation, readers, run, study)  # each registers its pages
-
-# A comparison of runs as a file: a page, a figure, or its numbers.
-
-SUFFIXES = (".html", ".svg", ".png", ".json")
-
-
-def check_suffix(path: Path) -> None:
-    """Raise an error for a file of another kind, before anything is computed."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SrjtError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-
-
-def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Write a page, a figure or the numbers, by the end of the file's name."""
-    suffix = path.suffix.lower()
-    if suffix == ".html":
-        write_page(page_of(comparison), path)
-    elif suffix == ".json":
-        write_output(path, as_json(comparison.to_dict()))
-    else:
-        write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
-
 
 # ``srjt.report``: the folder of a study, a run or an audit as one HTML page.
 
@@ -91,8 +64,7 @@ def report(
         Write the items of this checklist of reporting instead, with what the files of a finished run know, as HTML for
         a word processor and as Markdown. Each answer names its file.
     also : sequence of path
-        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``. Default: those beside
-        the run, if they are about the same table or run.
+        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``.
 
     Returns
     -------
