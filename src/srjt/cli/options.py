@@ -22,7 +22,7 @@ import srjt
 from srjt.cli import as_typed, say
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
-from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION, Answering
+from srjt.inference.options import COMPUTING, EVALUATION
 from srjt.methods import import_modules
 from srjt.progress import progress_bar
 from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
@@ -202,8 +202,6 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished r
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
 Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
-A_READING = "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable."
-CalibrateSet = Annotated[list[str] | None, about(A_READING, "--calibrate-set", metavar="NAME=VALUE", panel=CALIBRATION)]
 Html = Annotated[Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)]
 if TYPE_CHECKING:
     GradeNames = Mapping[str, str] | None  # what the callback returns
@@ -406,31 +404,3 @@ def grouped(manifest: srjt.data.Manifest, *, near: bool) -> srjt.data.Manifest:
     """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
     with progress_bar("Decoding", True) as progress:
         return srjt.data.group_duplicates(manifest, near=near, progress=progress)
-
-
-# options about columns that a source and --calibrate-on have in common; the other options are about one of them
-SHARED = (
-    "image_column", "grade_column", "map_grades", "patient_column", "verified_grade_column", "feature_columns",
-    "several_readings", "reader_column", "reference_column",
-)  # fmt: skip
-
-
-def calibration_samples(
-    asked: Answering, assignments: Sequence[str], *, how: Mapping[str, Any], grades: Sequence[str]
-) -> srjt.data.Manifest | None:
-    """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
-    if asked.calibrate_on is None:
-        if assignments:
-            raise SrjtError("--calibrate-set says how --calibrate-on is read: give --calibrate-on, too.")
-        return None
-    options = {name: how[name] for name in SHARED if name in how}
-    names = {field.name for field in fields(ReadOptions)} - {"grades"}  # those of the run
-    for assignment in assignments:
-        name, equals, value = (part.strip() for part in assignment.partition("="))
-        if not equals:
-            raise SrjtError(f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}.")
-        if name not in names:
-            raise unknown_name("option of --calibrate-set", name, names)
-        options[name] = value or None  # nothing: found by its name
-    reading = srjt.data.read(asked.calibrate_on, grades=list(grades), **options)
-    return srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)

@@ -187,7 +187,6 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
     score, baseline = float(scores.get(config.optimise, math.nan)), _naive(record)
     naive = float(getattr(baseline, config.optimise, math.nan))
     epochs, (matrix, wrong) = metrics.loc[metrics["split"] == side, "epoch"], _realised_noise(record)
-    metric = METRICS[config.optimise].long_name
     rows, grades = [MetricRow(*row) for row in metrics.itertuples(index=False)], record.facts.grades.shown
     starved = (starved_grades(rows, grades) or [set()])[-1]
     return SimpleNamespace(
@@ -203,8 +202,7 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         answers=record.evaluation is not None,
         side=side,
         samples=f"the {side} side, by the networks' own grades",
-        metric=metric,
-        first_words=metric[0].upper() + metric[1:],
+        metric=METRICS[config.optimise].long_name,
         scores=scores,
         score=score,
         baseline=baseline,
