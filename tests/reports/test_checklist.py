@@ -71,8 +71,8 @@ def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
     readers = tmp_path / "readers"
     readers.mkdir()
     (readers / "readers.json").write_text(json.dumps({
-        "format": 3, "grades": ["0", "1", "2", "3"], "readers": [{"name": "a"}, {"name": "b"}], "source": "labels.csv",
-        "probabilities_sha256": None, "number_of_readings": 1200, "items": 600, "noun": "image",
+        "format": 4, "grades": ["0", "1", "2", "3"], "readers": ["a", "b"], "source": "labels.csv",
+        "probabilities_sha256": None, "readings": 1200, "items": 600, "noun": "image",
         "agreement": {"alpha": {"value": 0.5, "low": 0.25, "high": 0.75}, "exact": {"value": 1, "low": 1, "high": 1}},
     }))  # fmt: skip
     edit_json(folder / "run.json", noise={"requested": 0.2, "used": 0.25, "estimated": None, "why": ""})

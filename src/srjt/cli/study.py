@@ -184,9 +184,7 @@ study_app = App(run, status, export, cls=RunByDefault, help=f"{SUMMARIES['study'
 
 
 def report(
-    folder: Path = argument(
-        ..., "Folder of a study, of a single run (finished or not), of an audit or of readers.", metavar="DIR"
-    ),
+    folder: Path = argument(..., "Folder of a study, of a single run (finished or not) or of an audit.", metavar="DIR"),
     out: Path | None = option(
         None, "HTML file to write. [default: report.html in the folder]", callback=options.html_file
     ),

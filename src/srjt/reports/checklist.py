@@ -21,7 +21,7 @@ from pydantic import BaseModel, NonNegativeInt
 
 from srjt import methods
 from srjt.auditing import folder as audit_folder
-from srjt.data.sources.readers_folder import read_reader_facts
+from srjt.data.sources.readers_folder import ReadersFile, read_readers_file
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.decide import refer_if
@@ -116,8 +116,8 @@ def _read(path: Path) -> tuple[Sequence[str], str, Iterator[tuple[str, str]]]:
     if (path / "audit.json").is_file():
         return audit_folder.read_facts(path)["grades"], f"{path.name}/summary.json", _audit_facts(path)
     if (path / "readers.json").is_file():
-        about = read_reader_facts(path)
-        return about["grades"], f"{path.name}/readers.json", _reader_facts(about)
+        about = read_readers_file(path)
+        return about.grades, f"{path.name}/readers.json", _reader_facts(about)
     if path.is_file() and path.suffix == ".json":
         content = read_json(path, EvaluationFile).model_dump()
         return content["grades"], path.name, _evaluation_facts(content)
@@ -250,12 +250,12 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
         yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {wrong}."
 
 
-def _reader_facts(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    overall = about.get("agreement") or {}
-    shown = [f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)]
-    read = f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s."
-    yield "readers", count_of(len(about["readers"]), "reader") + read
-    if shown:
+def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
+    defined = {words: about.agreement[name] for name, words in AGREEMENT.items() if name in about.agreement}
+    read = f" gave {about.readings:,} grades to {about.items:,} {about.noun}s."
+    yield "readers", count_of(len(about.readers), "reader") + read
+    if defined:
+        shown = [f"{words} {_interval(values)}" for words, values in defined.items()]
         yield "agreement", f"Agreement of the readers: {', '.join(shown)}."
 
 

@@ -1,6 +1,4 @@
-"""``srjt.report``: a study, a run, an audit, several readers, predictions, an evaluation or a comparison as one
-HTML page; and the page that follows a training while it runs.
-"""
+"""``srjt.report``: a study, a run or an audit as one HTML page; and the page that follows a training while it runs."""
 
 from __future__ import annotations
 
@@ -12,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from srjt.auditing.folder import begun_audit
-from srjt.data.grades import Grades
-from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
@@ -28,7 +24,7 @@ from srjt.training.folder import has_summary
 
 PAGES = (answers, audit, evaluation, readers, run, study)  # each registers its pages
 
-# ``srjt.report``: the folder of a study, a run, an audit or several readers as one HTML page.
+# ``srjt.report``: the folder of a study, a run or an audit as one HTML page.
 
 
 def report(
@@ -43,7 +39,7 @@ def report(
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
 ) -> list[Path]:
-    """Write the folder of a study, a run, an audit or several readers as one self-contained HTML page.
+    """Write the folder of a study, a run or an audit as one self-contained HTML page.
 
     The page needs no network and opens from disk. It lists failed and unfinished runs at its top. For a result in
     memory, such as an evaluation, use ``result.report().save("page.html")``.
@@ -51,7 +47,7 @@ def report(
     Parameters
     ----------
     folder : path
-        Folder of a study, of a run (finished or not), of an audit or of readers.
+        Folder of a study, of a run (finished or not) or of an audit.
     out : path, optional
         The HTML file. Default: ``report.html`` in ``folder``.
     figures : path, optional
@@ -122,18 +118,16 @@ def _read_page(
         if is_audit:
             return audit.audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
-            facts = read_reader_facts(folder)
-            names = facts["grade_names"] if grade_names is None else grade_names
-            facts["grade_names"] = Grades(facts["grades"], names).names
-            return readers.readers_page(facts, folder), None
+            again = f"srjt readers TABLE --out {folder} --force"
+            raise SrjtError(f"{folder} is the folder of srjt readers, which writes its page itself: {again}.")
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
         raise SrjtError(f"The files in {folder} are damaged or not from srjt ({reason}).") from problem
     raise SrjtError(
-        f"{folder} is the folder of neither a study, a run, an audit nor readers: it contains no study.json, run.json, "
-        "audit.json or readers.json."
+        f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
+        "audit.json."
     )
 
 
