@@ -331,7 +331,7 @@ def test_everything_is_computed_with_the_flags_of_the_run(data: Any, train: Any)
 
 
 def test_mistakes(image_run: Trained, data: Any) -> None:
-    with pytest.raises(SrjtError, match="Unknown precision 'bf8'"):
+    with pytest.raises(SrjtError, match="Unknown `precision` 'bf8'"):
         predict(image_run, data.manifest, precision="bf8")
     with pytest.raises(SrjtError, match="trained on features"):
         prepare(replace(image_run, in_shape=(5,)), Answering(precision="bf16"))

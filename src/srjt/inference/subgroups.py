@@ -230,8 +230,10 @@ def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, re
         gaps: dict[str, Gap] = {}
         if len(members) >= TOO_FEW:
             values = _metrics(group, num_classes)
-            scores = {metric: metrics.percentile_interval(found) for metric, found in values.items()}
-            scores["calibration_error"] = _calibration_error(group, cells)
+            scores = {
+                metric: metrics.percentile_interval(found, patients=len(members)) for metric, found in values.items()
+            }
+            scores["calibration_error"] = _calibration_error(group, cells, patients=len(members))
             if inside is not None:
                 owners = answers.groups_of(rows)
                 equal = calibration.patient_weights(owners, len(rows))
@@ -253,12 +255,12 @@ def _metrics(sums: Floats, num_classes: int) -> dict[str, Floats]:
         return {name: metric.function(confusions) for name, metric in METRICS.items()}
 
 
-def _calibration_error(sums: Floats, cells: int) -> Interval:
+def _calibration_error(sums: Floats, cells: int, *, patients: int) -> Interval:
     """The error of few samples is too large by chance, and that of a draw by as much again: the draws are mirrored at
     the value."""
     with np.errstate(invalid="ignore", divide="ignore"):
         errors = np.abs(sums[:, cells:]).sum(axis=1) / sums[:, :cells].sum(axis=1)
-    value, low, high = metrics.percentile_interval(errors)
+    value, low, high = metrics.percentile_interval(errors, patients=patients)
     return Interval(value, max(0.0, 2 * value - high), max(value, 2 * value - low))
 
 

@@ -1,6 +1,4 @@
-"""``srjt.report``: a study, a run, an audit, several readers, predictions, an evaluation or a comparison as one
-HTML page; and the page that follows a training while it runs.
-"""
+"""``srjt.report``: a study, a run or an audit as one HTML page; and the page that follows a training while it runs."""
 
 from __future__ import annotations
 
@@ -12,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from srjt.auditing.folder import begun_audit
-from srjt.data.grades import Grades
-from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
@@ -28,7 +24,7 @@ from srjt.training.folder import has_summary
 
 PAGES = (answers, audit, evaluation, readers, run, study)  # each registers its pages
 
-# ``srjt.report``: the folder of a study, a run, an audit or several readers as one HTML page.
+# ``srjt.report``: the folder of a study, a run or an audit as one HTML page.
 
 
 def report(
@@ -43,7 +39,7 @@ def report(
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
 ) -> list[Path]:
-    """Write the folder of a study, a run, an audit or several readers as one self-contained HTML page.
+    """Write the folder of a study, a run or an audit as one self-contained HTML page.
 
     The page needs no network and opens from disk. It lists failed and unfinished runs at its top. For a result in
     memory, such as an evaluation, use ``result.report().save("page.html")``.
@@ -51,7 +47,7 @@ def report(
     Parameters
     ----------
     folder : path
-        Folder of a study, of a run (finished or not), of an audit or of readers.
+        Folder of a study, of a run (finished or not) or of an audit.
     out : path, optional
         The HTML file. Default: ``report.html`` in ``folder``.
     figures : path, optional
@@ -68,8 +64,7 @@ def report(
         Write the items of this checklist of reporting instead, with what the files of a finished run know, as HTML for
         a word processor and as Markdown. Each answer names its file.
     also : sequence of path
-        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``. Default: those beside
-        the run, if they are about the same table or run.
+        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``.
 
     Returns
     -------
@@ -123,18 +118,16 @@ def _read_page(
         if is_audit:
             return audit.audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
-            facts = read_reader_facts(folder)
-            names = facts["grade_names"] if grade_names is None else grade_names
-            facts["grade_names"] = Grades(facts["grades"], names).names
-            return readers.readers_page(facts, folder), None
+            again = f"srjt readers TABLE --out {folder} --force"
+            raise SrjtError(f"{folder} is the folder of srjt readers, which writes its page itself: {again}.")
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
         raise SrjtError(f"The files in {folder} are damaged or not from srjt ({reason}).") from problem
     raise SrjtError(
-        f"{folder} is the folder of neither a study, a run, an audit nor readers: it contains no study.json, run.json, "
-        "audit.json or readers.json."
+        f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
+        "audit.json."
     )
 
 
@@ -167,7 +160,6 @@ class LiveReporter(Forwarding):
     def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
         super().__init__(inner)
         self.folder, self.show_test = folder, show_test
-        self.messages: list[str] = []
         self._recording = False  # between the first step of the run itself and its end
         self._broken = False
         self._next = 0.0  # the earliest time of the next drawing
@@ -193,10 +185,6 @@ class LiveReporter(Forwarding):
         if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
             self._write(live="training")
 
-    def note(self, text: str) -> None:
-        self.inner.note(text)
-        self.messages.append(text)
-
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self.inner.stepped(epoch, step, steps)
         if self._next == 0.0:
@@ -217,9 +205,9 @@ class LiveReporter(Forwarding):
     def _write(self, **state: Any) -> None:
         if self._broken:
             return
-        options = {"messages": self.messages, "show_test": self.show_test, **state}
         try:
-            write_page(run.run_page(self.folder, **options), self.folder / FILE, write=write_atomically)
+            page = run.run_page(self.folder, **{"show_test": self.show_test, **state})
+            write_page(page, self.folder / FILE, write=write_atomically)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True
             reason = " ".join(str(trouble).split())[:200] or type(trouble).__name__

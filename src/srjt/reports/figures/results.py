@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -97,17 +96,6 @@ def _curves(metrics: pd.DataFrame, which: Mapping[str, tuple[str, str]], *, pool
         values = canvas.mean_over_networks(metrics, split=side, metric=metric, pooled=pooled).dropna()
         found.append(canvas.Curve(name=name, x=values.index.to_numpy(float), y=values.to_numpy(float)))
     return [curve for curve in found if len(curve.x)]
-
-
-def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> canvas.CaptionedFigure:
-    """Training labels by true grade, matrix (C, C)."""
-    shares = np.asarray(matrix, dtype=np.float64)
-    return canvas.CaptionedFigure(
-        name="noise",
-        figure=canvas.transition_figure({"Realised": shares}, grades=grades),
-        caption="Training labels (columns) by true grade (rows), as shares of each row.",
-        alt=f"Transition matrix. {canvas.correct_labels(shares, grades)}",
-    )
 
 
 # A run in one figure: learning curves beside the confusion matrix.
@@ -288,29 +276,7 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.Capti
     )
 
 
-# Figures of several readers: how well each two agree, who grades higher, and what changes over time.
-
-CELL = 0.42  # inches
-
-
-@canvas.house_style
-def kappa_figure(names: Sequence[str], kappa: canvas.Floats) -> Figure:
-    """kappa: (R, R), NaN where two readers have no image in common. The darker a cell, the better they agree."""
-    shown = [canvas.printable(name, longest=16) for name in names]
-    size = 0.4 + 0.075 * max(map(len, shown), default=1) + max(len(names) * CELL, 1.2)
-    figure = canvas.new_figure(size, size)
-    axes = figure.subplots()
-    values = kappa + np.diag(np.full(len(names), np.inf))  # a reader and herself
-
-    def write(value: float, share: float) -> str:
-        return "" if np.isinf(value) else "–" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
-
-    shares = np.where(np.isfinite(values), np.clip(np.nan_to_num(values, posinf=0), 0, 1), 0.0)
-    canvas.draw_matrix(axes, values, shares, write=write, across=shown, down=shown)
-    axes.tick_params(axis="x", rotation=90)
-    for tick in axes.get_xticklabels():
-        tick.set(ha="center", rotation_mode="default")
-    return figure
+# Several readers: who grades higher.
 
 
 def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Floats) -> Figure:
@@ -318,18 +284,3 @@ def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Flo
     order = np.argsort(-bias, kind="stable")
     rows = [_clear_of_0(names[i], Interval(bias[i], *intervals[i])) for i in order]
     return canvas.interval_figure({"": rows}, xlabel="grades higher →")
-
-
-def drift_figure(series: Mapping[str, tuple[npt.NDArray[np.datetime64], canvas.Floats]]) -> Figure:
-    """series: reader → times and mean difference from the consensus, in grades."""
-    curves = [
-        canvas.Curve(name=name, x=times.astype("datetime64[D]").astype(np.float64), y=values)
-        for name, (times, values) in series.items()
-    ]
-    days = np.concatenate([curve.x for curve in curves])
-    ticks = np.unique(np.linspace(days.min(), days.max(), 4).round())
-    dates = [str(np.datetime64(int(day), "D")) for day in ticks]
-    return canvas.chart(
-        curves, width=6.4, height=2.6, xlabel="", title="Grades higher than the consensus",
-        xticks=(ticks.tolist(), dates), reference=(0.0, ""),
-    )  # fmt: skip

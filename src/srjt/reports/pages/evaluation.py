@@ -202,19 +202,11 @@ def by_grade_table(found: Evaluation) -> Table:
 def confusion_of(found: Evaluation) -> CaptionedFigure:
     """The confusion matrix of the answers as a figure."""
     where = f"{found.side.capitalize()} side" if found.side else "These samples"
-    name, rows = f"answers-{found.side or 'these'}", found.judged_by.removesuffix("s")
-    return captioned_confusion(name, found.confusion, found.grades.shown, where=where, rows=rows)
-
-
-def captioned_confusion(
-    name: str, confusion: Any, grades: Sequence[str], *, where: str, note: str = "", **more: str
-) -> CaptionedFigure:
-    """A confusion matrix (C, C) as a figure. more: as for ``confusion_figure``."""
-    counts = np.asarray(confusion, dtype=np.float64)
+    counts, rows = np.asarray(found.confusion, dtype=np.float64), found.judged_by.removesuffix("s")
     return CaptionedFigure(
-        name=name,
-        figure=confusion_figure({where: counts}, grades=grades, **more),
-        caption=f"Share of the row, and below it the count{note}.",
+        name=f"answers-{found.side or 'these'}",
+        figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
+        caption="Share of the row, and below it the count.",
         alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
     )
 
