@@ -1,7 +1,12 @@
-"""How often 95 % intervals contain the truth: of a difference between methods, and of the share of wrong labels.
+"""How often 95 % intervals contain the truth: of a score, of a difference between methods, and of the share of wrong
+labels.
 
+    python benchmarks/interval_coverage.py scores         # a minute
     python benchmarks/interval_coverage.py differences    # some minutes on one core
     python benchmarks/interval_coverage.py verified       # two minutes
+
+**Scores** of a network on few patients: plain percentiles of the bootstrap (2.5 % and 97.5 %), and those that go
+farther out the fewer patients there are (``percentile_tails``). The network is too high or too low for each patient.
 
 **Differences**: patients alone resampled, and patients and trainings. Two methods that are equally good are trained R
 times each and tested on the same 80 patients with four images each. Images of a patient are difficult together, and
@@ -24,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.noise.verified import exact_interval, read_verified, use_verified
-from srjt.ordinal.metrics import resampled_metrics
+from srjt.ordinal.metrics import METRICS as ALL_METRICS, percentile_tails, resampled_metrics
 
 sys.path.append(str(Path(__file__).parent / "evidence"))
 
@@ -78,6 +83,36 @@ def one_study(trainings: int, vary: float, random: np.random.Generator) -> dict[
     return {metric: np.stack(rows) for metric, rows in found.items()}
 
 
+def scores() -> None:
+    random, names = np.random.default_rng(22), ("accuracy", "mae", "macro_f1", "qwk")
+    true, predicted, _ = biased_answers(200_000, 4, random)
+    confusion = np.bincount(GRADES * true + predicted, minlength=GRADES**2).reshape(GRADES, GRADES)
+    truth = {name: float(ALL_METRICS[name].function(confusion[None])[0]) for name in names}
+    rows = []
+    for patients, images in ((5, 40), (8, 40), (15, 20), (30, 10), (100, 4)):
+        held = np.zeros((2, len(names)))
+        for seed in range(SIMULATIONS):
+            true, predicted, groups = biased_answers(patients, images, random)
+            drawn = resampled_metrics(
+                true, predicted, num_classes=GRADES, groups=groups.tolist(), metrics=names, seed=seed
+            )
+            for kind, tails in enumerate(([0.025, 0.975], percentile_tails(patients))):
+                for place, name in enumerate(names):
+                    low, high = np.nanquantile(drawn[name][1:], tails)
+                    held[kind, place] += low <= truth[name] <= high
+        rows += [(patients, images, kind, *n / SIMULATIONS) for kind, n in zip(("plain", "ours"), held, strict=True)]
+    print(pd.DataFrame(rows, columns=["patients", "images", "percentiles", *names]).round(3).to_string(index=False))
+
+
+def biased_answers(patients: int, images: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """(N,) true grades, predicted grades and patients."""
+    shape = (patients, images)
+    true = random.uniform(0, GRADES, (patients, 1)) + 0.3 * random.normal(size=shape)
+    answer = true + 0.5 * random.normal(size=(patients, 1)) + 0.5 * random.normal(size=shape)
+    grades = (np.clip(severity, 0, GRADES - 1e-9).astype(int).ravel() for severity in (true, answer))
+    return *grades, np.repeat(np.arange(patients), images)
+
+
 def verified() -> None:
     rows = []
     for place, (samples, doubts, size) in enumerate(product((1000, 10_000), DOUBTS, (50, 100, 200))):
@@ -127,8 +162,8 @@ def one_sample(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("differences", "verified"))
-    {"differences": differences, "verified": verified}[parser.parse_args().what]()
+    parser.add_argument("what", choices=("scores", "differences", "verified"))
+    {"scores": scores, "differences": differences, "verified": verified}[parser.parse_args().what]()
 
 
 def differences() -> None:

@@ -175,12 +175,12 @@ def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, u
     assert not any(name == "evaluated" for name, _ in used)
 
     used.clear()
-    calibrate = ["--coverage", "0.6", "--calibrate-on"]
-    given = ["--calibrate-set", "several_readings=consensus"] if kind == "readers" else []
     features = labels.name == "features.csv"
     ungraded = ["predict", run, *([labels, *how] if features else [labels.parent])]
     out = ["--out", tmp_path / "predicted.csv"]
-    said = fails(*ungraded, *calibrate, labels, *given, *out)
+    # of several readings, which predict does not read, the consensus
+    asked = ["evaluate", run, labels, *how, *of_test] if kind == "readers" else [*ungraded, *out]
+    said = fails(*asked, "--coverage", "0.6", "--calibrate-on", labels)
     assert f"trained on {len(sides['train'])} of the 90 samples to calibrate on" in said
     assert not any(name == "calibrated" for name, _ in used)
     succeeds(*ungraded, "--coverage", "0.6", *decisions[2:], *out, "--refer-from", "1")

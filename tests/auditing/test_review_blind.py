@@ -194,7 +194,9 @@ NAMES = ["a.png", "b.png", "c.png"]
 
 
 def facts(*grades: str) -> str:
-    return json.dumps({"format": 3, "grades": grades, "readers": [], "probabilities_sha256": None})
+    counts = {"source": "t.csv", "noun": "image", "items": 3, "readings": 3, "agreement": {}}
+    names = {"grades": grades, "readers": ["anna", "bo"], "probabilities_sha256": None}
+    return json.dumps({"format": 4, **names, **counts})
 
 
 @pytest.fixture

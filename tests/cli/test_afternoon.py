@@ -49,7 +49,3 @@ def test_from_two_readers_and_features_to_a_checklist(command: Srjt) -> None:
     for name in sorted(set(", ".join(filled["files"]).split(", "))):
         assert (run / name).exists() or Path(name).exists(), name
     assert "north" in " ".join(items["known"])
-    beside = ", ".join(checklist_items("tripod-ai", known_facts(run)[0])["files"])
-    assert "audit/" in beside  # without --also, too
-    assert "readers/" in beside
-    assert "by.json" in beside

@@ -124,8 +124,7 @@ def test_the_next_command_fits_the_machine(
         (["split", "LABELS", "--out", "."], ". cannot be written: Is a directory"),
         (["corrupt", "LABELS"], "either --rate or --rho"),
         (["corrupt", "LABELS", "--rate", "0.1", "--noise", "quasy"], "did you mean 'quasi'?"),
-        (["limuc", "nowhere"], "--download downloads"),
-        (["dr", "."], "trainLabels.csv"),
+        (["inspect", "our photos", "--kind", "dr"], "trainLabels.csv"),
     ],
 )
 def test_mistakes_are_one_sentence_and_status_2(srjt: Srjt, labels: Path, arguments: list[str], sentence: str) -> None:
@@ -242,37 +241,43 @@ def mirror() -> Iterator[str]:
         thread.join()
 
 
-def test_limuc_is_fetched_over_a_breaking_line_and_checked(
+def test_limuc_is_fetched_over_a_breaking_line_and_then_inspected(
     srjt: Srjt, mirror: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, _ = srjt("limuc", "uc", "--download", "--url", mirror)
-    assert code == 1  # whole, but not the published thing
+    assert srjt.prints("limuc", "uc", "--url", mirror).endswith("Next: srjt data inspect uc\n")
     assert BreaksOff.asked > 1
-    assert "images: 8 where 11,276 were published" in out
-    assert "grade Mayo 3: 2 where 865 were published" in out
     assert [item.name for item in Path("uc").iterdir()] == ["patient_based_classified_images"]
+    asked = BreaksOff.asked
+    srjt.prints("limuc", "uc", "--url", mirror)
+    assert BreaksOff.asked == asked  # nothing to fetch
+
+    code, out, _ = srjt("inspect", "uc", "--no-decode", "--problems", "problems.csv")
+    assert code == 1  # whole, but not the published thing
+    assert "error: 6 not-as-published: " in out
+    assert "images: 8 where 11,276 were published" in out
+    assert rows(Path("problems.csv"))[5]["detail"] == "2 where 865 were published"
 
     monkeypatch.setattr(published, "LIMUC_COUNTS", (2, 2, 2, 2))
     monkeypatch.setattr(published, "LIMUC_PATIENTS", 4)
-    asked = BreaksOff.asked
-    assert "All counts are as published." in srjt.prints("limuc", "uc", "--download", "--url", mirror)
-    assert BreaksOff.asked == asked  # nothing to fetch
+    assert "All counts are as published." in srjt.prints("inspect", "uc", "--no-decode")
+    _, out, _ = srjt("inspect", "uc", "--no-decode", "--map-grades", "Mayo 0=0,Mayo 1=0,Mayo 2=1,Mayo 3=1")
+    assert "published" not in out
 
 
-def test_dr_counts_labels_and_images(srjt: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kaggles_labels_and_images_are_counted(srjt: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dr/train").mkdir(parents=True)
     Path("dr/trainLabels.csv").write_text(
         "image,level\n1_left,0\n1_right,1\n2_left,2\n2_right,3\n3_left,4\n3_right,0\n"
     )
     for name in ("1_left", "1_right", "2_left", "2_right", "3_left"):
         Image.new("RGB", (8, 8)).save(f"dr/train/{name}.jpeg")
-    code, out, _ = srjt("dr", "dr")
+    code, out, _ = srjt("inspect", "dr")
     assert code == 1
     assert "images: 6 where 35,126 were published" in out
-    assert ": 1 of 6 images, such as " in out
+    assert "error: 1 missing-image" in out
     Image.new("RGB", (8, 8)).save("dr/train/3_right.jpeg")
     monkeypatch.setattr(published, "DR_COUNTS", (2, 1, 1, 1, 1))
-    assert "as published by Kaggle; no image is missing" in srjt.prints("dr", "dr")
+    assert "All counts are as published." in srjt.prints("inspect", "dr")
 
 
 @pytest.mark.slow

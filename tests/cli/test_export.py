@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from PIL import Image
 import srjt
 from srjt.data.images import decode
 from srjt.reports.model_card import export_folder
-from srjt.reports.standalone_predict import find_images, read_image
+from srjt.reports.standalone_predict import find_files, read_image
 
 from .conftest import Srjt
 
@@ -134,7 +135,7 @@ def test_the_script_predicts_as_srjt_predict_without_srjt_and_torch(
     Path("broken.png").write_bytes(b"no image")
     ran = run_script(folder, images, "broken.png")
     assert ran.returncode == 1
-    broken, *others = ran.stderr.splitlines()  # other tests may have put tables beside the images
+    *others, broken = ran.stderr.splitlines()  # other tests may have put tables beside the images
     assert broken.startswith("broken.png cannot be read as an image")
     assert any("labels.csv is left out: its suffix is not that of an image." in line for line in others)
     assert command("predict", finished, images, "--out", "srjt.csv", "--optimise", "qwk")[0] == 0
@@ -149,11 +150,10 @@ def test_the_script_predicts_as_srjt_predict_without_srjt_and_torch(
     assert config["grades"] == ["0", "1", "2", "3"]
     assert config["grade_names"] is None
     assert (config["input"]["shape"], config["preprocessing"]["resize"]) == (["N", 32, 32, 3], "squash")
-    assert config["decoding"]["rule"] == "median"  # the validation side is too small for thresholds
-    assert "thresholds need" in config["decoding"]["in_words"]
+    assert "thresholds need" in config["grade_rule"]  # the validation side is too small for them
     _, metadata, card = (folder / "MODEL_CARD.md").read_text().split("---\n", 2)
     assert "onnx" in yaml.safe_load(metadata)["tags"]
-    assert f"A grade is {config['decoding']['in_words']}." in card  # the card is of the exported choice
+    assert f"A grade is {config['grade_rule']}." in card  # the card is of the exported choice
     assert "python predict.py IMAGES" in card
 
     assert "to_send is not empty" in command.refuses("export", finished, "--folder", "to_send")
@@ -178,15 +178,16 @@ def test_a_model_of_features(tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("f0,f1\n1,2\n")
     ran = run_script(tmp_path / "to_send", tmp_path / "new.csv")
     assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
-    assert "new.csv is no .npy file" in ran.stderr
+    assert "new.csv cannot be read as features: a .npy file, or a .npz file" in ran.stderr
 
 
-def test_a_script_names_the_files_of_a_folder_that_it_leaves_out(tmp_path: Path) -> None:
-    for name in ("a.png", "IM0001", "b.dcm", ".hidden"):
+def test_a_script_names_the_files_of_a_folder_that_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.png", "IM0001", "b.dcm", "c.csv", ".hidden"):
         (tmp_path / name).write_bytes(b"")
-    left_out: list[Path] = []
-    assert [path.name for path in find_images([tmp_path], left_out)] == ["IM0001", "a.png"]
-    assert [path.name for path in left_out] == ["b.dcm"]
+    assert [path.name for path in find_files([tmp_path])] == ["IM0001", "a.png", "b.dcm"]  # a DICOM file is an error
+    assert capsys.readouterr().err == f"{tmp_path / 'c.csv'} is left out: its suffix is not that of an image.\n"
 
 
 @pytest.mark.parametrize(
@@ -229,11 +230,20 @@ def test_the_script_reads_an_image_as_srjt_does(mode: str, resize: str, tmp_path
     assert np.array_equal(read_image(path, size=32, resize=resize), expected)
 
 
+@pytest.mark.parametrize("values", [(0.0, 1.0), (0.25, 0.5, math.nan), (-3.0, 9.0, math.inf), (4.0,)])
+def test_the_script_reads_floats_as_srjt_does(values: tuple[float, ...], tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).choice(values, (40, 50)).astype(np.float32)
+    Image.fromarray(pixels).save(tmp_path / "x.tif")
+    expected = decode.read_image(tmp_path / "x.tif", size=32)
+    assert np.array_equal(read_image(tmp_path / "x.tif", size=32, resize="squash"), expected)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_script_turns_a_photograph_upright(orientation: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["colour.jpg", "grey.tif"])
+def test_the_script_turns_an_image_upright(name: str, orientation: int, tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = orientation
-    path = tmp_path / "x.jpg"
-    Image.fromarray(values).save(path, exif=exif)
+    path = tmp_path / name
+    Image.fromarray(values if name == "colour.jpg" else values[..., 0]).save(path, exif=exif)
     assert np.array_equal(read_image(path, size=32, resize="squash"), decode.read_image(path, size=32, resize="squash"))

@@ -90,7 +90,7 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(command: Srjt, ta
     (table.parent / worklist["image"][0]).touch()
     assert "srjt review" in command.prints("readers", table, "--out", out, "--next", 5, "--force")
     facts = json.loads((out / "readers.json").read_text())
-    assert sorted(reader["name"] for reader in facts["readers"]) == ["r0", "r1", "r2"]
+    assert (sorted(facts["readers"]), facts["items"], facts["readings"]) == (["r0", "r1", "r2"], 40, 80)
     assert facts["grades"] == ["0", "1", "2", "3"]
     # the consensus is a table like any other, with the same labels as --several-readings consensus
     again = read(out / "consensus.csv", grades=facts["grades"]).manifest
@@ -108,14 +108,8 @@ def test_a_folder_with_other_files_is_refused(command: Srjt, table: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_worklist_needs_a_number_and_replaces_nothing(command: Srjt, table: Path, tmp_path: Path) -> None:
-    assert "--worklist belongs to --next" in command("readers", table, "--worklist", "w.csv")[2]
+def test_a_worklist_needs_a_number(command: Srjt, table: Path) -> None:
     assert "--per-reader belongs to --next" in command("readers", table, "--per-reader", 2)[2]
-    mine = tmp_path / "mine.csv"
-    mine.write_text("precious")
-    assert "already exists" in command.refuses("readers", table, "--next", 3, "--worklist", mine)
-    assert mine.read_text() == "precious"
-    assert command("readers", table, "--next", 3, "--worklist", mine, "--force")[0] == 0
     assert "One more reading of these helps most" in command("readers", table, "--next", 3)[1]
 
 
@@ -133,7 +127,7 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(command: Srjt
     both = save(tmp_path, simulated(items=20, readers=2))
     out = tmp_path / "o"
     said = command.prints("readers", both, "--next", 3, "--out", out)
-    assert "Every reader has read every image. Ask a new reader" in " ".join(said.split())
+    assert "Every reader has read every image in doubt: ask a new reader." in " ".join(said.split())
     assert f"Worklist: {out / 'worklist.csv'} (3 readings)" in said
     folder, worklist = read_readers_folder(out), out / "worklist.csv"
     assert set(pd.read_csv(worklist)["reader"]) == {"new reader"}
@@ -145,8 +139,7 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(command: Srjt
 def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
     doubtful = save(tmp_path, simulated(items=20, seed=1))
     said = command("readers", doubtful, "--next", 3)[1]
-    assert "--worklist FILE, or --out DIR, writes the list." in said
-    assert "--out DIR writes the page" in said
+    assert "--out DIR writes the page, the consensus, every reading and what to read next." in said
 
 
 @pytest.mark.slow
@@ -166,16 +159,15 @@ def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_page_names_grades_and_is_written_again_by_report(command: Srjt, table: Path, tmp_path: Path) -> None:
+def test_the_page_names_grades_and_only_readers_writes_it_again(command: Srjt, table: Path, tmp_path: Path) -> None:
     out, names = tmp_path / "o", "0=none,1=mild,2=moderate,3=severe"
     assert command("readers", table, "--out", out, "--grade-names", names)[0] == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "2 (moderate)" in page
     assert json.loads((out / "readers.json").read_text())["grades"] == ["0", "1", "2", "3"]
-    said = command.prints("report", out)
-    assert said == f"The report is in {out / 'report.html'}.\n"
+    assert f"srjt readers TABLE --out {out} --force" in command.refuses("report", out)
     assert (out / "report.html").read_text(encoding="utf-8") == page
-    assert command("report", out, "--grade-names", names.replace("mild", "slight"))[0] == 0
+    assert command("readers", table, "--out", out, "--grade-names", names.replace("mild", "slight"))[0] == 0
     assert "1 (slight)" in (out / "report.html").read_text(encoding="utf-8")
     assert "there is none for 3" in command("readers", table, "--grade-names", "0=a,1=b,2=c")[2]
 

@@ -176,7 +176,7 @@ def test_mistakes_are_one_sentence(
     ("arguments", "said"),
     [
         (["--method", "jocor"], "jocor needs the share of wrong labels: --noise-rate 0.2"),
-        (["--method", "garg"], "garg needs the matrix of label errors: --transition FILE"),
+        (["--method", "garg"], "garg needs the matrix of label errors: --transition (a row of numbers"),
         (["--method", "standard", "--fold", 5], "There is no fold 5: folds are numbered 0 … 4."),
         (["--folds", 0], "--folds is the number of folds, at least 3, not 0: --fold 0 chooses one of five."),
         (["--out", "thesis"], "thesis already contains other files: choose another --out."),

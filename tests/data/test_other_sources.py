@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,10 +97,10 @@ def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> Non
         assert reading.manifest.labels.tolist() == [0, 3, 1]
         assert reading.manifest.patients == ["12", "12", "7"]
         assert [problem.where for problem in reading.problems] == ["7/odd/a.bmp"]
-    assert published.limuc_differences(reading.manifest)[:3] == [
-        "patients: 2 where 564 were published",
-        "images: 3 where 11,276 were published",
-        "grade Mayo 0: 1 where 6,105 were published",
+    assert [(problem.where, problem.detail) for problem in published.not_as_published(reading) or ()][:3] == [
+        ("patients", "2 where 564 were published"),
+        ("images", "3 where 11,276 were published"),
+        ("grade Mayo 0", "1 where 6,105 were published"),
     ]
     with pytest.raises(SrjtError, match="LIMUC's folders"):
         read(root / "7", kind="limuc")
@@ -129,11 +130,12 @@ def test_kaggle_patients_are_the_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("counts", [published.DR_COUNTS, published.DR_PAPER_COUNTS])
 def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> None:
     kaggle(tmp_path, counts)
-    manifest = read(tmp_path).manifest
-    assert published.dr_differences(manifest) == []
-    differences = published.dr_differences(manifest.select(np.arange(1, len(manifest))))
-    assert differences[0] == f"images: {sum(counts) - 1:,} where 35,126 were published"
-    assert differences[1] == f"grade 0: {counts[0] - 1:,} where 25,810 were published"
+    reading = read(tmp_path)
+    assert published.not_as_published(reading) == []
+    fewer = replace(reading, manifest=reading.manifest.select(np.arange(1, len(reading.manifest))))
+    images, grade, *_ = published.not_as_published(fewer) or ()
+    assert (images.where, images.detail) == ("images", f"{sum(counts) - 1:,} where 35,126 were published")
+    assert (grade.where, grade.detail) == ("grade 0", f"{counts[0] - 1:,} where 25,810 were published")
 
 
 def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import srjt
 from srjt.data import Manifest, folds
+from srjt.data.grades import UNKNOWN_PATIENT
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError
 from srjt.reports.page import sentences
@@ -61,7 +62,7 @@ def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) ->
     assert external.recalibrated.intervals["mae"].value < external.here.intervals["mae"].value
     assert sentences(EXTERNAL[2:], external)
     section = next(part for part in found.report().sections if part.slug == "external")
-    assert any("Recalibrated on" in table.caption for table in section.tables)
+    assert any("Recalibrated on" in table.caption for table in section.parts[0].tables)
 
 
 def test_the_own_test_side_is_not_elsewhere_and_a_share_is_for_evaluate(run: Trained, features: Manifest) -> None:
@@ -79,3 +80,23 @@ def test_a_share_of_the_patients(features: Manifest) -> None:
     assert (share_of_patients(turned, 0.3)[::-1] == part).all()
     with pytest.raises(SrjtError, match="leaves none on one side"):
         share_of_patients(features.select(np.arange(4)), 0.5)
+
+
+def test_other_images_of_training_patients_are_reported(run: Trained, features: Manifest) -> None:
+    rows = np.flatnonzero(np.isin(features.ids, run.training_ids))[:40]
+    shared = features.table["patient"].iloc[rows[0]]
+    others = elsewhere(features, rows)
+    others = replace(others, arrays=others.arrays + 0.01)  # not the same samples
+    assert run.training_patients(others) == []
+    assert srjt.evaluate(run, others, resamples=10).trained_on == ""
+    others.table["patient"] = others.table["patient"].replace(f"other {shared}", shared)
+    others.table.loc[39, "patient"] = f"{UNKNOWN_PATIENT}new39"
+    assert run.training_patients(others) == [shared]
+    with pytest.warns(srjt.data.LeakageWarning, match=f"1 patient has the name of one .* such as {shared}:"):
+        found = srjt.evaluate(run, others, resamples=10)
+    with pytest.warns(srjt.data.LeakageWarning, match="1 patient has the name of one"):
+        srjt.compare(run, run, test=others, resamples=10)
+    with pytest.warns(srjt.data.LeakageWarning, match="1 patient has the name of one"):
+        srjt.predict(run, others, coverage=0.8, calibrate_on=others)
+    assert found.report().warnings[0] == found.trained_on != ""
+    assert srjt.load_run(run.folder).training_patients(others) == [shared]  # from history.csv

@@ -10,7 +10,7 @@ from sklearn.metrics import cohen_kappa_score
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.readers import Readings, agreement
-from srjt.readers.agreement import krippendorff_alpha
+from srjt.readers.agreement import ends, krippendorff_alpha
 
 # Krippendorff's example of four observers and twelve units ("Computing Krippendorff's Alpha-Reliability", 2011).
 PUBLISHED = [
@@ -119,6 +119,21 @@ def test_intervals_hold_the_value_and_resample_patients() -> None:
     assert one.alpha.value == alone.alpha.value
     assert np.isnan([one.alpha[1:], one.quadratic[1:], one.fleiss[1:]]).all()
     assert one.pairs[["low", "high"]].isna().all(axis=None)
+    assert one.by_reader[["bias_low", "bias_high"]].isna().all(axis=None)
+    # two readers who share the items of one patient only, beside pairs with more
+    third = table[2]
+    table[2] = [grade if patients[i] == "0" else None for i, grade in enumerate(third)]
+    found = agreement(from_table(table, classes=5, groups=patients), resamples=50).pairs
+    assert found["low"].isna().tolist() == [2 in pair for pair in zip(found["first"], found["second"], strict=True)]
+
+
+def test_few_patients_make_wider_intervals() -> None:
+    """Ends are nearest to the ends of all draws, as far as the number of the column's patients says."""
+    draws = np.linspace(0, 1, 1001)[:, None].repeat(4, axis=1)
+    draws[::2, 3] = np.nan
+    low, high = ends(np.vstack([draws[501], draws]), [2, 8, 10**6, 10**6], 0.95)
+    assert low == pytest.approx([0.0, 0.0057, 0.025, 0.026], abs=1e-4)
+    assert high == pytest.approx(1 - low, abs=1e-9)
 
 
 def test_readers_who_always_agree_have_an_interval_all_the_same() -> None:

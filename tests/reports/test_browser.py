@@ -12,11 +12,12 @@ import pytest
 
 import srjt
 from browser import CONTRAST, Browser, Tab, needs_browser
+from srjt.data.grades import Grades
 from srjt.data.sources.readings import combine, read_readings
 from srjt.inference.sample_size import plan
 from srjt.readers import agreement
 from srjt.reports.page import write_page
-from srjt.reports.pages.readers import reader_facts, readers_page
+from srjt.reports.pages.readers import readers_page
 from srjt.reports.pages.run import run_page
 from srjt.reports.pages.study import study_page
 
@@ -138,11 +139,11 @@ def pages(run_with_images: Path, report: Path, tmp_path_factory: pytest.TempPath
         "run": run_page(run_with_images),
         "predictions": table.report(),
         "evaluation": found.report(),
-        "live": run_page(run_with_images, live="training", messages=["a message"]),
+        "live": run_page(run_with_images, live="training"),
         "comparison": srjt.compare(run, run, resamples=20).report(),
         "explanation": srjt.explain(run, new).report(),
         "audit": srjt.audit(new / "labels.csv", out=folder / "audit", folds=2, epochs=1, **SMALL).report(),
-        "readers": readers_page(reader_facts(read, agree, agreed, source="readings.csv")),
+        "readers": readers_page(read, agree, agreed, source="readings.csv", grades=Grades(read.readings.grades)),
         "agreement": agree.report(),
         "consensus": agreed.report(),
         "plan": plan(metric="sensitivity", value=0.9, half_width=0.05).report(),

@@ -19,7 +19,7 @@ from fixtures.audit_folders import make_audit
 from fixtures.run_folders import edit_json
 from srjt.errors import SrjtError
 from srjt.reports import checklist
-from srjt.reports.checklist import AUTHORS, CHECKLISTS, checklist_items, known_facts
+from srjt.reports.checklist import AUTHORS, CHECKLISTS, Known, checklist_items, known_facts
 
 ITEMS = {"tripod-ai": 27, "claim": 44, "stard-ai": 40}  # as published, without their parts
 
@@ -56,7 +56,7 @@ def evaluation(folder: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("name", CHECKLISTS)
 def test_every_item_is_there_once_and_names_facts_that_exist(name: str) -> None:
-    items = [item.item for item in checklist_items(name, {}).itertuples()]
+    items = [item.item for item in checklist_items(name, Known()).itertuples()]
     assert len(set(items)) == len(items)
     numbers = [int(re.sub("[a-z]", "", item)) for item in items]
     assert numbers == sorted(numbers)
@@ -67,28 +67,27 @@ def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
     text = (resources.files("srjt.reports") / "checklists.csv").read_text()
     table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     named = {fact for cell in table["facts"] for fact in cell.split()}
-    evaluation(folder, abstention={"wanted": 0.1, "share": 0.125})
-    audited(tmp_path)
+    evaluated = evaluation(folder, abstention={"wanted": 0.1, "share": 0.125})
     readers = tmp_path / "readers"
     readers.mkdir()
     (readers / "readers.json").write_text(json.dumps({
-        "format": 3, "grades": ["0", "1", "2", "3"], "readers": [{"name": "a"}, {"name": "b"}], "source": "labels.csv",
-        "probabilities_sha256": None, "number_of_readings": 1200, "items": 600, "noun": "image",
+        "format": 4, "grades": ["0", "1", "2", "3"], "readers": ["a", "b"], "source": "labels.csv",
+        "probabilities_sha256": None, "readings": 1200, "items": 600, "noun": "image",
         "agreement": {"alpha": {"value": 0.5, "low": 0.25, "high": 0.75}, "exact": {"value": 1, "low": 1, "high": 1}},
     }))  # fmt: skip
     edit_json(folder / "run.json", noise={"requested": 0.2, "used": 0.25, "estimated": None, "why": ""})
-    known, _ = known_facts(folder)
+    known, _ = known_facts(folder, [evaluated, audited(tmp_path), readers])
     assert named == set(known)
     assert {*checklist.METHODS.split(), *checklist.RESULTS.split()} <= named
     assert known["readers"] == ("2 readers gave 1,200 grades to 600 images.", "readers/readers.json")
     agreement = "Krippendorff's α 0.500 (95 % CI 0.250 to 0.750), share of equal pairs 1.000"
     assert known["agreement"].text == f"Agreement of the readers: {agreement}."
-    assert known["noise"] == ("The share of wrong labels was given as 25%.", "run.json")
+    assert known["noise"] == ("Training took the share of wrong labels to be 25%.", "run.json")
     assert known["unsure"].text == "12% of 80 images, the least sure, were left to a person."
 
 
 def test_what_is_not_known_is_left_to_the_authors() -> None:
-    assert {item.authors for item in checklist_items("claim", {}).itertuples()} == {f"{AUTHORS}."}
+    assert {item.authors for item in checklist_items("claim", Known()).itertuples()} == {f"{AUTHORS}."}
 
 
 def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
@@ -104,15 +103,15 @@ def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
     wrong = np.abs(median - test["grade"].to_numpy())
     assert f"{(wrong > 0).sum()} are wrong, {(wrong > 1).sum()} by more" in known["failures"].text
     assert f"mean absolute error {wrong.mean():.3f} (" in known["performance"].text
-    assert [int(cell.text) for row in table.rows for cell in row.cells[1:]] == [
+    assert [int(cell.text) for row in table.rows for cell in row.cells[1:-1]] == [
         int(((test["grade"] == true) & (median == given)).sum()) for true in range(4) for given in range(4)
     ]
 
 
 def test_each_answer_names_a_file_that_is_there(folder: Path) -> None:
-    evaluation(folder)
+    known, _ = known_facts(folder, [evaluation(folder)])
     for name in CHECKLISTS:
-        items = list(checklist_items(name, known_facts(folder)[0]).itertuples())
+        items = list(checklist_items(name, known).itertuples())
         assert [item.item for item in items if bool(item.known) != bool(item.files)] == []
         files = {file for item in items for file in item.files.split(", ") if file}
         missing = {file for file in files if not any((at / file).exists() for at in (folder, folder.parent))}
@@ -131,9 +130,10 @@ def test_rows_that_were_left_out_and_shared_patients_are_said(folder: Path) -> N
     assert not {"left_out", "disjoint"} & set(known_facts(folder)[0])
 
 
-def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -> None:
+def test_an_evaluation_is_external_if_the_run_knows_none_of_its_samples(folder: Path) -> None:
     path = evaluation(folder)
-    known, _ = known_facts(folder)
+    assert "decision" not in known_facts(folder)[0]  # files are named, not searched for
+    known, _ = known_facts(folder, [path])
     assert known["external"].text.startswith(
         "Other samples, 80 images of 20 patients, judged by true grades: mean absolute error 0.500"
     )
@@ -142,13 +142,10 @@ def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -
         known["sites"].text
         == "Mean absolute error of 80 images by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
     )
-    assert known["centres"].text == "Evaluated by site: Lyon (12 patients)."
     assert "f has too few (3 patients)" in known["subgroups"].text
-    evaluation(folder, own_samples=80)
-    assert "external" not in known_facts(folder)[0]
-    evaluation(folder, run="another")
-    assert "decision" not in known_facts(folder)[0]
-    assert "decision" in known_facts(folder, [path])[0]
+    known, _ = known_facts(folder, [evaluation(folder, own_samples=80)])
+    assert "external" not in known
+    assert "decision" in known
 
 
 def test_each_evaluation_says_what_it_counts_and_what_its_numbers_are(folder: Path) -> None:
@@ -198,15 +195,14 @@ def audited(tmp_path: Path) -> Path:
     return audit
 
 
-def test_the_audit_of_the_same_table_is_found(folder: Path, tmp_path: Path) -> None:
+def test_an_audit_says_how_many_labels_are_wrong(folder: Path, tmp_path: Path) -> None:
     audit = audited(tmp_path)
-    known, _ = known_facts(folder)
+    known, _ = known_facts(folder, [audit])
     assert known["audit_noise"].text == "An audit puts the share of wrong labels at 25% (95 % CI 12% to 50%)."
     assert known["verified"].text == "9 labels of a random sample were verified: 2 were wrong."
     edit_json(audit / "summary.json", reason="readers are unsure.")
-    assert known_facts(folder)[0]["audit_noise"].text.endswith("but does not determine it: readers are unsure.")
-    edit_json(audit / "audit.json", source="elsewhere/other.csv")
-    assert "audit_noise" not in known_facts(folder)[0]
+    known, _ = known_facts(folder, [audit])
+    assert known["audit_noise"].text.endswith("but does not determine it: readers are unsure.")
 
 
 def test_the_files_for_a_journal_are_plain(folder: Path) -> None:

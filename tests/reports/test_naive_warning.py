@@ -14,7 +14,7 @@ import srjt
 from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
 from srjt.ordinal import PURPOSES
-from srjt.reports.model_card import card_facts, model_card
+from srjt.reports.model_card import model_card
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.pages.evaluation import evaluation_facts, judgement
 from srjt.reports.pages.run import run_page
@@ -46,9 +46,7 @@ def test_every_place_judges_the_answers_of_predict(run_with_images: Path, tmp_pa
     assert run_page(folder).verdict == run.summary().verdict == said
     assert ("No better than one grade" in said) != right
     assert predictions_page(table).warnings == ([] if right else [said])
-    assert run.facts is not None
-    assert card_facts(run.facts, sides["test"]).beaten == right
-    assert ("no better than one grade" in model_card(folder)) != right
+    assert said in model_card(folder)
     if not right:
         error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
         assert sides["test"].score == pytest.approx(error)

@@ -5,117 +5,120 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from srjt.data import read_readings
-from srjt.readers import Readings
+from srjt.data.grades import Grades
+from srjt.data.sources.readers_folder import worklist_table
+from srjt.data.sources.readings import combine
+from srjt.readers.agreement import agreement
 from srjt.reports.page import sentences
-from srjt.reports.pages.readers import (
-    NEXT_READINGS,
-    REMARKS,
-    VERDICT,
-    WARNINGS,
-    drift,
-    page_facts,
-    unused_columns,
-)
+from srjt.reports.pages.readers import REMARKS, VERDICT, WARNINGS, page_facts, readers_page
 
-# What the rules know, and which of them hold.
-
-NEW, ANNA = [{"reader": "new reader"}], [{"reader": "anna"}, {"reader": "new reader"}]
-FACTS: dict[str, Any] = {
-    "noun": "image", "items": 9, "reference": None, "probabilities": None, "agreement": None, "problems": [],
-    "grades": ["0", "1"], "grade_names": {}, "readers": [{"name": "anna", "readings": 9, "by_grade": [5, 4]}],
-    "resampled": "images", "next": None,
-    "consensus": {
-        "single": 0, "expected_wrong": 1.8, "determined": True, "reason": "", "assumption": "",
-        "wrong_readings": {"value": 0.3, "low": None, "high": None},
-    },
-}  # fmt: skip
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "trusted", "start"),
-    [
-        (ANNA, None, "One more reading of these helps most."),
-        (NEW, None, "Every reader has read every image. Ask a new reader"),
-        (NEW, 3, "Every reader has read every image without a trusted grade. Ask a new reader"),
-        ([], 3, "Nothing to read next: the table names no readers"),
-        ([], 9, "Nothing to read next: every image has a trusted grade."),
-    ],
-)
-def test_the_sentence_about_what_to_read_next(wanted: list[dict[str, str]], trusted: int | None, start: str) -> None:
-    facts = page_facts(FACTS | {"next": wanted, "reference": trusted and {"items": trusted}})
-    assert sentences(NEXT_READINGS, facts)[0].startswith(start)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The intervals of the readers are not tested here."""
+    monkeypatch.setattr("srjt.readers.model._DRAWS", 2)
 
 
-READERS = [
-    {"name": "anna", "readings": 9, "by_grade": [5, 4]},
-    {"name": "bo", "readings": 30, "by_grade": [0, 30]},
-    {"name": "cy", "readings": 4, "by_grade": [4, 0]},
-]
-SINGLE = FACTS["consensus"] | {"single": 9}
+# Of nine images, anna reads all and bo the first six; cy gives always the same grade.
+
+IMAGES = [f"{n}.png" for n in range(9)]
+ANNA = [(image, "anna", n % 2) for n, image in enumerate(IMAGES)]
+BO = [(image, "bo", 0) if n == 3 else (image, "bo", n % 2) for n, image in enumerate(IMAGES[:6])]
+CY = [(image, "cy", 1) for image in IMAGES]
+WHOLE = [*ANNA, *((image, "bo", n % 3 % 2) for n, image in enumerate(IMAGES))]
+
+
+def table_of(rows: list[tuple[str, str, int]], **columns: Any) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["image", "reader", "grade"]).assign(**columns)
+
+
+def facts_of(table: pd.DataFrame, *, ask: int | None = None, **options: Any) -> SimpleNamespace:
+    read = read_readings(table, grades=("0", "1"))
+    agreed = combine(read.readings, **options)
+    wanted = None if ask is None else worklist_table(read, agreed, ask, per_reader=None)
+    return page_facts(read, agreement(read.readings), agreed, shown=["none", "some"], worklist=wanted)
+
+
+TRUSTED = {image: n % 2 for n, image in enumerate(IMAGES)}
+SOME = [TRUSTED[image] if image < "3" else None for image, *_ in WHOLE]
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("table", "start"),
     [
-        ({}, {"nothing_learnt": False, "no_overlap": False, "wrong": 0.3, "consensus_wrong": 0.2}),
-        ({"consensus": SINGLE}, {"nothing_learnt": True}),
-        ({"consensus": SINGLE, "probabilities": "p.csv"}, {"nothing_learnt": False}),
-        ({"consensus": SINGLE, "reference": {"items": 2}}, {"nothing_learnt": False}),
-        ({"readers": READERS}, {"constant": "bo (1)", "no_overlap": True}),
-        ({"readers": READERS, "agreement": {"exact": {"value": 0.5}}}, {"no_overlap": False, "exact": 0.5}),
-        ({"problems": [{"kind": "a"}, {"kind": "b"}, {"kind": "a"}]}, {"kinds": "2 a, 1 b"}),
+        (table_of([*ANNA, *BO]), []),
+        (table_of(WHOLE), ["Every reader has read every image in doubt: ask a new reader."]),
+        (table_of(WHOLE, reference=SOME), ["Every reader has read every image in doubt: ask a new reader."]),
+        (table_of(WHOLE).drop(columns="reader"), ["Nothing to read next: the table names no readers"]),
+        (
+            table_of(WHOLE, reference=[TRUSTED[image] for image, *_ in WHOLE]),
+            ["Nothing to read next: every image has a trusted grade."],
+        ),
     ],
 )
-def test_what_the_rules_know_is_so(changes: dict[str, Any], expected: dict[str, Any]) -> None:
-    facts = page_facts(FACTS | changes)
-    assert {name: getattr(facts, name) for name in expected} == expected
+def test_who_is_asked_next(table: pd.DataFrame, start: list[str]) -> None:
+    found = sentences(WARNINGS[-3:], facts_of(table, ask=3))
+    assert [sentence[: len(begin)] for sentence, begin in zip(found, start, strict=True)] == start
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "expected"),
+    [
+        (table_of([*ANNA, *BO]), {}, {"nothing_learnt": False, "no_overlap": False, "exact": 5 / 6, "single": 3}),
+        (table_of(ANNA), {}, {"nothing_learnt": True, "no_overlap": False, "exact": None}),
+        (table_of(ANNA), {"probabilities": [[0.5, 0.5]] * 9}, {"nothing_learnt": False}),
+        (table_of(ANNA, reference=[1, 0, *[None] * 7]), {}, {"nothing_learnt": False, "trusted": 2}),
+        (table_of([*ANNA[:5], *CY[5:]]), {}, {"constant": "", "no_overlap": True}),  # four readings may be chance
+        (table_of([*ANNA, *CY]), {}, {"constant": "cy (some)", "no_overlap": False}),
+        (table_of([*ANNA, ("1.png", "bo", 7), ("2.png", "bo", 8)]), {}, {"kinds": "2 invalid-grade"}),
+        (table_of([*ANNA, *BO], patient="p"), {}, {"resampled": "patients"}),
+    ],
+)
+def test_what_the_rules_know_is_so(table: pd.DataFrame, options: dict[str, Any], expected: dict[str, Any]) -> None:
+    facts = facts_of(table, **options)
+    assert {name: getattr(facts, name) for name in expected} == pytest.approx(expected)
 
 
 def test_every_rule_is_needed() -> None:
-    """Each holds for some facts, and not for all."""
-    unknown = {"consensus": FACTS["consensus"] | {"determined": False, "single": 3, "assumption": "All are fair."}}
-    single = {"consensus": SINGLE}
-    told = {"readers": READERS, "problems": [{"kind": "a"}], "agreement": {"exact": {"value": 0.5}}}
-    apart = {"readers": READERS}
-    trusted = told | {"reference": {"items": 9}}
-    every = [page_facts(FACTS | changes) for changes in ({}, unknown, single, told, apart, trusted)]
+    """Each holds for some tables, and not for all."""
+    every = [
+        facts_of(table_of([*ANNA, *BO, ("1.png", "bo", 7)])),
+        facts_of(table_of(ANNA)),
+        facts_of(table_of([*ANNA[:5], *CY[5:]])),
+        facts_of(table_of([*ANNA, *BO, *CY])),
+        facts_of(table_of(WHOLE), ask=1),
+        facts_of(table_of(WHOLE).drop(columns="reader"), ask=1),
+        facts_of(table_of(WHOLE, reference=[TRUSTED[image] for image, *_ in WHOLE]), ask=1),
+    ]
     for holds, template, *_ in [*VERDICT[:-1], *WARNINGS, *REMARKS]:
         assert {bool(holds(facts)) for facts in every} == {True, False}, template
         assert all(template.format(f=facts) for facts in every if holds(facts))
 
 
-def test_columns_that_were_not_used_are_named() -> None:
-    frame = pd.DataFrame({"image": list("ab"), "reader": list("xy"), "grade": [0, 1], "camera": 7, "eye": 0})
-    assert unused_columns(read_readings(frame)) == ["camera", "eye"]
-
-
-# How a reader's grades change over time.
-
-
-def drifting(count: int, grades: list[int], **more: Any) -> dict[str, tuple[list[str], list[float]]]:
-    """Of one reader whose consensus is always the middle grade."""
-    read = Readings(
-        items=[f"i{k}" for k in range(count)], readers=["r"], grades=("0", "1", "2"), item=np.arange(count),
-        reader=np.zeros(count, dtype=np.int64), grade=np.array(grades), **more,
-    )  # fmt: skip
-    agreed: Any = SimpleNamespace(posterior=np.tile([0.0, 1.0, 0.0], (count, 1)))
-    return drift(read, agreed)
-
-
-def test_a_reader_who_grades_higher_from_some_day_on_drifts() -> None:
-    days = np.datetime64("2024-01-01") + np.arange(100)
-    dates, values = drifting(100, [1] * 50 + [2] * 50, times=days[::-1])["r"]
-    assert dates == sorted(dates)
-    assert values[0] == pytest.approx(1)  # the first days have the last readings
-    assert values[-1] == pytest.approx(0)
-
-
-def test_without_dates_or_with_few_of_them_there_is_no_drift() -> None:
-    few = np.full(15, np.datetime64("NaT", "s"))
-    few[:12] = np.datetime64("2024-01-01")
-    assert drifting(15, [1] * 15) == drifting(15, [1] * 15, times=few) == {}
+def test_the_page_has_the_numbers_of_the_results() -> None:
+    """The tables of readers, pairs and readings are those of agreement and consensus."""
+    read = read_readings(table_of([*ANNA, *BO, *CY], date=[f"2024-01-{1 + n % 28:02d}" for n in range(24)]))
+    agree, agreed = agreement(read.readings), combine(read.readings)
+    page = readers_page(read, agree, agreed, source="t.csv", grades=Grades(("0", "1"), {"0": "none", "1": "some"}))
+    tables = {table.slug: table for section in page.sections for table in section.tables}
+    headings = [column.label.strip() for column in tables["readers"].columns]
+    assert headings == ["reader", "readings", "right", "95 %", "higher", "95 %", "drift", "95 %"]
+    rows = {row.cells[0].text: [cell.value for cell in row.cells] for row in tables["readers"].rows}
+    assert list(rows) == ["anna", "cy", "bo"]  # the most readings first
+    for place, name in enumerate(agree.readers):
+        assert rows[name][2] == pytest.approx(1 - agreed.noise_rate[place])
+        assert rows[name][4] == pytest.approx(agree.by_reader["bias"][place])
+    pairs = {tuple(cell.text for cell in row.cells[:2]): row.cells[3].value for row in tables["pairs"].rows}
+    for pair in agree.pairs.itertuples():
+        assert pairs[agree.readers[pair.first], agree.readers[pair.second]] == pytest.approx(
+            pair.quadratic, nan_ok=True
+        )
+    worst = min(agreed.posterior[read.readings.item, read.readings.grade])
+    assert tables["worst-readings"].rows[0].cells[-1].value == pytest.approx(worst)
+    assert {cell.text for row in tables["worst-readings"].rows for cell in row.cells[2:4]} == {"0 (none)", "1 (some)"}

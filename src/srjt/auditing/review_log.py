@@ -430,8 +430,8 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     item = next((name for name in ("item", "image", "id") if name in frame), None)
     if item is None or "reader" not in frame:
         raise SrjtError(
-            f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE --next 50 --worklist "
-            "FILE writes one."
+            f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE --next 50 --out DIR "
+            "writes one."
         )
     own = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
     if not len(own) and reviewer not in (source.readers or ()):

@@ -8,18 +8,17 @@ import getpass
 import shlex
 from contextlib import closing, suppress
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, say, show
+from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, options, say, show
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
-from srjt.files import as_csv, write_atomically, write_output
+from srjt.files import write_atomically
 from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
@@ -71,9 +70,10 @@ def audit(
     from srjt.reports.page import write_page
     from srjt.reports.pages.audit import audit_page
     from srjt.training.reporters import reporter_for
+    from srjt.training.train import check_settings
 
     config = with_noise_rate(options.layered_settings(settings, defaults=DEFAULTS))
-    options.check_settings(config)
+    check_settings(config)
     if not jobs.isdigit() and jobs != "auto":
         raise SrjtError(f"--jobs takes a whole number or auto; got {jobs!r}.")
     consensus, reader_column = data.several_readings == "consensus", None
@@ -153,15 +153,12 @@ def readers(
     table: Path = argument(
         ..., "A CSV, TSV, Excel or Parquet file: a row per reading, or a column per reader.", metavar="TABLE"
     ),
-    out: Path | None = option(None, "Folder for the page, the consensus and every reading.", metavar="DIR"),
+    out: Path | None = option(None, "Folder for the page, the consensus and all lists.", metavar="DIR"),
     next_: int | None = option(
         None, "List the N readings that would gain most: which image, by whom.", "--next", metavar="N", min=1
     ),
     per_reader: int | None = option(
         None, "With --next: at most N readings by one reader. [default: no limit]", metavar="N", min=1
-    ),
-    worklist: Path | None = option(
-        None, "CSV file for that list. [default: worklist.csv in --out]"
     ),
     probabilities: Path | None = option(
         None,
@@ -190,65 +187,41 @@ def readers(
     the probability that it is right.
     """
     from srjt.data.grades import Grades
-    from srjt.data.sources import readers_folder as tables
-    from srjt.data.sources.readings import NO_READER, combine, read_readings
+    from srjt.data.sources import readers_folder
+    from srjt.data.sources.readings import combine, read_readings
     from srjt.readers.agreement import agreement
-    from srjt.readers.consensus import next_readings
     from srjt.reports.page import write_page
-    from srjt.reports.pages.readers import reader_facts, readers_page
+    from srjt.reports.pages.readers import readers_page
 
-    for flag, value in (("--worklist", worklist), ("--per-reader", per_reader)):
-        if next_ is None and value is not None:
-            raise SrjtError(f"{flag} belongs to --next: say how many readings, for example --next 50.")
-    check_outputs(worklist, force=force)
+    if next_ is None and per_reader is not None:
+        raise SrjtError("--per-reader belongs to --next: say how many readings, for example --next 50.")
     images = how.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **how)
-    readings = loaded.readings
-    names = Grades(readings.grades, grade_names).names
-    witness = None if probabilities is None else tables.read_probabilities(probabilities, readings)
+    readings, review, located = loaded.readings, "", None
+    grades = Grades(readings.grades, grade_names)
+    witness = None if probabilities is None else readers_folder.read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
-    wanted = None
-    if next_ is not None:
-        best = next_readings(agreed, readings, count=next_, per_reader=per_reader)
-        if not len(best) and readings.readers != [NO_READER]:
-            best = next_readings(agreed, readings, count=next_, per_reader=per_reader, new_reader=True)
-        wanted = tables.worklist_table(best, noun=loaded.columns.noun)
-    listed = None if wanted is None or wanted.empty else wanted
-    file = worklist or (None if out is None else out / "worklist.csv")
-    located = [] if out is None else tables.located_images(loaded, images or table.parent)
-    review = ["srjt", "review", str(out), "--worklist", str(file), "--reviewer", "NAME"]
-    facts = reader_facts(
-        loaded,
-        agreement(readings),
-        agreed,
-        source=table.name,
-        probabilities=None if probabilities is None else probabilities.name,
-        probabilities_sha256=sha256(probabilities.read_bytes()).hexdigest() if probabilities else None,
-        grade_names=names,
-        worklist=wanted,
-        review_command=shlex.join(review) if any(Path(image).is_file() for image in located) else "",  # it shows images
-    )
+    results = (loaded, agreement(readings), agreed)
+    worklist = None if next_ is None else readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
+    wanted = 0 if worklist is None else len(worklist)
     if out is not None:
-        contents = {
-            "consensus.csv": tables.consensus_table(loaded, agreed, images=located),
-            "readings.csv": tables.readings_table(loaded, agreed),
-            **({} if listed is None or worklist is not None else {"worklist.csv": listed}),
-        }
-        tables.write_readers_folder(out, facts=facts, tables=contents, overwrite=force)
-    if listed is not None and worklist is not None:
-        write_output(worklist, as_csv(listed))
-    page, written = readers_page(facts, out), "--out DIR writes the page, the consensus and every reading."
-    if out is not None:
-        write_page(page, out / "report.html", write=write_atomically)
-        written = f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}"
+        located = readers_folder.located_images(loaded, images or table.parent)
+        about: dict[str, Any] = {"source": table.name, "images": located, "worklist": worklist}
+        readers_folder.write_readers_folder(out, *results, **about, probabilities=probabilities, overwrite=force)
+        if wanted and any(Path(image).is_file() for image in located):  # srjt review shows images
+            file = str(out / "worklist.csv")
+            review = shlex.join(["srjt", "review", str(out), "--worklist", file, "--reviewer", "NAME"])
+    page = readers_page(*results, source=table.name, grades=grades, images=located, worklist=worklist, review=review)
     show(page)
-    typer.echo(written)
-    if listed is not None and file is None:
-        typer.echo("--worklist FILE, or --out DIR, writes the list.")
-    elif listed is not None:
-        typer.echo(f"Worklist: {file} ({count_of(len(listed), 'reading')})")
-        if facts["review_command"]:
-            typer.echo(f"Next: {facts['review_command']}")
+    if out is None:
+        typer.echo("--out DIR writes the page, the consensus, every reading and what to read next.")
+        return
+    write_page(page, out / "report.html", write=write_atomically)
+    typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
+    if wanted:
+        typer.echo(f"Worklist: {out / 'worklist.csv'} ({count_of(wanted, 'reading')})")
+    if review:
+        typer.echo(f"Next: {review}")
 
 
 LOG = "decisions.sqlite"

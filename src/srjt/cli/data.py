@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, check_outputs, options, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, printable
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -41,27 +40,32 @@ def inspect(
     some cannot; 2, as for every command, if the source cannot be read at all.
 
     Errors: images missing, empty or unreadable; grades missing or invalid;
-    rows that contradict each other or have too few cells.
+    rows that contradict each other or have too few cells; of LIMUC and Kaggle DR,
+    counts that are not as published.
 
     Warnings: duplicate rows, identical and nearly identical images, identical
     images with different grades, patients unknown, too few patients in a grade.
     """
     from srjt.data.checks import contact_sheet, examine_images, few_patients, pair_sheet
     from srjt.data.manifest import errors_in
+    from srjt.data.sources.folders import not_as_published
 
     sentences, data = _readers(data)
     reading = data.read()
     manifest = reading.manifest
     for line in (*(f"• {note}" for note in reading.notes), *sentences):
         say(line)
-    options.print_grades(manifest)
+    print_grades(manifest)
     for line in _describe(manifest):
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
         seen, alike = examine_images(manifest, progress=progress) if decode else ([], None)
-    problems = [*reading.problems, *seen, *few_patients(manifest, folds)]
-    options.print_problems(problems)
+    differences = not_as_published(reading)
+    if differences == []:
+        say("All counts are as published.")
+    problems = [*reading.problems, *(differences or ()), *seen, *few_patients(manifest, folds)]
+    print_problems(problems)
     if problems:
         replaced = _replaced(problems_file)
         srjt.data.write_problems(problems, problems_file)
@@ -120,8 +124,6 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
 
 def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
     """Images per patient, the split, the sizes of images; of features, whether they are the expected numbers."""
-    import numpy as np
-
     from srjt.data.checks import SAMPLED, image_sizes
 
     if manifest.patients is not None:
@@ -138,15 +140,42 @@ def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
         sampled = f"; from a sample of {sizes.total():,} images" if len(manifest) > SAMPLED else ""
         yield f"Image sizes (width×height): {common}{others}{sampled}"
     if manifest.arrays is not None and manifest.are_features:
-        x = manifest.arrays.astype(np.float64)
-        low, middle, high = np.quantile(x.std(axis=0), [0.0, 0.5, 1.0])
+        x = manifest.arrays.astype(float)
         yield (
             f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
-            f"{np.mean(x == 0):.0%} zeros"
+            f"{(x == 0).mean():.0%} zeros"
         )
-        yield f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}"
-        if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
-            yield f"{count_of(constant, 'constant column')}: without information, and harmless."
+
+
+def print_grades(manifest: srjt.data.Manifest) -> None:
+    """Images and patients per grade, with a bar."""
+    import pandas as pd
+
+    counts, patients = manifest.class_counts.tolist(), manifest.patients
+    frame = pd.DataFrame(
+        {
+            "grade": [*manifest.grades, "all"],
+            "rows" if manifest.are_features else "images": [*counts, len(manifest)],
+            "share": [count / len(manifest) for count in (*counts, len(manifest))],
+            "": [*("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts), ""],
+        }
+    )
+    if patients is not None:
+        owners = pd.Series(patients).groupby(manifest.labels).nunique().reindex(range(len(counts)))
+        frame["patients"] = [*owners.fillna(0).astype(int), len(set(patients))]
+    print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
+
+
+def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
+    """Every kind with its number, what it means and the first few examples."""
+    from srjt.data.manifest import KINDS, examples
+
+    for kind, severity, count, first in examples(problems):
+        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
+        for problem in first:
+            typer.echo(printable(f"    {problem.where}{problem.detail and ': '}{problem.detail}"))
+        if count > len(first):
+            typer.echo(f"    … and {count - len(first):,} more")
 
 
 def split(
@@ -219,53 +248,35 @@ def corrupt(
     A noisy label depends on the seed and the sample's id, not on the other rows.
     Samples marked test in the split column stay clean, as in the paper.
     """
-    import numpy as np
     import pandas as pd
 
-    from srjt import files, noise as noises
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
-    from srjt.data.splits import corrupt_sides
-    from srjt.training.single_run import train_on
+    from srjt.files import write_output
 
-    if (rate is None) == (rho is None):
-        raise SrjtError("Give the amount of noise: either --rate or --rho.")
     if out is not None and out.exists() and out.resolve() == data.source.resolve():
         raise SrjtError(f"{out} is the source itself, whose clean labels must not be lost: choose another --out.")
     check_outputs(out, force=force)
-    reading = data.read()
+    clean = data.usable(data.read())
+    noisy, report, used_rho = srjt.data.corrupt(
+        clean, noise=noise, rate=rate, rho=rho, seed=seed, include_test=include_test
+    )
     if out is None:
-        suffix = ".npz" if reading.manifest.are_features else ".csv"
+        suffix = ".npz" if clean.are_features else ".csv"
         amount = f"rho{rho:g}" if rate is None else f"{rate:g}"
         out = Path(f"{data.source.stem}_{noise}_{amount}_seed{seed}{suffix}")
         check_outputs(out, force=force)
-    clean = data.usable(reading)
-    if clean.true_labels is not None:
-        raise SrjtError(
-            f"{data.source} has a column of true grades already, so its labels are noisy: give the clean table, or "
-            "--grade-column with the name of that column to start from the true grades."
-        )
-    rows = np.arange(len(clean))
-    if "split" in clean.table and not include_test:
-        rows = np.flatnonzero(clean.table["split"] != "test")
-    if not len(rows):
-        raise SrjtError("All samples are marked test, and test labels stay clean: --include-test corrupts them too.")
-    if rate is not None:
-        rho = noises.rho_for_rate(noise, rate=rate, class_counts=clean.select(rows).class_counts)
-    matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
-    noisy, report = corrupt_sides(clean, train_on(rows), matrix, seed=seed)
     if clean.are_features and out.suffix == ".npz":
-        files.write_output(out, pack_features(noisy))
+        write_output(out, pack_features(noisy))
     else:  # for features, the labels alone: to be given as --labels
         write_table(noisy, out)
 
-    rates = zip(report.per_class_realised, report.class_counts, strict=True)
     frame = pd.DataFrame(
         {
             "true grade": [*clean.grades, "all"],
             "samples": [*report.class_counts, sum(report.class_counts)],
             "nominal": [*report.per_class_nominal, report.nominal_rate],
-            "realised": [*(rate if count else np.nan for rate, count in rates), report.realised_rate],
+            "realised": [*report.per_class_realised, report.realised_rate],
         }
     )
     formats = {"nominal": ".4f", "realised": ".4f"}
@@ -275,9 +286,10 @@ def corrupt(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
             "that invert it (garg) are unreliable here."
         )
-    say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(rows), 'label')}: {out}")
-    if len(rows) < len(clean):
-        say(f"Test labels that stay clean: {len(clean) - len(rows):,}.")
+    corrupted = sum(report.class_counts)
+    say(f"{noise} noise with ρ = {used_rho:.4g}, seed {seed}, on {count_of(corrupted, 'label')}: {out}")
+    if corrupted < len(clean):
+        say(f"Test labels that stay clean: {len(clean) - corrupted:,}.")
 
 
 def synthetic(
@@ -311,77 +323,26 @@ def synthetic(
 
 
 def limuc(
-    directory: Path = argument(..., "Folder of LIMUC.", metavar="DIR"),
-    download: bool = option(False, "Download it from Zenodo (record 5827695) if it is not complete."),
+    directory: Path = argument(..., "Folder to download it into.", metavar="DIR"),
     url: str | None = option(None, "A mirror of the archive.", hidden=True),
 ) -> None:
-    """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3); download it with --download.
+    """Download LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3) from Zenodo (record 5827695).
 
     Repeat the command to resume an interrupted download.
-    Exit status 1 if the counts differ from the published ones.
     """
     from srjt import files
-    from srjt.data.sources import folders as source
+    from srjt.data.sources.folders import LIMUC_ARCHIVE, LIMUC_URL, find_patients
 
-    def differences() -> list[str]:
-        return source.limuc_differences(srjt.data.read(directory, kind="limuc").manifest)
-
-    if download and not (source.find_patients(directory) and not differences()):
-        archive = directory / source.LIMUC_ARCHIVE
-        if not archive.exists():
-            with progress_bar("Downloading", True) as progress:
-                files.download(
-                    url or source.LIMUC_URL,
-                    archive,
-                    progress=lambda done, total: progress(done, total or done),
-                )
+    archive = directory / LIMUC_ARCHIVE
+    if not archive.exists() and not find_patients(directory):
+        with progress_bar("Downloading", True) as progress:
+            files.download(url or LIMUC_URL, archive, progress=lambda done, total: progress(done, total or done))
+    if archive.exists():
         with progress_bar("Unpacking", True) as progress:
             files.extract(archive, directory, progress=progress)
         archive.unlink()  # its contents are beside it now
-    if not directory.is_dir():
-        raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
-    _check(srjt.data.read(directory, kind="limuc"), differences(), directory)
-
-
-def _check(
-    reading: srjt.data.LoadedData, differences: list[str], directory: Path, *, counted: str = "published"
-) -> None:
-    """Print what a published data set holds; exit status 1 if it is not as published."""
-    from srjt.data.manifest import errors_in
-
-    options.print_grades(reading.manifest)
-    options.print_problems(reading.problems)
-    if differences or errors_in(reading.problems):
-        typer.secho("Not as published:", fg=typer.colors.RED)
-        typer.echo("\n".join(f"  {difference}" for difference in differences))
-        raise typer.Exit(1)
-    typer.echo(f"All counts are as {counted}.")
+    say(f"LIMUC is in {directory}.")
     typer.echo(f"Next: srjt data inspect {shlex.quote(str(directory))}")
 
 
-def dr(
-    directory: Path = argument(..., "Folder with trainLabels.csv and the images.", metavar="DIR"),
-    images: Path | None = option(None, "Folder of the images. [default: train/, images/ or DIR itself]", metavar="DIR"),
-) -> None:
-    """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
-
-    They must be downloaded by hand, after accepting the competition's rules.
-    Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
-    or if images are missing.
-    """
-    from srjt.data.sources import folders as source
-
-    reading = srjt.data.read(directory, images=images, kind="dr")
-    manifest = reading.manifest
-    differences = source.dr_differences(manifest)
-    absent = [path for path in manifest.paths if not os.path.isfile(path)]
-    if absent:
-        differences.append(
-            f"not in {manifest.root}: {len(absent):,} of {count_of(len(manifest), 'image')}, such as {absent[0].name}"
-        )
-    paper = manifest.class_counts.tolist() == list(source.DR_PAPER_COUNTS)
-    counted = f"{'in the paper' if paper else 'published by Kaggle'}; no image is missing"
-    _check(reading, differences, directory, counted=counted)
-
-
-data_app = App(inspect, split, corrupt, synthetic, limuc, dr, help=SUMMARIES["data"])
+data_app = App(inspect, split, corrupt, synthetic, limuc, help=SUMMARIES["data"])

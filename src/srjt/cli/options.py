@@ -19,11 +19,11 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 import srjt
-from srjt.cli import as_typed, print_table, say
+from srjt.cli import as_typed, say
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, count_of, few, printable, unknown_name, warn
-from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION, Answering
-from srjt.methods import import_modules, lookup
+from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.inference.options import COMPUTING, EVALUATION
+from srjt.methods import import_modules
 from srjt.progress import progress_bar
 from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
 from srjt.training.config import TrainConfig
@@ -202,8 +202,6 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished r
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
 Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
-A_READING = "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable."
-CalibrateSet = Annotated[list[str] | None, about(A_READING, "--calibrate-set", metavar="NAME=VALUE", panel=CALIBRATION)]
 Html = Annotated[Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)]
 if TYPE_CHECKING:
     GradeNames = Mapping[str, str] | None  # what the callback returns
@@ -316,7 +314,7 @@ class Splitting:
         if self.official_split:
             return srjt.data.official_split(manifest)
         if not self.chosen:
-            return resolve_split(None, manifest, skipped=skipping)
+            return resolve_split(None if self.official_split is None else "all", manifest, skipped=skipping)
         if self.splits is not None:
             parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:
@@ -386,29 +384,6 @@ def layered_settings(
     return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
 
 
-def check_settings(settings: TrainConfig) -> None:
-    """Report what is wrong before an hour is spent on reading images, in terms of the options."""
-    from srjt import networks
-    from srjt.training.train import needs_estimate
-
-    method = lookup(settings.method, registered_by=settings.imports)
-    needs = () if method.is_recipe and settings.noise_rate is not None else method.needs  # a rate suffices
-    if "noise_rate" in needs and settings.noise_rate is None:
-        raise SrjtError(
-            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
-            "--noise-rate auto to estimate it, or --method srjt, which needs none."
-        )
-    if "transition" in needs and settings.transition is None and settings.noise_rate != "auto":
-        raise SrjtError(
-            f"{settings.method} needs the matrix of label errors: --transition FILE, with a row of numbers "
-            "separated by commas for each true grade, or --noise-rate auto to estimate it."
-        )
-    needs_estimate(settings)  # an error if the soft labels cannot follow the estimate
-    name = settings.network
-    if name is not None and name not in networks.names() and not name.startswith("timm:"):
-        raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
-
-
 def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     """The transition matrix in a CSV file."""
     import numpy as np
@@ -429,62 +404,3 @@ def grouped(manifest: srjt.data.Manifest, *, near: bool) -> srjt.data.Manifest:
     """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
     with progress_bar("Decoding", True) as progress:
         return srjt.data.group_duplicates(manifest, near=near, progress=progress)
-
-
-# options about columns that a source and --calibrate-on have in common; the other options are about one of them
-SHARED = (
-    "image_column", "grade_column", "map_grades", "patient_column", "verified_grade_column", "feature_columns",
-    "several_readings", "reader_column", "reference_column",
-)  # fmt: skip
-
-
-def calibration_samples(
-    asked: Answering, assignments: Sequence[str], *, how: Mapping[str, Any], grades: Sequence[str]
-) -> srjt.data.Manifest | None:
-    """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
-    if asked.calibrate_on is None:
-        if assignments:
-            raise SrjtError("--calibrate-set says how --calibrate-on is read: give --calibrate-on, too.")
-        return None
-    options = {name: how[name] for name in SHARED if name in how}
-    names = {field.name for field in fields(ReadOptions)} - {"grades"}  # those of the run
-    for assignment in assignments:
-        name, equals, value = (part.strip() for part in assignment.partition("="))
-        if not equals:
-            raise SrjtError(f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}.")
-        if name not in names:
-            raise unknown_name("option of --calibrate-set", name, names)
-        options[name] = value or None  # nothing: found by its name
-    reading = srjt.data.read(asked.calibrate_on, grades=list(grades), **options)
-    return srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
-
-
-def print_grades(manifest: srjt.data.Manifest) -> None:
-    """Images and patients per grade, with a bar."""
-    import pandas as pd
-
-    counts, patients = manifest.class_counts.tolist(), manifest.patients
-    frame = pd.DataFrame(
-        {
-            "grade": [*manifest.grades, "all"],
-            "rows" if manifest.are_features else "images": [*counts, len(manifest)],
-            "share": [count / len(manifest) for count in (*counts, len(manifest))],
-            "": [*("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts), ""],
-        }
-    )
-    if patients is not None:
-        owners = pd.Series(patients).groupby(manifest.labels).nunique().reindex(range(len(counts)))
-        frame["patients"] = [*owners.fillna(0).astype(int), len(set(patients))]
-    print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
-
-
-def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
-    """Every kind with its number, what it means and the first few examples."""
-    from srjt.data.manifest import KINDS, examples
-
-    for kind, severity, count, first in examples(problems):
-        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
-        for problem in first:
-            typer.echo(printable(f"    {problem.where}{problem.detail and ': '}{problem.detail}"))
-        if count > len(first):
-            typer.echo(f"    … and {count - len(first):,} more")

@@ -27,11 +27,16 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options", bound=Answering)
 ABOUT_FEATURES: dict[Kind, list[str]] = {"features": ["feature_columns", "labels"]}
+# options about columns that a source and --calibrate-on have in common; the other options are about the source
+SHARED = (
+    "image_column", "grade_column", "map_grades", "patient_column", "verified_grade_column", "feature_columns",
+    "several_readings", "reader_column", "reference_column",
+)  # fmt: skip
 
 
 def opened(
     folder: Path, asked: Options, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]],
-    device: str | None, grade_names: options.GradeNames, calibrate_set: Sequence[str] | None,
+    device: str | None, grade_names: options.GradeNames,
 ) -> tuple[Trained, Options]:  # fmt: skip
     """The run, and how it answers: everything that can be checked before samples are read.
 
@@ -43,9 +48,13 @@ def opened(
     run = replace(run, grades=run.grades.named(grade_names))
     run.views(asked.views)  # an error if the run has no such views
     refuse_other_options(run, how, about=about)
-    samples: Any = _share(asked.calibrate_on)
-    if samples is None:
-        samples = options.calibration_samples(asked, calibrate_set or (), how=how, grades=run.grades)
+    if asked.calibrate_on is None or _share(asked.calibrate_on) is not None:
+        return run, replace(asked, calibrate_on=_share(asked.calibrate_on))
+    # its columns have the names of those of the source
+    reading = srjt.data.read(
+        asked.calibrate_on, grades=list(run.grades), **{name: how[name] for name in SHARED if name in how}
+    )
+    samples = srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
     return run, replace(asked, calibrate_on=samples)
 
 
@@ -73,7 +82,6 @@ def predict(
     force: options.Force = False,
     *,
     asked: Annotated[Answering, Fields(Answering)],
-    calibrate_set: options.CalibrateSet = None,
     keep: list[str] | None = option(
         None, "Keep this column of the table in the predictions. Repeatable.", metavar="COLUMN"
     ),
@@ -91,7 +99,7 @@ def predict(
     check_outputs(out, html, force=force)
     trained, asked = opened(
         run, asked, data.how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
-        device=device, grade_names=grade_names, calibrate_set=calibrate_set,
+        device=device, grade_names=grade_names,
     )  # fmt: skip
     columns = (*asked.columns, *as_columns(keep))
     if not data.how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
@@ -111,8 +119,8 @@ def predict(
     streamed = is_stream(out)
     write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
     page = predictions_page(
-        predicted, data=manifest, sources=sources, command=typed_command("predict"),
-        skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
+        predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
+        skipped=[(problem.where, problem.detail) for problem in problems],
     )  # fmt: skip
     finish(page, out=out, html=html, err=streamed)
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
@@ -122,7 +130,6 @@ def evaluate(
     run: options.Run,
     *,
     asked: Annotated[Evaluating, Fields(Evaluating)],
-    calibrate_set: options.CalibrateSet = None,
     side: str | None = option(
         None, "Judge this side only. [default: test, with --fold or --splits]",
         metavar="train|validation|test", panel=EVALUATION
@@ -158,8 +165,7 @@ def evaluate(
     if groups and not asked.by:
         raise SrjtError("A CSV file holds the scores of groups: give `by`, or a JSON file for everything else.")
     trained, asked = opened(
-        run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names,
-        calibrate_set=calibrate_set,
+        run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names
     )  # fmt: skip
     reading = data.read(grades=list(trained.grades))
     manifest = data.usable(reading)
@@ -182,9 +188,8 @@ def evaluate(
         table = judged.subgroups.table() if judged.subgroups is not None and groups else None
         write_output(out, as_json(judged.to_dict()) if table is None else as_csv(table))
     page = evaluation_page(
-        judged, run=trained, data=manifest, sources=[data.source], command=typed_command("evaluate"),
-        brief=html is None,
-    )  # fmt: skip
+        judged, run=trained if html else None, data=manifest, sources=[data.source], command=typed_command("evaluate")
+    )
     finish(page, out=out, html=html)
 
 
@@ -208,7 +213,8 @@ def compare(
     test: Path | None = option(
         None, "Labelled images to compare on. [default: the runs' common test side]", metavar="SOURCE"
     ),
-    out: Path | None = option(None, "Write a page (.html), the figure (.svg, .png) or all numbers (.json)."),
+    out: Path | None = option(None, "Write everything to a JSON file too."),
+    html: options.Html = None,
     force: options.Force = False,
     *,
     grading: Annotated[dict[str, Any], Fields(Grading)],
@@ -222,11 +228,10 @@ def compare(
     --test. Each run is compared with the first.
     """
     from srjt.inference.predict import refuse_other_options
-    from srjt.reports.report import check_suffix, write_comparison
 
-    if out is not None:
-        check_suffix(out)
-    check_outputs(out, force=force)
+    if out is not None and out.suffix.lower() in (".html", ".svg", ".png"):
+        raise SrjtError(f"--out writes JSON; a page with the figure is written by --html {out.stem}.html.")
+    check_outputs(out, html, force=force)
     if test is None and data.how:
         raise SrjtError(f"`{next(iter(data.how))}` is about the images of --test, which is not given.")
     trained = [srjt.load_run(run, device=device) for run in runs]
@@ -239,8 +244,8 @@ def compare(
             _refuse_trained(run, samples, instead="leave out --test to use the runs' common test side")
     comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:
-        write_comparison(comparison, out)
-    finish(comparison.report(), out=out)
+        write_output(out, as_json(comparison.to_dict()))
+    finish(comparison.report(), out=out, html=html)
 
 
 def plan(

@@ -184,9 +184,7 @@ study_app = App(run, status, export, cls=RunByDefault, help=f"{SUMMARIES['study'
 
 
 def report(
-    folder: Path = argument(
-        ..., "Folder of a study, of a single run (finished or not), of an audit or of readers.", metavar="DIR"
-    ),
+    folder: Path = argument(..., "Folder of a study, of a single run (finished or not) or of an audit.", metavar="DIR"),
     out: Path | None = option(
         None, "HTML file to write. [default: report.html in the folder]", callback=options.html_file
     ),
@@ -202,7 +200,7 @@ def report(
     ),
     also: list[Path] | None = option(
         None,
-        "For the checklist: an audit, readers, or a JSON file of evaluate. Repeatable. [default: those beside the run]",
+        "For the checklist: the folder of an audit or of readers, or a JSON file of evaluate. Repeatable.",
         metavar="PATH",
     ),
     grade_names: options.GradeNames = None,
@@ -222,7 +220,7 @@ def report(
     if checklist is not None:
         say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
         if not also:
-            say("An audit, readers or evaluations that it does not name: give them with --also.")
+            say("An audit, readers or evaluations are used if --also names them.")
         return
     say(f"The report is in {page}.")
     drawn = sum(file.suffix in (".svg", ".png") for file in others)

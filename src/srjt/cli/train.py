@@ -83,25 +83,22 @@ def train(
     from srjt.reports.model_card import write_model_card
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
-    from srjt.training.single_run import resolve_split
-    from srjt.training.train import train as train_run
+    from srjt.training.train import check_settings, train as train_run
 
     config = options.layered_settings(settings, method_options=selecting)
-    options.check_settings(config.with_recipe())
+    check_settings(config.with_recipe())
     refuse_other_files(out)
     reading = data.read(progress=not quiet)
     manifest = data.usable(reading)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
-    split = None
-    if sides.chosen or sides.official_split is not False:
-        split = partial(sides.split, skipping=data.on_bad_image == "skip")
+    split = partial(sides.split, skipping=data.on_bad_image == "skip")
     if dry_run:
-        print_dry_run(manifest, resolve_split(split or "all", manifest, skipped=False), config, device=device)
+        print_dry_run(manifest, split(manifest), config, device=device)
         return
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")
-    own_sides = set(manifest.table.get("split", ())) if split is not None else set()
+    own_sides = set(manifest.table.get("split", ())) if sides.official_split is not False else set()
     if not quiet and not sides.chosen and not own_sides & {"validation", "test"}:
         say(
             f"All {len(manifest):,} {_samples(manifest)} are used for training: how well the run grades new ones will "
@@ -116,7 +113,7 @@ def train(
         run = train_run(
             manifest,
             out=out,
-            split=split or "all",
+            split=split,
             device=device,
             reporter=OptionsReporter(reporter),
             config=config,

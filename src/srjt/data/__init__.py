@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from srjt.data.sources.readings import ReadingsTable as ReadingsTable, read_readings as read_readings
     from srjt.data.splits import (
         Split as Split,
+        corrupt as corrupt,
         folds as folds,
         official_split as official_split,
         read_splits as read_splits,

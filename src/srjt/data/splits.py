@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt import noise
+from srjt import noise as noises
 from srjt.data.checks import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
@@ -397,12 +397,74 @@ def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
 def corrupt_sides(
     manifest: Manifest, split: Split, matrix: npt.ArrayLike, *, seed: int
-) -> tuple[Manifest, noise.NoiseReport]:
+) -> tuple[Manifest, noises.NoiseReport]:
     """Inject noise into the training and validation labels; also returns a report on the training side.
 
     The noisy label of a sample depends only on the seed, its id and its label, not on the other samples.
     """
     labels, noisy, ids = manifest.labels, manifest.labels, manifest.ids
     changed = np.concatenate([split.train, split.validation])
-    noisy[changed] = noise.corrupt(labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed])
-    return manifest.with_noisy_labels(noisy), noise.report(labels[split.train], noisy[split.train], matrix)
+    noisy[changed] = noises.corrupt(labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed])
+    return manifest.with_noisy_labels(noisy), noises.report(labels[split.train], noisy[split.train], matrix)
+
+
+def corrupt(
+    manifest: Manifest,
+    *,
+    noise: str = "quasi",
+    rate: float | None = None,
+    rho: float | None = None,
+    seed: int = 0,
+    include_test: bool = False,
+) -> tuple[Manifest, noises.NoiseReport, float]:
+    """Inject noise into clean labels. Samples marked test in the split column stay clean, as in the paper.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Samples with clean labels.
+    noise : {"quasi", "truncated", "uniform"}
+        Errors towards all other grades, fewer the farther; towards neighbours only; towards all alike.
+    rate, rho : float
+        The target share of wrong labels, or the paper's ρ: one of them.
+    seed : int
+        A noisy label depends on the seed, the sample's id and its grade, not on the other samples.
+    include_test : bool
+        Corrupt the samples marked test, too.
+
+    Returns
+    -------
+    manifest : Manifest
+        The samples with noisy labels; ``true_labels`` are the clean ones.
+    report : NoiseReport
+        What the noise was meant to be, and what it came to, on the labels that it applies to.
+    rho : float
+        The paper's ρ.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> clean = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> noisy, report, rho = srjt.data.corrupt(clean, noise="quasi", rate=0.4, seed=3)
+    >>> report.realised_rate == (noisy.labels != clean.labels).mean()
+    True
+    """
+    if (rate is None) == (rho is None):
+        raise SrjtError("Give the amount of noise: either `rate` or `rho`.")
+    if manifest.true_labels is not None:
+        raise SrjtError(
+            "The data have true grades already, so their labels are noisy: give the clean table, or `grade_column` "
+            "with the name of the column of true grades to start from them."
+        )
+    rows = np.arange(len(manifest))
+    if "split" in manifest.table and not include_test:
+        rows = np.flatnonzero(manifest.table["split"] != "test")
+    if not len(rows):
+        raise SrjtError("All samples are marked test, and test labels stay clean: `include_test=True` corrupts them.")
+    if rho is None:
+        assert rate is not None
+        rho = noises.rho_for_rate(noise, rate=rate, class_counts=manifest.select(rows).class_counts)
+    matrix = noises.transition_matrix(noise, num_classes=manifest.num_classes, rho=rho)
+    nobody = rows[:0]
+    noisy, report = corrupt_sides(manifest, Split(train=rows, validation=nobody, test=nobody), matrix, seed=seed)
+    return noisy, report, rho

@@ -13,7 +13,15 @@ import pandas as pd
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of, few
 from srjt.inference.options import Answering, Grading
-from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
+from srjt.inference.prepare import (
+    Prepared,
+    RunLike,
+    judging_labels,
+    open_run,
+    prepare,
+    read_labelled,
+    warn_of_training_patients,
+)
 from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
@@ -193,7 +201,7 @@ def compare(
     """
     grading = from_names(Grading, options, kind="option")
     if len(runs) < 2:
-        raise SrjtError("A comparison needs at least two runs.")
+        raise SrjtError("A comparison needs at least two runs: srjt.compare(first, second).")
     opened = [open_run(run) for run in runs]
     names = _names(opened)
     for name, run in zip(names, opened, strict=True):
@@ -202,7 +210,10 @@ def compare(
                 f"{name} has the grades {', '.join(run.grades)} and {names[0]} has {', '.join(opened[0].grades)}: "
                 "only runs with the same grades can be compared."
             )
-    test = None if test is None else read_labelled(opened[0], test)
+    if test is not None:
+        test = read_labelled(opened[0], test)
+        for run in opened:
+            warn_of_training_patients(run, test)
     asked = Answering(**vars(grading))
     tested = [answer_test(name, prepare(run, asked), test) for name, run in zip(names, opened, strict=True)]
     first = tested[0]

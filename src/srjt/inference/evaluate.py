@@ -20,7 +20,15 @@ from srjt.inference import subgroups
 from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
 from srjt.inference.decide import Abstention, Decision
 from srjt.inference.options import Answering, Evaluating
-from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
+from srjt.inference.prepare import (
+    Prepared,
+    RunLike,
+    judging_labels,
+    open_run,
+    prepare,
+    read_labelled,
+    warn_of_training_patients,
+)
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.subgroups import External, Subgroups
 from srjt.inference.true_scores import TrueScores, true_scores
@@ -291,7 +299,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
 
-    A ``LeakageWarning`` is issued if the run was trained on some of them, under any name.
+    A ``LeakageWarning`` is issued if the run was trained on some of them, under any name, or on their patients.
 
     Parameters
     ----------
@@ -346,6 +354,8 @@ def evaluate(
     if seen := len(run.trained_on(manifest)):
         leak = f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look too good."
         warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
+    else:
+        leak = warn_of_training_patients(run, manifest)
     units = units_of(manifest.table, asked.per) if asked.per else None  # an error before images are predicted
     images = answers = prepared.answer_store(store)
     who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]

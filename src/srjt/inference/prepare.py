@@ -21,9 +21,9 @@ import torch
 
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
-from srjt.data.manifest import Ints, Manifest
+from srjt.data.manifest import Ints, LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
-from srjt.errors import SettingError, SrjtError
+from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import decide
 from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.options import Answering, WhichNetwork
@@ -59,6 +59,18 @@ def read_labelled(
             "with srjt.data.read(path, grades=run.grades)."
         )
     return found
+
+
+def warn_of_training_patients(run: Trained, data: Manifest) -> str:
+    """Warn if samples are of patients with the names of training patients; return the sentence, "" if none are."""
+    if not (same := run.training_patients(data)):
+        return ""
+    sentence = (
+        f"{count_of(len(same), 'patient has', 'patients have')} the name of one that the run was trained on, such as "
+        f"{same[0]}: if they are the same people, what is measured on them does not hold for others."
+    )
+    warn(sentence, LeakageWarning)
+    return sentence
 
 
 @lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
@@ -280,6 +292,7 @@ class Prepared:
                 f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
                 "others, or leave out `calibrate_on` for the validation side."
             )
+        warn_of_training_patients(run, store.manifest)
         scores = run.probabilities(store.pixels, views=options.views)[0]
         return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
 
@@ -417,7 +430,7 @@ def _fitted(prepared: Prepared) -> Prepared:
     run, options, elsewhere = prepared.run, prepared.options, prepared.options.calibrate_on is not None
     network, per = options.network, options.per
     if isinstance(options.calibrate_on, float):
-        raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
+        raise SrjtError("`calibrate_on` takes a share only to evaluate; give labelled samples.")
     validation = side = run.held_out.get("validation")
     if elsewhere:
         side, other = prepared.calibration_side()

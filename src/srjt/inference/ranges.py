@@ -493,7 +493,7 @@ def evaluate_ranges(answers: Answers, rule: RangeRule | None, *, resamples: int)
         promised=rule.coverage,
         coverage=covered(np.ones(len(labels), dtype=bool)),
         # of one patient there is no interval
-        width=percentile_interval(means if patients > 1 else means[:1]),
+        width=percentile_interval(means if patients > 1 else means[:1], patients=patients),
         grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(answers.classes)],
         promise=str(rule),
     )

@@ -77,6 +77,11 @@ class Subgroup:
         """Whether there are fewer than ``TOO_FEW`` patients, of whom nothing can be said."""
         return not self.scores
 
+    @property
+    def differs(self) -> bool:
+        """Whether its mean absolute error differs from that of all others by more than chance."""
+        return bool(self.gaps) and self.gaps["mae"].adjusted <= 0.05
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroups:
@@ -89,6 +94,11 @@ class Subgroups:
         """The group with the largest mean absolute error; None if all are too small."""
         shown = [group for group in self.groups if not group.too_few]
         return max(shown, key=lambda group: group.scores["mae"].value, default=None)
+
+    @property
+    def differing(self) -> str:
+        """The groups that differ from all others, as a list of words."""
+        return ", ".join(str(group) for group in self.groups if group.differs)
 
     @property
     def tests(self) -> int:
@@ -220,8 +230,10 @@ def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, re
         gaps: dict[str, Gap] = {}
         if len(members) >= TOO_FEW:
             values = _metrics(group, num_classes)
-            scores = {metric: metrics.percentile_interval(found) for metric, found in values.items()}
-            scores["calibration_error"] = _calibration_error(group, cells)
+            scores = {
+                metric: metrics.percentile_interval(found, patients=len(members)) for metric, found in values.items()
+            }
+            scores["calibration_error"] = _calibration_error(group, cells, patients=len(members))
             if inside is not None:
                 owners = answers.groups_of(rows)
                 equal = calibration.patient_weights(owners, len(rows))
@@ -243,12 +255,12 @@ def _metrics(sums: Floats, num_classes: int) -> dict[str, Floats]:
         return {name: metric.function(confusions) for name, metric in METRICS.items()}
 
 
-def _calibration_error(sums: Floats, cells: int) -> Interval:
+def _calibration_error(sums: Floats, cells: int, *, patients: int) -> Interval:
     """The error of few samples is too large by chance, and that of a draw by as much again: the draws are mirrored at
     the value."""
     with np.errstate(invalid="ignore", divide="ignore"):
         errors = np.abs(sums[:, cells:]).sum(axis=1) / sums[:, :cells].sum(axis=1)
-    value, low, high = metrics.percentile_interval(errors)
+    value, low, high = metrics.percentile_interval(errors, patients=patients)
     return Interval(value, max(0.0, 2 * value - high), max(value, 2 * value - low))
 
 

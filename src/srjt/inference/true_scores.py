@@ -208,7 +208,8 @@ class _Table:
         drawn = [draw @ flat for draw in metrics.patient_draws(len(own), max(self.resamples, 1), seed=0)]
         tables = np.concatenate(drawn).reshape(-1, *own.shape[1:])
         return {
-            name: _inside(name, metrics.percentile_interval(score(tables))) for name, score in self.scores().items()
+            name: _inside(name, metrics.percentile_interval(score(tables), patients=len(own)))
+            for name, score in self.scores().items()
         }
 
 

@@ -282,7 +282,7 @@ def areas(
     draws = patient_draws(patients, resamples if patients > 1 else 0, seed=seed, width=len(y))
     values = np.concatenate([_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1)
     names = ("roc_area", "average_precision")
-    return {name: percentile_interval(v, level=level) for name, v in zip(names, values, strict=True)}
+    return {name: percentile_interval(v, patients=patients, level=level) for name, v in zip(names, values, strict=True)}
 
 
 def net_benefit(positive: ArrayLike, score: ArrayLike, *, thresholds: ArrayLike | None = None) -> NetBenefit:

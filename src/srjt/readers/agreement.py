@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import TOO_FEW, Interval, patient_draws
+from srjt.ordinal.metrics import TOO_FEW, Interval, patient_draws, percentile_tails
 from srjt.progress import Plain, Reported
 from srjt.readers.consensus import posterior_median
 from srjt.readers.model import fit_variants, refit
@@ -131,33 +131,37 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 
 # Intervals from bootstrap draws of patients.
 
-Tails = tuple[float, float]  # of the draws: below and above the interval
 
+def ends(values: Floats, patients: ArrayLike, level: float) -> Floats:
+    """(2, K) ends of intervals of numbers (1 + B, K), as they are and of each draw; they hold the first row.
 
-def ends(values: Floats, tails: Tails) -> Floats:
-    """(2, K) quantiles of values (1 + B, K) over the draws, which hold the first row; nan where that is nan."""
-    drawn = values[1:] if len(values) > 1 else values
-    quantiles = np.quantile(drawn, tails, axis=0)  # nan where a draw is; much faster than nanquantile
-    some = np.isnan(quantiles[0]) & np.isfinite(drawn).any(axis=0)
-    quantiles[:, some] = np.nanquantile(drawn[:, some], tails, axis=0)
+    patients: (K,) or one number: how many there are, which tells how far out the ends are. Of one patient there is no
+    interval: no draw differs, and none tells of others.
+    """
+    drawn = np.sort(values[1:] if len(values) > 1 else values, axis=0)  # nan is last
+    last = np.maximum(np.isfinite(drawn).sum(axis=0) - 1, 0)
+    place = percentile_tails(np.broadcast_to(patients, last.shape), level=level) * last
+    below = place.astype(np.int64)
+    low, high = (np.take_along_axis(drawn, at, axis=0) for at in (below, np.minimum(below + 1, last)))
+    quantiles = low + (place - below) * (high - low)
+    if len(values) > 1:
+        quantiles[:, np.broadcast_to(patients, last.shape) < 2] = np.nan
     return np.stack([np.minimum(quantiles[0], values[0]), np.maximum(quantiles[1], values[0])])
 
 
-def interval_of(values: Floats, tails: Tails) -> Interval:
-    return Interval(float(values[0]), *ends(values[:, None], tails)[:, 0].tolist())
+def interval_of(values: Floats, patients: int, level: float) -> Interval:
+    return Interval(float(values[0]), *ends(values[:, None], patients, level)[:, 0].tolist())
 
 
-def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, tails: Tails) -> Interval:
+def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, level: float) -> Interval:
     """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
+    patients = owner[shared.item]
     with np.errstate(invalid="ignore", divide="ignore"):
-        interval = interval_of(tables[:, near].sum(axis=1) / tables.sum(axis=(1, 2)), tails)
+        shares = tables[:, near].sum(axis=1) / tables.sum(axis=(1, 2))
+        interval = interval_of(shares, len(np.unique(patients)), level)
     if len(tables) == 1 or interval.low < interval.high:
         return interval
-    return proportion_interval(
-        near[shared.grade_first, shared.grade_second],
-        groups=owner[shared.item].tolist(),
-        level=tails[1] - tails[0],
-    )
+    return proportion_interval(near[shared.grade_first, shared.grade_second], groups=patients.tolist(), level=level)
 
 
 # How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the others. Only
@@ -247,7 +251,6 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
         raise SrjtError(
             f"resamples counts draws and confidence lies between 0 and 1; got {resamples} and {confidence:g}."
         )
-    tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
     shared = readings.pairs()
     classes = len(readings.grades)
     owner = readings.owner() % _BUNDLES
@@ -266,15 +269,14 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
                 values = weighted_kappa(values.reshape(len(weights), -1, classes, classes), power=2)
             drawn[name].append(values)
     draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
-    if len(np.unique(owner[shared.item])) == 1:  # no draw can differ, and none tells of other patients
-        for values in draws.values():
-            values[1:] = np.nan
+    patients = len(np.unique(owner[shared.item]))
+    of_pair = np.bincount(np.unique(shared.pair * groups + owner[shared.item]) // groups, minlength=len(first))
     total, coincidences, items = (
         draws[name].reshape(-1, classes, classes) for name in ("pooled", "coincidences", "items")
     )
     agreement_icc, consistency_icc = icc_two_way(draws["complete"])
     low, high = np.full((2, len(first)), np.nan)
-    low[largest], high[largest] = ends(draws["own"], tails)
+    low[largest], high[largest] = ends(draws["own"], of_pair[largest], confidence)
     difference = np.subtract.outer(np.arange(classes), np.arange(classes))
     distance = np.abs(difference)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -300,16 +302,16 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
     return Agreement(
         readers=readings.readers,
         pairs=pairs,
-        by_reader=_by_reader(readings, draws["differences"], tails),
-        alpha=interval_of(krippendorff_alpha(coincidences), tails),
-        fleiss=interval_of(fleiss_kappa(items, draws["shares"]), tails),
-        ac2=interval_of(gwet_ac2(items, draws["shares"]), tails),
-        icc_one_way=interval_of(icc_one_way(draws["one_way"]), tails),
-        icc_agreement=interval_of(agreement_icc, tails),
-        icc_consistency=interval_of(consistency_icc, tails),
-        exact=interval_of_share(total, distance == 0, shared, owner, tails),
-        within_one=interval_of_share(total, distance <= 1, shared, owner, tails),
-        quadratic=interval_of(weighted_kappa(total, power=2), tails),
+        by_reader=_by_reader(readings, sums["differences"], draws["differences"], confidence),
+        alpha=interval_of(krippendorff_alpha(coincidences), patients, confidence),
+        fleiss=interval_of(fleiss_kappa(items, draws["shares"]), patients, confidence),
+        ac2=interval_of(gwet_ac2(items, draws["shares"]), patients, confidence),
+        icc_one_way=interval_of(icc_one_way(draws["one_way"]), patients, confidence),
+        icc_agreement=interval_of(agreement_icc, patients, confidence),
+        icc_consistency=interval_of(consistency_icc, patients, confidence),
+        exact=interval_of_share(total, distance == 0, shared, owner, confidence),
+        within_one=interval_of_share(total, distance <= 1, shared, owner, confidence),
+        quadratic=interval_of(weighted_kappa(total, power=2), patients, confidence),
         shared_items=len(np.unique(shared.item)),
     )
 
@@ -383,15 +385,20 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     }  # fmt: skip
 
 
-def _by_reader(readings: Readings, moves: Floats, tails: Tails) -> pd.DataFrame:
+def _by_reader(readings: Readings, sums: csr_matrix, moves: Floats, level: float) -> pd.DataFrame:
+    """sums (G, 8R), moves (1 + B, 8R): the differences of ``_by_group``, of each group and of all."""
+    readers = len(readings.readers)
+    beside, dated = (
+        (sums[:, k * readers : (k + 1) * readers] > 0).sum(axis=0).A1 for k in (0, 3)
+    )  # patients of whom others, and dated readings, are known
     number, total, squares, timed, year, years, off, product = np.split(moves, 8, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         bias = np.where(number > 0, total / number, np.nan)
         spread = np.sqrt(np.maximum(squares[0] / number[0] - bias[0] ** 2, 0.0))
         unequal = timed * years - year**2
         slope = np.where(unequal > 1e-9, (timed * product - year * off) / unequal, np.nan)
-    low, high = ends(bias, tails)
-    drift_low, drift_high = ends(slope, tails)
+    low, high = ends(bias, beside, level)
+    drift_low, drift_high = ends(slope, dated, level)
     repeated, same = readings.read_twice()
     return pd.DataFrame(
         {
@@ -481,12 +488,9 @@ def compare_network(
     weights = np.concatenate([*patient_draws(int(owner.max()) + 1, resamples, seed=seed)])
     visits = readings.first()
     number = np.bincount(visits.item, minlength=items)
-    tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
     evidence = evidence_of(replace(readings, reference=None), repeats="one reading")
     variants = fit_variants(evidence)
-    compared = owner[visits.item[(number[visits.item] > 1) & (network[visits.item] >= 0)]]
-    if (patients := len(np.unique(compared))) == 1:  # no draw tells of other patients
-        weights[1:] = np.nan
+    patients = len(np.unique(owner[visits.item[(number[visits.item] > 1) & (network[visits.item] >= 0)]]))
 
     def kappa(one: Ints, other: Ints, item: Ints) -> Floats:
         """(1 + B,) quadratic κ of two readers, as it is and of each draw."""
@@ -509,7 +513,7 @@ def compare_network(
         others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[item]
         to_consensus = kappa(grade, others, item), kappa(network[item], others, item)
         draws.append(to_consensus[1] - to_consensus[0])
-        low, high = ends(draws[-1][:, None], tails)[:, 0]
+        low, high = ends(draws[-1][:, None], len(np.unique(owner[item])), confidence)[:, 0]
         beside = (visits.reader != reader) & np.isin(visits.item, item)
         other_item = visits.item[beside]
         mine = np.zeros(items, dtype=np.int64)
@@ -533,7 +537,7 @@ def compare_network(
     mean = np.full(1 + resamples, np.nan)
     if defined:
         mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
-    difference = interval_of(mean, tails)
+    difference = interval_of(mean, patients, confidence)
     passed = bool(difference.low > -margin) and patients >= TOO_FEW
     few = "" if patients >= TOO_FEW else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
     return NetworkComparison(

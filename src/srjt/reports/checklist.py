@@ -1,5 +1,5 @@
-"""``srjt report RUN --checklist``: every item of TRIPOD+AI, CLAIM or STARD-AI with what the run, its audit, its
-readers and its evaluations know, or that the authors must write it. Nothing is guessed: each sentence has its file.
+"""``srjt report RUN --checklist``: every item of TRIPOD+AI, CLAIM or STARD-AI with what the run, an audit,
+readers and evaluations know, or that the authors must write it. Nothing is guessed: each sentence has its file.
 
 ``checklists.csv`` has the items, in our words, and the names of the facts that answer each.
 """
@@ -10,6 +10,7 @@ import csv
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,19 +21,19 @@ from pydantic import BaseModel, NonNegativeInt
 
 from srjt import methods
 from srjt.auditing import folder as audit_folder
-from srjt.data.sources.readers_folder import read_reader_facts
+from srjt.data.sources.readers_folder import ReadersFile, read_readers_file
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.decide import refer_if
-from srjt.inference.evaluate import evaluate_sides
+from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import KeyNumber, Page, Section, markdown, templates
-from srjt.reports.pages.evaluation import answered
-from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
+from srjt.reports.pages.evaluation import answered, confusion_table
+from srjt.reports.pages.run import stored_sides
+from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
 from srjt.training.folder import RunFacts, read_facts, read_noise_estimate, read_summary
-from srjt.training.trained import load_run
 
 CHECKLISTS = {
     "tripod-ai": "TRIPOD+AI (Collins et al., BMJ 2024, 385:e078378)",
@@ -41,27 +42,15 @@ CHECKLISTS = {
 }
 AUTHORS = "To be written by the authors"
 BINARY = {"sensitivity": "sensitivity", "specificity": "specificity", "roc_area": "area under the ROC curve"}
-AGREEMENT = {
-    "alpha": "Krippendorff's α",
-    "quadratic": "quadratic κ of pairs",
-    "exact": "share of equal pairs",
-}
+AGREEMENT = {"alpha": "Krippendorff's α", "quadratic": "quadratic κ of pairs", "exact": "share of equal pairs"}
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
 
 # the facts of the two paragraphs, in their order
 METHODS = """
-    source flow left_out disjoint grades readers agreement verified noise preprocessing model weights training
-    selection imbalance ensemble output recalibration uncertainty software
+    source flow disjoint left_out grades readers agreement verified noise input model training selection imbalance
+    output recalibration uncertainty software
 """
-RESULTS = "performance true_scores calibration decision ranges subgroups sites failures external audit_noise"
-
-# facts of several files, or of another file than those around them
-OTHER_FILES = {
-    "model": "run.json",
-    "output": "run.json",
-    "selection": "run.json, summary.json",
-    "availability": "summary.json",
-}
+RESULTS = "performance true_scores decision ranges subgroups sites failures external audit_noise"
 
 
 # What is known: fact → its sentences, and the files that say so.
@@ -72,83 +61,129 @@ class Answer(NamedTuple):
     files: str  # separated by commas
 
 
+class Known(dict[str, Answer]):
+    """Fact → what files say of it."""
+
+    def add(self, file: str, facts: Iterable[tuple[str, str]]) -> None:
+        """Add the sentences of a file, as (fact, sentence); "": it says nothing."""
+        for fact, text in facts:
+            if text:
+                before = self.get(fact, Answer("", ""))
+                files = ", ".join(filter(None, (before.files, file)))
+                self[fact] = Answer(f"{before.text} {text}".strip(), files)
+
+    def paragraph(self, facts: str) -> str:
+        """The sentences of these facts, in their order."""
+        return " ".join(self[fact].text for fact in facts.split() if fact in self)
+
+
 class EvaluationFile(BaseModel, extra="allow"):
     """What ``srjt evaluate --out`` writes; the rest is read as it is needed."""
 
-    run: str
     grades: list[str]
     samples: NonNegativeInt
     own_samples: NonNegativeInt | None = None  # that the run knows; None: not recorded
 
 
-def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Answer], list[Table]]:
-    """What a run and the files beside it know, and the tables that belong to it.
+def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[Known, list[Table]]:
+    """What a run and other files know, and the tables that belong to it.
 
-    also: folders of an audit or of readers, and files of ``srjt evaluate --out``. Default: those beside the run that
-    are about the same table or run.
+    also: folders of an audit or of readers, and files of ``srjt evaluate --out``.
     """
-    facts, known = read_facts(folder), dict[str, Answer]()
-
-    def add(texts: Iterable[tuple[str, str]], file: str) -> None:
-        for fact, text in texts:
-            if text:
-                before = known.get(fact, Answer("", ""))
-                files = ", ".join(filter(None, (before.files, OTHER_FILES.get(fact, file))))
-                known[fact] = Answer(f"{before.text} {text}".strip(), files)
-
-    side, tables = _side_facts(folder, facts)
-    add(run_facts(folder, facts).items(), "run.json")
-    add(side.items(), "held_out.csv")
-    if "noise" in known and (folder / "noise.json").exists():
-        known["noise"] = known["noise"]._replace(files="run.json, noise.json")
-    for path in also or _beside(folder, facts):
-        kind, about = _read(path)
-        if list(about["grades"]) != list(facts.grades):
-            raise SrjtError(f"{path} is about other grades, {', '.join(about['grades'])}, than {folder}.")
+    facts = read_facts(folder)
+    known, tables = run_facts(folder, facts), []
+    sides = stored_sides(folder, facts.grades)
+    if side := sides.get("test") or sides.get("validation"):
+        output = "The output is a probability of each grade, the mean over the networks; a predicted grade is"
+        known.add("run.json, held_out.csv", [("output", f"{output} {side.grade_rule}.")])
+        known.add("held_out.csv", _side_facts(side))
+        title = f"Predicted grades (columns) of the {side.side} side"
+        tables = [replace(confusion_table(side), title=title, caption="From held_out.csv.")]
+    for path in also:
+        grades, file, said = _read(path)
+        if list(grades) != list(facts.grades):
+            raise SrjtError(f"{path} is about other grades, {', '.join(grades)}, than {folder}.")
         try:
-            if kind == "evaluation":
-                add(_evaluation_facts(about), path.name)
-            elif kind == "audit":
-                add(_audit_facts(path), f"{path.name}/summary.json")
-            else:
-                add(_reader_facts(about, path, facts), f"{path.name}/readers.json")
+            known.add(file, said)
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             reason = f"{type(problem).__name__}: {problem}"
             raise SrjtError(f"{path} is damaged or not from srjt ({reason}).") from None
     return known, tables
 
 
-def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
-    """What a folder or file is about, and its content."""
+def _read(path: Path) -> tuple[Sequence[str], str, Iterator[tuple[str, str]]]:
+    """The grades that a folder or file is about, the name of the file, and what it says."""
     if (path / "audit.json").is_file():
-        return "audit", audit_folder.read_facts(path)
+        return audit_folder.read_facts(path)["grades"], f"{path.name}/summary.json", _audit_facts(path)
     if (path / "readers.json").is_file():
-        return "readers", read_reader_facts(path)
+        about = read_readers_file(path)
+        return about.grades, f"{path.name}/readers.json", _reader_facts(about)
     if path.is_file() and path.suffix == ".json":
-        return "evaluation", read_json(path, EvaluationFile).model_dump()
+        content = read_json(path, EvaluationFile).model_dump()
+        return content["grades"], path.name, _evaluation_facts(content)
     raise SrjtError(f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate --out.")
 
 
-def _beside(folder: Path, facts: RunFacts) -> Iterator[Path]:
-    """The audit, the readers and the evaluations in the run's folder and in the two around it."""
-    here = folder.resolve()
-    tables = {path.name for path in _files(facts)}
-    for path in sorted(path for place in (here, *here.parents[:2]) for path in place.iterdir()):
-        try:
-            kind, about = _read(path)
-            same_table = Path(str(about.get("source"))).name in tables
-        except (SrjtError, OSError, ValueError, AttributeError):  # of something else
-            continue
-        if about["run"] == here.name if kind == "evaluation" else same_table or _is_consensus(path, facts):
-            yield path
+def run_facts(folder: Path, facts: RunFacts) -> Known:
+    """What ``run.json``, ``noise.json`` and ``summary.json`` say."""
+    known = Known()
+    known.add("run.json", _settings_facts(facts))
+    if (estimate := read_noise_estimate(folder)) is not None:
+        low, high = estimate.rate_interval
+        share = f"By the training labels the share of wrong ones lies between {low:.0%} and {high:.0%} (95 % CI)."
+        known.add("noise.json", [("noise", share)])
+    if digest := read_summary(folder).get("files", {}).get("weights.safetensors"):
+        known.add("summary.json", [("sha256", f"SHA-256 of weights.safetensors: {digest}.")])
+    return known
 
 
-def run_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
-    """Fact → what ``run.json``, ``summary.json`` and ``noise.json`` say of it; "": nothing."""
-    summary, data, made = read_summary(folder), facts.data, facts.provenance
+def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    config, data, made, source = facts.config, facts.data, facts.provenance, source_name(facts)
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
-    config = facts.config.for_data(features=bool(features))
-    what = "rows of features" if features else "images"
+    if source:
+        yield "source", f"The data were read from {source}."
+        if sha256 := data["source"].get("sha256"):
+            yield "sha256", f"SHA-256 of {source}: {sha256}."
+    yield from _flow(data, "rows of features" if features else "images")
+    if (left_out := data.get("left_out")) is not None:
+        reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in left_out.items())
+        yield "left_out", f"Left out, by reason: {reasons}." if reasons else "No row of the table was left out."
+    for side, name in (("training", "class_counts"), ("validation", "validation_counts")):
+        if any(data.get(name) or []):
+            yield "counts", f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}."
+    yield "grades", f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}."
+    if features:
+        scaled = "scaled to mean 0 and variance 1 on the training side"
+        yield "input", f"The only input is a row of {features:,} features, each {scaled}."
+    else:
+        size, crop = config.image_size, config.crop
+        resized = "resized to" if config.resize == "squash" else "scaled by its short side and cut to"
+        used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
+        mirrored = "; training images are mirrored at random" if config.flip else ""
+        yield "input", f"The only input is the image, {resized} {size} × {size} pixels, of which {used}{mirrored}."
+    number = methods.lookup(config.method).networks if config.method in methods.names() else None
+    networks = "networks" if number is None else count_of(number, "network")
+    network = "of the authors' own" if facts.own_network else str(config.network)
+    paper = f" ({paper_of(config.method)})" if paper_of(config.method) else ""
+    yield "model", f"The model: {networks} ({network}), trained with the method {display_name(config.method)}{paper}."
+    yield "training", f"Training took {count_of(config.epochs, 'epoch')} in batches of {config.batch_size:,}."
+    rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
+    yield "training", f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed {config.seed}."
+    yield "training", _beginning(facts)
+    kept = "the last epoch" if config.keep == "last" else "the epoch that was best on the validation side"
+    yield "selection", f"The networks of {kept} were kept."
+    drawn = f"Rare grades were drawn more often (balance {config.balance:g})." if config.balance else ""
+    yield "imbalance", drawn or "All samples were drawn equally often, whatever their grade."
+    noise = facts.noise or {}
+    if isinstance(noise.get("used"), float):
+        yield "noise", f"Training took the share of wrong labels to be {noise['used']:.0%}."
+    device = f"; on {made['device']}" if made.get("device") else ""
+    yield "software", f"Software: {versions(made, facts.version)}{device}."
+    yield "command", f"Command: {made['command']}" if made.get("command") else ""
+
+
+def _flow(data: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
+    """How many samples and patients each side has, and whether a patient is on two."""
     patients, by_side = data.get("patients"), data.get("side_patients") or {}
     sizes = {name: n for name, n in data.get("samples", {}).items() if n}
     sides = ", ".join(
@@ -156,62 +191,25 @@ def run_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
         + (f" ({count_of(by_side[name], 'patient')})" if name in by_side else "")
         for name, n in sizes.items()
     )
-    shared = sum(by_side.values()) - (patients or 0)
-    several = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
-    disjoint = (several if shared else "No patient is on two sides.") if by_side else ""
-    left_out, paper = data.get("left_out"), paper_of(config.method)
-    reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in (left_out or {}).items())
-    method = methods.lookup(config.method) if config.method in methods.names() else None
-    networks = count_of(method.networks, "network") if method else "networks"
-    network = "of the authors' own" if facts.own_network else str(config.network)
-    versions = {"srjt": facts.version, "Python": made.get("python"), **made.get("packages", {})}
-    software = [f"{name} {version}" for name, version in versions.items() if version]
-    kept = f"epoch {summary.get('kept_epoch', '?')} were kept, the best on the validation side"
-    sha256 = (data.get("source") or {}).get("sha256")
-    digest = (summary.get("files") or {}).get("weights.safetensors")
-    size, crop = config.image_size, config.crop
-    given = f"a row of {features:,} features" if features else f"the image, {crop} × {crop} pixels"
-    resized = "resized to" if config.resize == "squash" else "scaled by their short side and cut to"
-    mirrored = "; training images were mirrored at random" if config.flip else ""
-    return {
-        "source": f"The data were read from {source_name(facts)}." if source_name(facts) else "",
-        "sha256": f"Its SHA-256 is {sha256}." if sha256 else "",
-        "flow": f"{sum(sizes.values()):,} {what}{_patients(patients)} were used: {sides}.",
-        "sizes": f"Number of {what}: {sides}.",
-        "splits": f"The {what} were divided once: {sides}. {disjoint}",
-        "disjoint": disjoint,
-        "left_out": ""
-        if left_out is None
-        else f"Left out, by reason: {reasons}."
-        if reasons
-        else "No row of the table was left out.",
-        "counts": " ".join(
-            f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}."
-            for side, name in (("training", "class_counts"), ("validation", "validation_counts"))
-            if any(data.get(name) or [])
-        ),
-        "grades": f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}.",
-        "input": f"The only input is {given}.",
-        "preprocessing": "Each feature was scaled to mean 0 and variance 1 on the training side."
-        if features
-        else f"Images were {resized} {size} × {size} pixels, of which {crop} × {crop} were used, in training at random "
-        f"places, otherwise in the centre{mirrored}.",
-        "model": f"The model consists of {networks} ({network}), trained with the method "
-        f"{display_name(config.method)}{f' ({paper})' if paper else ''}.",
-        "weights": f"{_weights(facts)} Seed: {config.seed}.",
-        "training": f"Training took {count_of(config.epochs, 'epoch')} in batches of {config.batch_size:,} with "
-        f"{config.optimizer}, learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g} and the "
-        f"schedule {config.schedule}.",
-        "selection": f"The networks of {'the last epoch were kept' if config.keep == 'last' else kept}.",
-        "imbalance": f"Rare grades were drawn more often (balance {config.balance:g})."
-        if config.balance
-        else "All samples were drawn equally often, whatever their grade.",
-        "noise": _noise(folder, facts),
-        "ensemble": "The mean of the networks' probabilities is the answer.",
-        "software": f"Software: {', '.join([*software, *filter(None, [made.get('device')])])}.",
-        "command": f"Command: {made['command']}" if made.get("command") else "",
-        "availability": f"The networks are weights.safetensors, SHA-256 {digest}." if digest else "",
-    }
+    yield "flow", f"{sum(sizes.values()):,} {what}{_patients(patients)} were used: {sides}."
+    if by_side:
+        shared = sum(by_side.values()) - (patients or 0)
+        several = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
+        yield "disjoint", several if shared else "No patient is on two sides."
+
+
+def _patients(number: int | None) -> str:
+    return f" of {count_of(number, 'patient')}" if number else ""
+
+
+def _beginning(facts: RunFacts) -> str:
+    config = facts.config
+    if facts.own_network:
+        return ""
+    if config.weights is not None:
+        return f"It started from the weights in {Path(config.weights).name}."
+    published = config.network not in WITHOUT_PUBLISHED_WEIGHTS and len(facts.data["in_shape"]) > 1
+    return f"It started from {'published ImageNet' if config.pretrained and published else 'random'} weights."
 
 
 def paper_of(method: str) -> str:
@@ -220,79 +218,25 @@ def paper_of(method: str) -> str:
     return "" if paper in ("baseline", "this project") else paper
 
 
-def _patients(number: int | None) -> str:
-    return f" of {count_of(number, 'patient')}" if number else ""
-
-
-def _weights(facts: RunFacts) -> str:
-    config = facts.config
-    if facts.own_network:
-        return ""
-    if config.weights is not None:
-        return f"The networks start from the weights in {Path(config.weights).name}."
-    published = config.network not in WITHOUT_PUBLISHED_WEIGHTS and len(facts.data["in_shape"]) > 1
-    kind = "published ImageNet" if config.pretrained and published else "random"
-    return f"The networks start from {kind} weights."
-
-
-def _noise(folder: Path, facts: RunFacts) -> str:
-    """What the training took the share of wrong labels to be."""
-    estimate, rate = read_noise_estimate(folder), (facts.noise or {}).get("used")
-    if not isinstance(rate, float):
-        return ""
-    if estimate is None:
-        return f"The share of wrong labels was given as {rate:.0%}."
-    low, high = estimate.rate_interval
-    return (
-        f"Training took the share of wrong labels to be {rate:.0%}; by the training labels it lies between {low:.0%} "
-        f"and {high:.0%} (95 % CI)."
-    )
-
-
-def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, str], list[Table]]:
-    """The answers for the test side, else the validation side, and the table of grades."""
-    try:
-        run = load_run(folder, device="cpu")
-        sides = evaluate_sides(run)
-    except SrjtError:  # a network of your own, or a method that is not installed
-        return {}, []
-    weights = sum(weight.numel() for weight in run.networks.parameters())
-    parameters = {"model": f"All networks have {weights:,} parameters together."}
-    side = sides.get("test") or sides.get("validation")
-    if side is None:
-        return parameters, []
-    grades, table = facts.grades.shown, pd.DataFrame(side.confusion, columns=facts.grades.shown)
-    counts = np.asarray(side.confusion)
-    far = [int(counts.sum() - sum(np.trace(counts, k) for k in near)) for near in ((0,), (-1, 0, 1))]
-    table.insert(0, side.judged_by.removesuffix("s"), list(grades))
-    title = f"Predicted grades (columns) of the {side.side} side by {side.judged_by}"
-    scores = ", ".join(_score(name, side.intervals[name]._asdict()) for name in MAIN)
-    metrics = ", ".join([*(METRICS[name].long_name for name in side.intervals), "calibration error"])
-    naive = ""
-    if side.naive is not None:
-        naive = f" One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
+def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
+    """What the answers for the test side, else the validation side, say."""
+    grades, counts = side.grades.shown, np.asarray(side.confusion)
+    off = np.abs(np.subtract.outer(range(len(grades)), range(len(grades))))  # by how many grades
+    wrong = f"{counts[off > 0].sum():,} are wrong, {counts[off > 1].sum():,} by more than one grade"
     unit, clustered = ("patients", ", corrected for patients") if side.by_patient else ("samples", "")
-    return {
-        **parameters,
-        "counts": f"{side.judged_by.capitalize()} of the {side.side} side: "
-        f"{_counted(grades, [sum(row) for row in side.confusion])}.",
-        "output": f"The output is a probability of each grade; a predicted grade is {side.grade_rule}.",
-        "judged": f"The {side.side} side is judged by {side.judged_by}.",
-        "stored": f"The probabilities of every sample of the {side.side} side are stored.",
-        "metrics": f"Metrics: {metrics}.",
-        "uncertainty": f"95 % confidence intervals (CI) of metrics are percentiles of 1,000 bootstrap samples of "
-        f"{unit}; those of sensitivity, specificity and coverage are Wilson's{clustered}. The variation between "
-        "trainings is not in them.",
-        "performance": f"{side.side.capitalize()} side, {side.samples:,} answers judged by {side.judged_by}: {scores}."
-        + naive,
-        "crosstab": f"See the table of predicted grades of the {side.side} side below.",
-        "calibration": f"Expected calibration error {side.calibration_error:.3f}, ranked probability score "
-        f"{side.ranked_probability_score:.3f}.",
-        "recalibration": f"Probabilities were recalibrated: {side.recalibration}."
-        if side.recalibration
-        else "Probabilities were not recalibrated.",
-        "failures": f"Of {side.samples:,} predicted grades {far[0]:,} are wrong, {far[1]:,} by more than one grade.",
-    }, [data_table(table, title=title, caption="From held_out.csv.")]
+    scores = {name: interval._asdict() for name, interval in side.intervals.items()}
+    answers = f"{side.side.capitalize()} side, {count_of(side.samples, 'answer')}"
+    recalibrated = f"Probabilities were recalibrated: {side.recalibration}." if side.recalibration else ""
+    yield "counts", f"{side.judged_by.capitalize()} of the {side.side} side: {_counted(grades, counts.sum(axis=1))}."
+    bootstrap = f"expanded percentiles (Hesterberg 2015) of 1,000 bootstrap samples of {unit}"
+    yield "uncertainty", f"95 % confidence intervals (CI) of metrics are {bootstrap}."
+    yield "uncertainty", f"Those of sensitivity, specificity and coverage are Wilson's{clustered}."
+    yield "uncertainty", "The variation between trainings is not in them."
+    yield "performance", _performance(answers, side.judged_by, scores, side.calibration_error)
+    if side.naive is not None:
+        yield "performance", f"One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
+    yield "recalibration", recalibrated or "Probabilities were not recalibrated."
+    yield "failures", f"Of {side.samples:,} predicted grades {wrong}: see the table."
 
 
 def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
@@ -306,25 +250,13 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
         yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {wrong}."
 
 
-def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> Iterator[tuple[str, str]]:
-    overall = about.get("agreement") or {}
-    shown = [f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)]
-    read = f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s."
-    consensus = " The labels of the run are their consensus." if _is_consensus(path, facts) else ""
-    yield "readers", count_of(len(about["readers"]), "reader") + read + consensus
-    if shown:
+def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
+    defined = {words: about.agreement[name] for name, words in AGREEMENT.items() if name in about.agreement}
+    read = f" gave {about.readings:,} grades to {about.items:,} {about.noun}s."
+    yield "readers", count_of(len(about.readers), "reader") + read
+    if defined:
+        shown = [f"{words} {_interval(values)}" for words, values in defined.items()]
         yield "agreement", f"Agreement of the readers: {', '.join(shown)}."
-
-
-def _is_consensus(readers: Path, facts: RunFacts) -> bool:
-    """Whether the run was trained on the consensus of these readers."""
-    return (readers / "consensus.csv").resolve() in _files(facts)
-
-
-def _files(facts: RunFacts) -> list[Path]:
-    """The file of the data, and that of the labels if it is another one."""
-    described = [facts.data.get(name) or {} for name in ("source", "labels")]
-    return [Path(one["path"]).resolve() for one in described if "path" in one]
 
 
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -332,10 +264,8 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     per, features = file.get("per", ()), file.get("features", False)
     answers = answered(file["samples"], file.get("images") or file["samples"], per, features=features)
     if file["own_samples"] == 0:
-        scores = ", ".join(_score(name, file["intervals"][name]) for name in MAIN)
         samples = f"Other samples, {answers}{'' if per else _patients(file['patients'])}"
-        scores += f", calibration error {file['calibration_error']:.3f}"
-        yield "external", f"{samples}, judged by {file['judged_by']}: {scores}."
+        yield "external", _performance(samples, file["judged_by"], file["intervals"], file["calibration_error"])
     if decision := file.get("decision"):
         point = {**decision["operating_point"], **decision["areas"]}
         values = [f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point]
@@ -361,17 +291,18 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "true_scores", f"{against}: {', '.join(true)}."
     groups = (file.get("subgroups") or {}).get("groups", [])
     for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
-        errors, sizes = [], []
-        for group in own:
-            score = _interval(group["scores"]["mae"]) if group["scores"] else "has too few"
-            patients = f"({count_of(group['patients'], 'patient')})"
-            errors.append(f"{group['name']} {score} {patients}")
-            sizes.append(f"{group['name']} {patients}")
-        is_site = column.casefold() in SITES
-        if is_site:
-            yield "centres", f"Evaluated by {column}: {', '.join(sizes)}."
-        words = f"{METRICS['mae'].long_name.capitalize()} of {answers} by {column}: {', '.join(errors)}."
-        yield "sites" if is_site else "subgroups", words
+        errors = ", ".join(
+            f"{group['name']} {_interval(group['scores']['mae']) if group['scores'] else 'has too few'} "
+            f"({count_of(group['patients'], 'patient')})"
+            for group in own
+        )
+        fact = "sites" if column.casefold() in SITES else "subgroups"
+        yield fact, f"{METRICS['mae'].long_name.capitalize()} of {answers} by {column}: {errors}."
+
+
+def _performance(answers: str, judged_by: str, scores: Mapping[str, Any], calibration_error: float) -> str:
+    values = ", ".join(_score(name, scores[name]) for name in MAIN)
+    return f"{answers}, judged by {judged_by}: {values}, calibration error {calibration_error:.3f}."
 
 
 def _score(name: str, values: Mapping[str, float | None]) -> str:
@@ -392,7 +323,7 @@ def _counted(grades: Sequence[str], counts: Sequence[int]) -> str:
 # The page, and its two files.
 
 
-def checklist_items(name: str, known: Mapping[str, Answer]) -> pd.DataFrame:
+def checklist_items(name: str, known: Known) -> pd.DataFrame:
     """The items of a checklist, in its order: item, section, asks (in our words), known, files (where that is from),
     and what the authors add."""
     if name not in CHECKLISTS:
@@ -400,17 +331,18 @@ def checklist_items(name: str, known: Mapping[str, Answer]) -> pd.DataFrame:
     text = (resources.files("srjt.reports") / "checklists.csv").read_text(encoding="utf-8")
     items = [row for row in csv.DictReader(text.splitlines()) if row["checklist"] == name]
     for row in items:
-        answers = [known[fact] for fact in row["facts"].split() if fact in known]
-        files = dict.fromkeys(file for answer in answers for file in answer.files.split(", "))
-        row |= {"known": " ".join(answer.text for answer in answers), "files": ", ".join(files)}
-        if not answers or row["authors"]:
-            row["authors"] = f"{AUTHORS}: {row['authors']}." if answers else f"{AUTHORS}."
+        files = dict.fromkeys(
+            file for fact in row["facts"].split() if fact in known for file in known[fact].files.split(", ")
+        )
+        row |= {"known": known.paragraph(row["facts"]), "files": ", ".join(files)}
+        if not files or row["authors"]:
+            row["authors"] = f"{AUTHORS}: {row['authors']}." if files else f"{AUTHORS}."
     return pd.DataFrame(items)
 
 
 def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Page:
     """The checklist of a run as a page: paragraphs for the article, then every item."""
-    checklist_items(name, {})  # an error before anything is computed
+    checklist_items(name, Known())  # an error before anything is computed
     known, tables = known_facts(folder, also)
     items = checklist_items(name, known)
     whole = int((items["authors"] == "").sum())
@@ -424,7 +356,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     sections = [
         Section(heading.lower(), f"{heading}, as a paragraph", text=[text])
         for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()
-        if (text := " ".join(known[fact].text for fact in facts.split() if fact in known))
+        if (text := known.paragraph(facts))
     ]
     sections.append(Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]))
     return Page(

@@ -23,7 +23,6 @@ from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
 from srjt.inference.prepare import RunLike, open_run
 from srjt.methods import OURS
-from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS
@@ -32,7 +31,7 @@ from srjt.reports.page import Page, Rule, Section, markdown, sentences
 from srjt.reports.pages import evaluation
 from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import source_name
-from srjt.training.folder import RunFacts, read_facts
+from srjt.training.folder import read_facts
 from srjt.training.trained import Trained
 
 # The layout and the metadata are those of Hugging Face's model cards, so that a folder can be published as it is.
@@ -43,22 +42,18 @@ USE = (
     "shows that it is fit for use on patients. It holds for samples like those below, graded by the same rules."
 )
 
-
 # of the checklist
-MODEL_FACTS = ("grades", "model", "training", "software")
-DATA_FACTS = ("source", "sha256", "flow", "disjoint", "counts", "noise")
+MODEL_FACTS = "grades model training software"
+DATA_FACTS = "source flow disjoint counts noise sha256"
 LIMITS: list[Rule[Any]] = [
     (lambda f: True, "Samples from other devices, places or populations may be graded differently; not tested."),
-    (lambda f: f.trained_on_all, "All samples were used for training: the performance on new ones is not known."),
-    (lambda f: not f.evaluated and not f.trained_on_all, "The predictions for the held-out samples are not "
-     "available to this card."),
-    (lambda f: f.evaluated and not f.beaten, "It is no better than one grade for all samples, by "
-     "{f.metric}."),
-    (lambda f: f.evaluated and not f.true, "The {f.side} labels may be wrong themselves."),
-    (lambda f: f.evaluated and not f.patients, "There are no patient ids: images of one patient may be on both "
-     "sides of the split."),
-    (lambda f: f.side == "validation", "There is no test side: the numbers are those of the validation side."),
-    (lambda f: bool(f.rare), "Fewer than 30 samples of grade {f.rare} were evaluated."),
+    (lambda f: not f.held_out, "All samples were used for training: the performance on new ones is not known."),
+    (lambda f: f.held_out and f.found is None, "The predictions for the held-out samples are not available to this "
+     "card."),
+    (lambda f: f.found is not None and not f.found.by_patient, "There are no patient ids: images of one patient may be "
+     "on both sides of the split."),
+    (lambda f: f.found is not None and f.found.side == "validation", "There is no test side: the numbers are those of "
+     "the validation side."),
 ]  # fmt: skip
 
 
@@ -87,6 +82,8 @@ def model_card(
         sides = stored_sides(folder, facts.grades)
     found = sides.get("test") or sides.get("validation")
     known, features = run_facts(folder, facts), len(facts.data["in_shape"]) == 1
+    sizes = facts.data.get("samples", {})
+    limits = SimpleNamespace(found=found, held_out=sizes.get("test") or sizes.get("validation"))
     metadata: dict[str, Any] = {
         "library_name": "srjt",
         "pipeline_tag": "tabular-classification" if features else "image-classification",
@@ -94,9 +91,9 @@ def model_card(
     }
     performance, tables = ["Not known: see the limits."], []
     if found is not None:
-        remarks = " ".join(sentences(evaluation.NOTES, evaluation.evaluation_facts(found)))
+        warnings, remarks = evaluation.evaluation_notes(found)
         tables = [evaluation.scores_table(found), evaluation.by_grade_table(found)]
-        performance = [". ".join(evaluation.judgement(found)), remarks]
+        performance = [". ".join(evaluation.judgement(found)), " ".join([*warnings, *remarks])]
         scores = {metric: found.intervals[metric].value for metric in MAIN}
         result = {
             "task": {"type": metadata["pipeline_tag"]},
@@ -114,12 +111,12 @@ def model_card(
     page = Page(
         kind="Model card",
         title=name,
-        lead=" ".join(filter(None, map(known.get, MODEL_FACTS))),
+        lead=known.paragraph(MODEL_FACTS),
         sections=[
             Section("use", "Intended use", text=[USE]),
-            Section("data", "Training data", text=[" ".join(filter(None, map(known.get, DATA_FACTS)))]),
+            Section("data", "Training data", text=[known.paragraph(DATA_FACTS)]),
             Section("performance", "Performance", text=performance, tables=tables),
-            Section("limits", "Limits", text=sentences(LIMITS, card_facts(facts, found))),
+            Section("limits", "Limits", text=sentences(LIMITS, limits)),
             Section("cite", "How to cite", text=[f"{cited}The software: srjt, see its CITATION.cff."]),
         ],
     )
@@ -130,25 +127,10 @@ def model_card(
     return f"---\n{front}---\n\n{markdown(page)}\n## How to use it\n\n{usage}\n"
 
 
-def card_facts(facts: RunFacts, found: Evaluation | None) -> SimpleNamespace:
-    """What the limits are about. rare: grades with fewer than 30 samples; true: compared with true grades."""
-    sizes = facts.data.get("samples", {})
-    counts = [] if found is None else [sum(row) for row in found.confusion]
-    return SimpleNamespace(
-        evaluated=found is not None,
-        trained_on_all=not (sizes.get("test") or sizes.get("validation")),
-        side="" if found is None else found.side,
-        true=found is not None and found.judged_by == "true grades",
-        beaten=found is None or evaluation.evaluation_facts(found).beaten,
-        metric="" if found is None else METRICS[found.purpose].long_name,
-        patients=found is not None and found.by_patient,
-        rare=", ".join(g for g, n in zip(facts.grades.shown, counts, strict=False) if 0 < n < 30),
-    )
-
-
 # A run as a folder to send: model, card, configuration and a script that needs no srjt.
 
 MODEL, CONFIG, SCRIPT, NEEDS = "model.onnx", "config.json", "predict.py", "requirements.txt"
+IMAGE = "RGB, upright by EXIF, on black where it is transparent, resized bilinearly with antialiasing (Pillow)"
 REQUIREMENTS = "numpy>=1.26\nonnxruntime>=1.20\npillow>=10\n"
 
 
@@ -225,8 +207,9 @@ def check_export_folder(folder: Path, *, overwrite: bool = False) -> None:
 
 def _config(run: Trained, written: Exported) -> dict[str, Any]:
     """What a program needs to know to use the model; ``predict.py`` reads it."""
-    facts, rule, recalibration = written.metadata, written.rule, written.recalibration
+    facts = written.metadata
     features = facts["input"] == "features"
+    images = {"image": IMAGE, "size": run.config.image_size, "resize": run.config.resize}
     return {
         "model": MODEL,
         "sha256": hashlib.sha256(written.path.read_bytes()).hexdigest(),
@@ -238,37 +221,7 @@ def _config(run: Trained, written: Exported) -> dict[str, Any]:
             "shape": ["N", *facts["input_shape"]],
         },
         "outputs": list(OUTPUTS),
-        "preprocessing": None
-        if features
-        else {
-            "colour": "RGB",
-            "orientation": "upright by EXIF",
-            "transparency": "on black",
-            "resize": run.config.resize,
-            "interpolation": "bilinear with antialiasing (Pillow)",
-            "size": run.config.image_size,
-            "inside_the_model": {
-                "centre_crop": run.config.crop,
-                "scale": 1 / 255,
-                "mean": list(IMAGENET_MEAN),
-                "std": list(IMAGENET_STD),
-            },
-        },
-        "decoding": {
-            "inside_the_model": True,
-            "rule": "own" if facts["grade_rule"] != str(rule) else rule.how,
-            "thresholds": list(rule.thresholds) or None,
-            "soft_labels_undone": rule.soft_labels is not None,
-            "in_words": facts["grade_rule"],
-        },
-        "recalibration": None
-        if recalibration is None
-        else {
-            "inside_the_model": True,
-            "formula": "softmax(slope * log(p) + offsets)",
-            "slope": recalibration.slope,
-            "offsets": recalibration.offsets.tolist(),
-            "in_words": str(recalibration),
-        },
-        **{name: facts[name] for name in ("method", "network", "networks", "config_hash", "srjt")},
+        "preprocessing": None if features else images,
+        "recalibration": facts.get("recalibration"),
+        **{name: facts[name] for name in ("grade_rule", "method", "network", "networks", "config_hash", "srjt")},
     }

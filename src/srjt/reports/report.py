@@ -1,6 +1,4 @@
-"""``srjt.report``: a study, a run, an audit, several readers, predictions, an evaluation or a comparison as one
-HTML page; and the page that follows a training while it runs.
-"""
+"""``srjt.report``: a study, a run or an audit as one HTML page; and the page that follows a training while it runs."""
 
 from __future__ import annotations
 
@@ -12,16 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from srjt.auditing.folder import begun_audit
-from srjt.data.grades import Grades
-from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
-from srjt.files import as_json, explain_write_errors, write_atomically, write_output
-from srjt.inference.compare import Comparison
+from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
-from srjt.reports.figures.canvas import figure_bytes
-from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_of as page_of, save_figures, write_page
 from srjt.reports.pages import answers, audit, evaluation, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
@@ -31,29 +24,7 @@ from srjt.training.folder import has_summary
 
 PAGES = (answers, audit, evaluation, readers, run, study)  # each registers its pages
 
-# A comparison of runs as a file: a page, a figure, or its numbers.
-
-SUFFIXES = (".html", ".svg", ".png", ".json")
-
-
-def check_suffix(path: Path) -> None:
-    """Raise an error for a file of another kind, before anything is computed."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SrjtError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-
-
-def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Write a page, a figure or the numbers, by the end of the file's name."""
-    suffix = path.suffix.lower()
-    if suffix == ".html":
-        write_page(page_of(comparison), path)
-    elif suffix == ".json":
-        write_output(path, as_json(comparison.to_dict()))
-    else:
-        write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
-
-
-# ``srjt.report``: the folder of a study, a run, an audit or several readers as one HTML page.
+# ``srjt.report``: the folder of a study, a run or an audit as one HTML page.
 
 
 def report(
@@ -68,7 +39,7 @@ def report(
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
 ) -> list[Path]:
-    """Write the folder of a study, a run, an audit or several readers as one self-contained HTML page.
+    """Write the folder of a study, a run or an audit as one self-contained HTML page.
 
     The page needs no network and opens from disk. It lists failed and unfinished runs at its top. For a result in
     memory, such as an evaluation, use ``result.report().save("page.html")``.
@@ -76,7 +47,7 @@ def report(
     Parameters
     ----------
     folder : path
-        Folder of a study, of a run (finished or not), of an audit or of readers.
+        Folder of a study, of a run (finished or not) or of an audit.
     out : path, optional
         The HTML file. Default: ``report.html`` in ``folder``.
     figures : path, optional
@@ -93,8 +64,7 @@ def report(
         Write the items of this checklist of reporting instead, with what the files of a finished run know, as HTML for
         a word processor and as Markdown. Each answer names its file.
     also : sequence of path
-        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``. Default: those beside
-        the run, if they are about the same table or run.
+        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``.
 
     Returns
     -------
@@ -148,18 +118,16 @@ def _read_page(
         if is_audit:
             return audit.audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
-            facts = read_reader_facts(folder)
-            names = facts["grade_names"] if grade_names is None else grade_names
-            facts["grade_names"] = Grades(facts["grades"], names).names
-            return readers.readers_page(facts, folder), None
+            again = f"srjt readers TABLE --out {folder} --force"
+            raise SrjtError(f"{folder} is the folder of srjt readers, which writes its page itself: {again}.")
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
         raise SrjtError(f"The files in {folder} are damaged or not from srjt ({reason}).") from problem
     raise SrjtError(
-        f"{folder} is the folder of neither a study, a run, an audit nor readers: it contains no study.json, run.json, "
-        "audit.json or readers.json."
+        f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
+        "audit.json."
     )
 
 
@@ -192,7 +160,6 @@ class LiveReporter(Forwarding):
     def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
         super().__init__(inner)
         self.folder, self.show_test = folder, show_test
-        self.messages: list[str] = []
         self._recording = False  # between the first step of the run itself and its end
         self._broken = False
         self._next = 0.0  # the earliest time of the next drawing
@@ -218,10 +185,6 @@ class LiveReporter(Forwarding):
         if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
             self._write(live="training")
 
-    def note(self, text: str) -> None:
-        self.inner.note(text)
-        self.messages.append(text)
-
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self.inner.stepped(epoch, step, steps)
         if self._next == 0.0:
@@ -242,9 +205,9 @@ class LiveReporter(Forwarding):
     def _write(self, **state: Any) -> None:
         if self._broken:
             return
-        options = {"messages": self.messages, "show_test": self.show_test, **state}
         try:
-            write_page(run.run_page(self.folder, **options), self.folder / FILE, write=write_atomically)
+            page = run.run_page(self.folder, **{"show_test": self.show_test, **state})
+            write_page(page, self.folder / FILE, write=write_atomically)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True
             reason = " ".join(str(trouble).split())[:200] or type(trouble).__name__

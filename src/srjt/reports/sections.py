@@ -104,14 +104,12 @@ def run_sections(
         "trained": str(run.facts.provenance.get("started", ""))[:10],
         "trained by": f"srjt {run.facts.version}",
     }
-    described = [describe_source(os.fspath(source)) for source in sources[:SOURCES]]
-    made = [fact for source in described for fact in _file_facts("data", source)]
+    data = [row for one in sources[:SOURCES] for row in _file_facts("data", describe_source(os.fspath(one)))]
     if len(sources) > SOURCES:
-        made.append(("… and", f"{len(sources) - SOURCES:,} more"))
-    made += _machine_facts("written", describe_provenance(run.device, command=command), version=__version__)
+        data.append(("… and", f"{len(sources) - SOURCES:,} more"))
     return [
         Section("model", "Model", facts=[row for row in model.items() if row[1]], closed=True),
-        Section("reproduce", "Reproduce", code=command or "", facts=made, closed=True),
+        _reproduce(describe_provenance(run.device, command=command), __version__, data),
     ]
 
 
@@ -121,45 +119,42 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     source, labels = facts.data.get("source"), facts.data.get("labels")
     features = len(facts.data["in_shape"]) == 1
     settings = settings_section(facts.config.to_dict(), own_network=facts.own_network, features=features)
-    entries = [
+    data = [
         *_file_facts("features from" if labels else "labels from", source),
         *_file_facts("labels from", labels),
         ("data fingerprint", str(facts.data.get("fingerprint", ""))),
-        *([("training time", duration(float(seconds.sum())))] if len(seconds) else []),
-        *_machine_facts("started", facts.provenance, version=facts.version),
+        ("training time", duration(float(seconds.sum())) if len(seconds) else ""),
     ]
-    return Section(
-        "reproduce",
-        "Reproduce",
-        closed=True,
-        code=str(facts.provenance.get("command") or ""),
-        facts=entries,
-        parts=settings,
-    )
+    return _reproduce(facts.provenance, facts.version, data, settings)
 
 
-def _file_facts(term: str, source: Any) -> list[tuple[str, str]]:
-    if not isinstance(source, dict) or "path" not in source:
-        return []
-    digest = [("… SHA-256", str(source["sha256"]))] if "sha256" in source else []
-    return [(term, str(source["path"])), *digest]
+def _file_facts(term: str, source: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    return [(term, source["path"]), ("… SHA-256", source.get("sha256", ""))] if source else []
 
 
-def _machine_facts(when: str, made: Mapping[str, Any], *, version: str) -> list[tuple[str, str]]:
-    """When, on which device, with which versions, as far as it is recorded."""
+def _reproduce(
+    made: Mapping[str, Any], version: str, data: Sequence[tuple[str, str]], settings: Sequence[Section] = ()
+) -> Section:
+    """The command, the data, when, on which device, with which versions, as far as it is recorded."""
     processes, device = int(made.get("processes", 1)), str(made.get("device", ""))
-    versions = [f"srjt {version}", *([f"Python {made['python']}"] if "python" in made else [])]
-    versions += [f"{name} {number}" for name, number in dict(made.get("packages") or {}).items()]
-    facts = {
-        when: str(made.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
-        "device": f"{device}, {processes} processes" if processes > 1 else device,
-        "versions": ", ".join(versions),
-        "system": str(made.get("system", "")),
-    }
-    return [(term, value) for term, value in facts.items() if value]
+    facts = [
+        *data,
+        ("when", str(made.get("started", "")).replace("T", " ").replace("+00:00", " UTC")),
+        ("device", f"{device}, {processes} processes" if processes > 1 else device),
+        ("versions", versions(made, version)),
+        ("system", str(made.get("system", ""))),
+    ]
+    known, command = [fact for fact in facts if fact[1]], str(made.get("command") or "")
+    return Section("reproduce", "Reproduce", code=command, facts=known, parts=settings, closed=True)
+
+
+def versions(made: Mapping[str, Any], version: str) -> str:
+    """Of srjt, Python and the packages, as far as they are recorded."""
+    known = {"srjt": version, "Python": made.get("python"), **(made.get("packages") or {})}
+    return ", ".join(f"{name} {number}" for name, number in known.items() if number)
 
 
 def source_name(facts: RunFacts) -> str:
     """The name of the file or folder that the labels were read from; empty if it is not known."""
     source = facts.data.get("source")
-    return Path(str(source["path"])).name if isinstance(source, dict) and "path" in source else ""
+    return Path(source["path"]).name if source else ""

@@ -306,8 +306,10 @@ def read_history(folder: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(path, dtype=object, keep_default_na=False)
         # by Python: pandas' own parser of decimals may err in the last bit
-        kinds = {name: float if name.startswith("loss_") else int for name in table.columns.drop("id")}
-        return table.replace("", "nan").astype({"id": str, "grade": int, **kinds})
+        texts = {name: str for name in ("id", "patient") if name in table}
+        kinds = {name: float if name.startswith("loss_") else int for name in table.columns.drop(list(texts))}
+        table[list(kinds)] = table[list(kinds)].replace("", "nan")
+        return table.astype({"id": str, "grade": int, **texts, **kinds})
     except FileNotFoundError:
         return pd.DataFrame()
     except (OSError, ValueError, KeyError, OverflowError) as problem:

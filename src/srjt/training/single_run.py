@@ -263,7 +263,7 @@ def single_run(
                 f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
                 "on the GPU with `memory_share=0.2`."
             ) from None
-        columns = [name for name in ("id", "grade", "true_grade") if name in manifest.table]
+        columns = [name for name in ("id", "grade", "true_grade", "patient") if name in manifest.table]
         learnt = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
         run = replace(
             run,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from srjt import methods, networks
 from srjt.data.checks import warn_of_duplicates
-from srjt.data.grades import Grades
+from srjt.data.grades import UNKNOWN_PATIENT, Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
 from srjt.data.images.store import ImageStore, open_store
@@ -217,6 +217,22 @@ class Trained:
     def training_labels(self) -> dict[str, int]:
         """Id → label of the samples that the run learnt from; empty where its history is not known."""
         return {} if self.history.empty else dict(zip(self.history["id"], self.history["grade"], strict=True))
+
+    def training_patients(self, data: Manifest) -> list[str]:
+        """Patients of the samples with the name of one that the run learnt from.
+
+        Parameters
+        ----------
+        data : Manifest
+            Images or rows of features.
+
+        Returns
+        -------
+        list of str
+            Sorted; empty where patients are not known. Another hospital may have given the same names to others.
+        """
+        both = {*self.history.get("patient", ())} & {*(data.patients or ())}
+        return sorted(name for name in both if not name.startswith(UNKNOWN_PATIENT))
 
     def trained_on(self, data: Manifest) -> npt.NDArray[np.int64]:
         """Which of the samples the run learnt from, by what they show and not by their names.

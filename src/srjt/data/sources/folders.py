@@ -347,21 +347,6 @@ def read_dr(source: Path, options: ReadOptions) -> LoadedData:
     )
 
 
-def dr_differences(manifest: Manifest) -> list[str]:
-    """Differences from the counts of Kaggle, as text; empty if the counts are Kaggle's or the paper's."""
-    paper = manifest.class_counts.tolist() == list(DR_PAPER_COUNTS)
-    return [] if paper else _differences(manifest, DR_COUNTS)
-
-
-def _differences(manifest: Manifest, published: tuple[int, ...], *, patients: int | None = None) -> list[str]:
-    """Where the numbers of patients, images and images per grade are not those that were published, as text."""
-    counts = [("patients", len(set(manifest.patients or [])), patients)] if patients else []
-    counts.append(("images", len(manifest), sum(published)))
-    of_grades = zip(manifest.grades, manifest.class_counts.tolist(), published, strict=True)
-    counts += [(f"grade {name}", here, there) for name, here, there in of_grades]
-    return [f"{what}: {here:,} where {there:,} were published" for what, here, there in counts if here != there]
-
-
 # LIMUC, the labelled images of ulcerative colitis: <patient>/Mayo 0 … Mayo 3/*.bmp.
 
 LIMUC_ARCHIVE = "patient_based_classified_images.zip"
@@ -406,9 +391,26 @@ def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
     )
 
 
-def limuc_differences(manifest: Manifest) -> list[str]:
-    """Differences from the published counts, as text; empty if there are none."""
-    return _differences(manifest, LIMUC_COUNTS, patients=LIMUC_PATIENTS)
+def not_as_published(reading: LoadedData) -> list[Problem] | None:
+    """Where the counts of LIMUC or of Kaggle's data are not the published ones; None for other data or grades."""
+    manifest = reading.manifest
+    published = {"limuc": LIMUC_COUNTS, "dr": DR_COUNTS}.get(reading.kind, ())
+    if len(published) != manifest.num_classes:
+        return None
+    if reading.kind == "dr" and manifest.class_counts.tolist() == list(DR_PAPER_COUNTS):
+        return []
+    of_grades = zip(manifest.grades, manifest.class_counts.tolist(), published, strict=True)
+    counts = [
+        ("images", len(manifest), sum(published)),
+        *((f"grade {name}", here, there) for name, here, there in of_grades),
+    ]
+    if reading.kind == "limuc":
+        counts.insert(0, ("patients", len(set(manifest.patients or ())), LIMUC_PATIENTS))
+    return [
+        Problem("not-as-published", what, f"{here:,} where {there:,} were published")
+        for what, here, there in counts
+        if here != there
+    ]
 
 
 # MedMNIST's .npz files: {train, val, test}_{images, labels}.

@@ -1,6 +1,6 @@
 """The folder of ``srjt readers``, which ``srjt review`` reads too, and the probabilities of a network beside readers.
 
-readers.json     the scale, the readers with their effects, agreement, consensus in figures
+readers.json     what the other commands ask: the scale, the readers, how many readings, how well they agree
 consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
 readings.csv     one row per reading, with the probability that it is right
 worklist.csv     what to read next, and by whom
@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +26,14 @@ from pydantic import BaseModel
 from srjt import files
 from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
-from srjt.data.sources.readings import ReadingsTable
+from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import SrjtError
-from srjt.readers.consensus import Consensus
+from srjt.progress import plain
+from srjt.readers.agreement import COEFFICIENTS, Agreement
+from srjt.readers.consensus import Consensus, next_readings
 from srjt.readers.readings import Readings
 
-FORMAT = 3
 _COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
 
 
@@ -94,10 +96,17 @@ def _patient_and_reference(reading: ReadingsTable, items: npt.NDArray[np.int64])
     return columns
 
 
-def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
-    """What to read next (item, reader, gain) as a file: the item by its noun, and no formulas."""
-    names = {noun: wanted["item"].map(neutralise_formula), "reader": wanted["reader"].map(neutralise_formula)}
-    return pd.DataFrame({**names, "gain": wanted["gain"].round(6)})
+def worklist_table(reading: ReadingsTable, agreed: Consensus, count: int, *, per_reader: int | None) -> pd.DataFrame:
+    """What to read next (item, reader, gain): by the readers, or by a new one if they have read everything.
+
+    Empty if every item is trusted, or nobody can be asked: a crowd has no names.
+    """
+    readings = reading.readings
+    wanted = next_readings(agreed, readings, count=count, per_reader=per_reader)
+    if wanted.empty and readings.readers != [NO_READER]:
+        wanted = next_readings(agreed, readings, count=count, per_reader=per_reader, new_reader=True)
+    names = {name: wanted[name].map(neutralise_formula) for name in ("item", "reader")}
+    return wanted.assign(**names, gain=wanted["gain"].round(6)).rename(columns={"item": reading.columns.noun})
 
 
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
@@ -110,14 +119,53 @@ def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     return [path if os.path.isfile(path) else name for path, name in zip(paths, names, strict=True)]
 
 
+class ReadersFile(BaseModel):
+    """``readers.json``."""
+
+    format: Literal[4] = 4
+    source: str  # the name of the table
+    noun: str  # what an item is called
+    grades: list[str]
+    readers: list[str]
+    items: int
+    readings: int
+    agreement: dict[str, dict[str, float | None]]  # of ``Agreement``, where defined: value, low and high
+    probabilities_sha256: str | None  # of the network's file
+
+
 def write_readers_folder(
-    folder: Path, *, facts: dict[str, Any], tables: dict[str, pd.DataFrame], overwrite: bool = False
+    folder: Path,
+    reading: ReadingsTable,
+    agreement: Agreement,
+    agreed: Consensus,
+    *,
+    source: str,
+    images: list[str],
+    probabilities: Path | None = None,
+    worklist: pd.DataFrame | None = None,
+    overwrite: bool = False,
 ) -> None:
-    """Write ``readers.json`` and the tables, by file name.
+    """Write all but the page.
 
     A folder with other files is refused. One of the same readings is refreshed; one of other readings, or with another
-    worklist, is refused unless ``overwrite``.
+    worklist, is refused unless ``overwrite``. images: (I,) the image of each item; probabilities: a network's file.
     """
+    readings = reading.readings
+    coefficients = {name: getattr(agreement, name) for name in (*COEFFICIENTS, "exact", "within_one")}
+    about = ReadersFile(
+        source=source,
+        noun=reading.columns.noun,
+        grades=list(readings.grades),
+        readers=readings.readers,
+        items=len(readings.items),
+        readings=len(readings),
+        agreement={name: plain(number) for name, number in coefficients.items() if np.isfinite(number.value)},
+        probabilities_sha256=None if probabilities is None else sha256(probabilities.read_bytes()).hexdigest(),
+    )
+    tables = {"consensus.csv": consensus_table(reading, agreed, images=images)}
+    tables["readings.csv"] = readings_table(reading, agreed)
+    if worklist is not None and len(worklist):
+        tables["worklist.csv"] = worklist
     ours = {"readers.json", "report.html", "decisions.sqlite", "worklist.csv", *tables}
     ended = (folder / "readers.json").exists()
     if folder.is_dir() and not ended:
@@ -125,24 +173,24 @@ def write_readers_folder(
         if others - ours:
             raise SrjtError(f"{folder} contains other files: choose another `out`.")
     if ended and not overwrite:
-        _refuse_other_readings(folder, facts, tables)
+        _refuse_other_readings(folder, about, tables)
     with files.explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             files.write_atomically(folder / name, files.as_csv(table))
-        files.write_json(folder / "readers.json", {"format": FORMAT, **facts})
+        files.write_json(folder / "readers.json", about.model_dump())
 
 
-def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
+def _refuse_other_readings(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
     """An error if the folder holds what would be lost."""
-    same_network = read_reader_facts(folder)["probabilities_sha256"] == facts["probabilities_sha256"]
+    same_network = read_readers_file(folder).probabilities_sha256 == about.probabilities_sha256
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
             f"{folder} has the consensus of other readings or networks: choose another `out`, or pass `overwrite=True`."
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
-            f"{folder / 'worklist.csv'} is another worklist: choose another `worklist`, or pass `overwrite=True`."
+            f"{folder / 'worklist.csv'} is another worklist: choose another `out`, or pass `overwrite=True`."
         )
 
 
@@ -164,28 +212,14 @@ def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
     return pd.DataFrame(pd.read_csv(file, **form, **options))
 
 
-class _Reader(BaseModel, extra="allow"):
-    name: str
-
-
-class ReadersFile(BaseModel, extra="allow"):
-    """``readers.json``."""
-
-    format: Literal[3]
-    grades: list[str]
-    readers: list[_Reader]
-    probabilities_sha256: str | None
-
-
-def read_reader_facts(folder: Path) -> dict[str, Any]:
+def read_readers_file(folder: Path) -> ReadersFile:
     """The contents of ``readers.json``."""
-    file = files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
-    return file.model_dump(exclude_unset=True)
+    return files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
 
 
 def read_readers_folder(folder: Path) -> ReadersFolder:
     """Read the folder that ``srjt readers … --out folder`` has written."""
-    facts = read_reader_facts(folder)
+    about = read_readers_file(folder)
     path = folder / "consensus.csv"
     files.check_regular_file(path)
     try:
@@ -196,10 +230,10 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
         raise SrjtError(f"{path} has no unique ids: run srjt readers again.")
     return ReadersFolder(
         folder=folder,
-        grades=Grades(facts["grades"]),
+        grades=Grades(about.grades),
         ids=frame["id"].tolist(),
         images=[name if os.path.isabs(name) else "" for name in frame["image"]],
-        readers=frozenset(reader["name"] for reader in facts["readers"]),
+        readers=frozenset(about.readers),
     )
 
 

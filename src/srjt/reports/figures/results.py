@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -46,10 +45,10 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
     return figure
 
 
-# The figures of a single run.
+# The curves of a single run over its epochs.
 
-
-OWN_GRADES = "By the networks' own grades, of most methods the most likely ones; the scores are of the answers."
+# not those of predict, which recalibrates and may decode otherwise: the last value differs from the score of the run
+SCORES = {"mae": "MAE of the networks' own grades, lower is better", "accuracy": "Accuracy of the networks' own grades"}
 
 
 def run_figures(
@@ -66,66 +65,61 @@ def run_figures(
     metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the first of them that
     the run has. noise_rate: share of wrong training labels, if the true grades are known.
     """
-    curve = partial(_curve, metrics, pooled=pooled)
+    curves = partial(_curves, metrics, pooled=pooled)
     shown: list[tuple[str, str, list[canvas.Curve], tuple[float, str] | None]] = []
-    for name, title in (("mae", "Mean absolute error, lower is better"), ("accuracy", "Accuracy")):
+    for name, title in SCORES.items():
         level = None if naive is None else (float(getattr(naive, name)), "one grade for all")
-        shown.append((name, title, [one for side in sides for one in curve(side, name, side)], level))
-    shown.append(("loss", "Training loss", curve("train", "loss", "loss"), None))
-    recall = curve("train", "label_recall", "all")
+        shown.append((name, title, curves({side: (side, name) for side in sides}), level))
+    shown.append(("loss", "Training loss", curves({"loss": ("train", "loss")}), None))
+    recall = curves({"all": ("train", "label_recall")})
     if recall and recall[0].y.min() < 1:  # the method selects
-        selected = curve("train", "label_precision", "selected")
-        by_grade = [c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))]
+        selected = curves({"selected": ("train", "label_precision")})
+        by_grade = curves({grade: ("train", f"label_recall[{n}]") for n, grade in enumerate(grades)})
         shown.append(("label-precision", SELECTED, selected, no_selection(noise_rate)))
         shown.append(("selection-recall", SELECTION_RECALL, by_grade, None))
     return [
         canvas.CaptionedFigure(
             name=name,
-            figure=canvas.chart(curves, xlabel="epoch", title=title, reference=reference),
-            caption=OWN_GRADES if name in ("mae", "accuracy") else "",
-            alt=f"Curve chart over epochs: {title}. {describe_ends(curves)}",
+            figure=canvas.chart(drawn, xlabel="epoch", title=title, reference=reference),
+            caption="",
+            alt=f"Curve chart over epochs: {title}. {describe_ends(drawn)}",
         )
-        for name, title, curves, reference in shown
-        if curves
+        for name, title, drawn, reference in shown
+        if drawn
     ]
 
 
-def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> canvas.CaptionedFigure:
-    """Training labels by true grade, matrix (C, C)."""
-    shares = np.asarray(matrix, dtype=np.float64)
-    return canvas.CaptionedFigure(
-        name="noise",
-        figure=canvas.transition_figure({"Realised": shares}, grades=grades),
-        caption="Training labels (columns) by true grade (rows), as shares of each row.",
-        alt=f"Transition matrix. {canvas.correct_labels(shares, grades)}",
-    )
+def _curves(metrics: pd.DataFrame, which: Mapping[str, tuple[str, str]], *, pooled: bool) -> list[canvas.Curve]:
+    """The curves that have values. which: name → side and metric. metrics: the table of a run, may be empty."""
+    found = []
+    for name, (side, metric) in which.items() if len(metrics) else ():
+        values = canvas.mean_over_networks(metrics, split=side, metric=metric, pooled=pooled).dropna()
+        found.append(canvas.Curve(name=name, x=values.index.to_numpy(float), y=values.to_numpy(float)))
+    return [curve for curve in found if len(curve.x)]
 
 
 # A run in one figure: learning curves beside the confusion matrix.
 
 CURVES = 4.1  # inches of a panel of curves
-# not those of predict, which recalibrates and may decode otherwise: the last value differs from the score of the run
-SHOWN = {"accuracy": "Accuracy of the networks' own grades", "mae": "MAE of the networks' own grades"}
 
 
 @canvas.house_style
 def run_overview(
     metrics: pd.DataFrame, judged: Evaluation | None, *, grades: Sequence[str], pooled: bool = False
 ) -> canvas.ShownFigure:
-    """Accuracy and MAE per epoch, and the confusion matrix of one side, as far as the run has them.
+    """MAE and accuracy per epoch, and the confusion matrix of one side, as far as the run has them.
 
     metrics: the table of the run, may be empty. grades: names for display. pooled: as for ``last_epochs``.
     """
-    sides = ("test", "validation") if len(metrics) else ()
     panels = {
-        title: [one for side in sides for one in _curve(metrics, side, name, side, pooled=pooled)]
-        for name, title in SHOWN.items()
+        title: _curves(metrics, {side: (side, name) for side in ("test", "validation")}, pooled=pooled)
+        for name, title in SCORES.items()
     }
     panels = {title: curves for title, curves in panels.items() if curves}
     if not panels and judged is None:
         raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
-    figure = canvas.new_figure(CURVES * len(panels) + (3.0 if judged else 0), 2.9)
     widths = [CURVES] * len(panels) + [2.8] * (judged is not None)
+    figure = canvas.new_figure(sum(widths), 2.9)
     every = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)
     for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
         canvas.panel(axes, curves, xlabel="epoch", title=title)
@@ -136,14 +130,7 @@ def run_overview(
     return figure
 
 
-def _curve(metrics: pd.DataFrame, split: str, metric: str, label: str, *, pooled: bool) -> list[canvas.Curve]:
-    """One curve, or none if there are no values."""
-    values = canvas.mean_over_networks(metrics, split=split, metric=metric, pooled=pooled).dropna()
-    x, y = values.index.to_numpy(np.float64), values.to_numpy(np.float64)
-    return [canvas.Curve(name=label, x=x, y=y)] if len(values) else []
-
-
-# The curves of a decision: ROC, precision and recall, net benefit, risk and coverage.
+# The curves of a decision: ROC, net benefit, risk and coverage.
 
 SIDE = 2.7  # inches of a panel
 Line = tuple[Any, Any, dict[str, Any]]  # x, y, options of plot
@@ -152,53 +139,35 @@ THIN = {"color": canvas.GREY, "linewidth": 0.8}
 
 
 def decision_figures(decision: Decision, *, grade: str) -> list[canvas.CaptionedFigure]:
-    """ROC and precision–recall curves where they exist, and the decision curve.
+    """The ROC curve, where it exists, and the decision curve.
 
     grade: how people read the grade from which samples are referred.
     """
     figures, referral = [], f"the referral from grade {grade} on"
-    names = ("sensitivity", "specificity", "positive_predictive_value")
-    sensitivity, specificity, precision = (decision.operating_point[name].value for name in names)
     if decision.roc is not None:
         area, curve = decision.areas["roc_area"], decision.roc
+        point = decision.operating_point
         figures.append(
             _panel(
                 [([0, 1], [0, 1], THIN), (curve.false_positive_rate, curve.sensitivity, OWN)], name="roc",
-                xlabel="1 − specificity", title="Sensitivity", point=(1 - specificity, sensitivity),
+                xlabel="1 − specificity", title="Sensitivity",
+                point=(1 - point["specificity"].value, point["sensitivity"].value),
                 caption=f"ROC curve of {referral}; area {area.value:.3f} ({between(*area[1:])}). The dot is the "
                 "operating point, the line that of a random decision.",
                 alt=f"ROC curve, area {area.value:.3f}.",
-            )
-        )  # fmt: skip
-    if decision.precision_recall is not None:
-        average, pairs = decision.areas["average_precision"], decision.precision_recall
-        share = decision.positives / decision.samples
-        x, y = np.append(0.0, pairs.sensitivity), np.append(pairs.precision[0], pairs.precision)
-        figures.append(
-            _panel(
-                [([0, 1], [share, share], THIN), (x, y, {**OWN, "drawstyle": "steps-pre"})],
-                name="precision-recall", xlabel="sensitivity (recall)",
-                title="Positive predictive value (precision)", point=(sensitivity, precision),
-                caption=f"Precision and recall of {referral}; average precision {average.value:.3f} "
-                f"({between(*average[1:])}). The dot is the operating point, the line the share of samples to refer.",
-                alt=f"Precision–recall curve, average precision {average.value:.3f}.",
             )
         )  # fmt: skip
     return [*figures, _net_benefit(decision, referral)]
 
 
 def _net_benefit(decision: Decision, referral: str) -> canvas.CaptionedFigure:
-    """All of the model's curve, but nothing below the least that is worth showing.
-
-    Near a threshold of 1 a single needless referral costs more than all others together.
-    """
-    curve, threshold = decision.net_benefit, decision.threshold
-    highest, lowest = max(decision.positives / decision.samples, 0.02), float(np.nanmin(curve.model))
-    bottom = max(-highest, min(-0.25 * highest, 1.05 * lowest))
-    point = None
+    """Near a threshold of 1 a single needless referral costs more than all others together: not all is shown."""
+    curve, threshold, point = decision.net_benefit, decision.threshold, None
+    highest = max(decision.positives / decision.samples, 0.02)
+    bottom = -highest / 2
     if threshold is not None and 0 < threshold < 1:
         at = float(np.interp(threshold, curve.threshold, curve.model))
-        point = (threshold, at) if bottom <= at else None
+        point = (threshold, at) if at >= bottom else None
     everyone = {"color": canvas.GREY, "linewidth": 1.2, "linestyle": (0, (5, 2)), "label": "refer everyone"}
     return _panel(
         [
@@ -209,8 +178,7 @@ def _net_benefit(decision: Decision, referral: str) -> canvas.CaptionedFigure:
         name="decision-curve", xlabel="threshold", title="Net benefit", point=point,
         ylim=(bottom, 1.08 * highest), legend=True,
         caption=f"Decision curve of {referral}: net benefit per sample if a missed one weighs as much as "
-        "(1 − threshold)/threshold needless referrals."
-        + (f" The model's curve is cut off below {bottom:.2f}.".replace("-", "−") if lowest < bottom else ""),
+        f"(1 − threshold)/threshold needless referrals. Values below −{-bottom:.2f} are not shown.",
         alt="Net benefit of the model, of referring everyone and of referring nobody, by threshold.",
     )  # fmt: skip
 
@@ -222,8 +190,7 @@ def risk_coverage_figure(abstention: Abstention) -> canvas.CaptionedFigure:
     marked, point = "", None
     if abstention.wanted is not None:
         marked = f" The dot leaves {abstention.share:.1%} to a person."
-        if abstention.share < 1:
-            point = (1 - abstention.share, float(np.interp(1 - abstention.share, coverage, risk)))
+        point = (1 - abstention.share, float(np.interp(1 - abstention.share, coverage, risk)))
     return _panel(
         [(coverage, risk, OWN)],
         name="risk-coverage",
@@ -298,8 +265,7 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.Capti
         rows.append(canvas.Estimate(column))
         for group in groups:
             name = canvas.printable(group.name, longest=18) + (" (too few)" if group.too_few else "")
-            clear = bool(group.gaps) and group.gaps["mae"].adjusted <= 0.05
-            rows.append(canvas.Estimate(name, group.scores.get("mae", nothing), clear))
+            rows.append(canvas.Estimate(name, group.scores.get("mae", nothing), group.differs))
     differ = sum(row.clear for row in rows)
     return canvas.CaptionedFigure(
         name="subgroups",
@@ -310,29 +276,7 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.Capti
     )
 
 
-# Figures of several readers: how well each two agree, who grades higher, and what changes over time.
-
-CELL = 0.42  # inches
-
-
-@canvas.house_style
-def kappa_figure(names: Sequence[str], kappa: canvas.Floats) -> Figure:
-    """kappa: (R, R), NaN where two readers have no image in common. The darker a cell, the better they agree."""
-    shown = [canvas.printable(name, longest=16) for name in names]
-    size = 0.4 + 0.075 * max(map(len, shown), default=1) + max(len(names) * CELL, 1.2)
-    figure = canvas.new_figure(size, size)
-    axes = figure.subplots()
-    values = kappa + np.diag(np.full(len(names), np.inf))  # a reader and herself
-
-    def write(value: float, share: float) -> str:
-        return "" if np.isinf(value) else "–" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
-
-    shares = np.where(np.isfinite(values), np.clip(np.nan_to_num(values, posinf=0), 0, 1), 0.0)
-    canvas.draw_matrix(axes, values, shares, write=write, across=shown, down=shown)
-    axes.tick_params(axis="x", rotation=90)
-    for tick in axes.get_xticklabels():
-        tick.set(ha="center", rotation_mode="default")
-    return figure
+# Several readers: who grades higher.
 
 
 def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Floats) -> Figure:
@@ -340,18 +284,3 @@ def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Flo
     order = np.argsort(-bias, kind="stable")
     rows = [_clear_of_0(names[i], Interval(bias[i], *intervals[i])) for i in order]
     return canvas.interval_figure({"": rows}, xlabel="grades higher →")
-
-
-def drift_figure(series: Mapping[str, tuple[npt.NDArray[np.datetime64], canvas.Floats]]) -> Figure:
-    """series: reader → times and mean difference from the consensus, in grades."""
-    curves = [
-        canvas.Curve(name=name, x=times.astype("datetime64[D]").astype(np.float64), y=values)
-        for name, (times, values) in series.items()
-    ]
-    days = np.concatenate([curve.x for curve in curves])
-    ticks = np.unique(np.linspace(days.min(), days.max(), 4).round())
-    dates = [str(np.datetime64(int(day), "D")) for day in ticks]
-    return canvas.chart(
-        curves, width=6.4, height=2.6, xlabel="", title="Grades higher than the consensus",
-        xticks=(ticks.tolist(), dates), reference=(0.0, ""),
-    )  # fmt: skip

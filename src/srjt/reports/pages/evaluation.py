@@ -8,7 +8,6 @@ import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,7 @@ from srjt.errors import count_of
 from srjt.inference.compare import Comparison
 from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.subgroups import External, Gap, Subgroups
+from srjt.inference.subgroups import External, Subgroups
 from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval
 from srjt.readers.agreement import NetworkComparison
@@ -33,12 +32,11 @@ from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
-POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}
 
-SCORE = "{f.first_words} {f.score:.3f} on {f.samples}"
+ONE_SCORE = "The {f.metric} is {f.score:.3f} on {f.samples}"
 BOTH_SCORES = "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
 VERDICT: list[Verdict[Any]] = [
-    (lambda f: math.isnan(f.naive), SCORE, "How one grade for all would do is not known."),
+    (lambda f: math.isnan(f.naive), ONE_SCORE, "How one grade for all would do is not known."),
     (lambda f: not f.beaten, "No better than one grade for all, by {f.metric}", BOTH_SCORES),
     (lambda f: not f.clear, "Not clearly better than one grade for all, by {f.metric}", BOTH_SCORES),
     (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
@@ -54,11 +52,9 @@ NOTES: list[Rule[Any]] = [
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
     (lambda f: not (f.per or math.isnan(f.naive)), "One grade for all is the most frequent training label; for the "
      "absolute error their median."),
-    (lambda f: bool(f.per), "One grade for all is the most frequent of these answers' own labels; for the absolute "
-     "error their median."),
-    (lambda f: bool(f.per), "Each {f.per} has one answer, by {f.pool}, and is judged by the highest label."),
-    (lambda f: f.learned_pooling is not None, "Fitted on the validation side: exponent {f.learned_pooling[0]:.2g}, "
-     "weight {f.learned_pooling[1]:.2g}. {f.pooling_labels}"),
+    (lambda f: bool(f.per), "Each {f.per} has one answer (pool: {f.pool}) and is judged by the highest label. One "
+     "grade for all is the most frequent of these; for the absolute error their median."),
+    (lambda f: f.learned_pooling is not None, "The pooling is fitted on the validation side. {f.pooling_labels}"),
     (lambda f: bool(f.per) and f.judged_by != "true grades", "The highest of several labels is too high where "
      "labels are wrong."),
     (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
@@ -84,17 +80,14 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     if not found.per and found.patients is not None:
         samples += f" of {count_of(found.patients, 'patient')}"
     beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
-    metric = METRICS[found.purpose].long_name
     own = {
-        "metric": metric,
-        "first_words": metric[0].upper() + metric[1:],
+        "metric": METRICS[found.purpose].long_name,
         "score": found.score,
         "naive": naive,
         "beaten": beaten,
         "clear": beaten and not low <= naive <= high,
         "samples": samples,
         "per": " and ".join(found.per),
-        "pool": POOLS.get(found.pool, ""),
     }
     return SimpleNamespace(**{**vars(found), **own})
 
@@ -119,32 +112,30 @@ def evaluation_page(
     data: Manifest | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
     command: str | None = None,
-    brief: bool = False,
 ) -> Page:
     """The page of a result of ``srjt.evaluate``.
 
     run: for what it was trained on and how the page was made. data: the evaluated samples, for their pictures and ids.
-    sources: the files that they were read from. brief: only what a terminal shows, without pictures and figures.
+    sources: the files that they were read from.
     """
     sections = [
+        Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
         *_asked(found),
-        *external_section(found, brief=brief),
-        *subgroups_sections(found, brief=brief),
+        *external_section(found),
+        *subgroups_section(found),
         *_readers(found.readers),
         *true_scores_section(found),
+        *examples_section(found, data),
+        calibration_section(found),
+        *([] if run is None else run_sections(run, sources=sources, command=command)),
     ]
-    if not brief:
-        scores = Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)])
-        sections = [scores, *sections, *examples_section(found, data), calibration_section(found)]
-        if run is not None:
-            sections += run_sections(run, sources=sources, command=command)
     (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
         title=title,
         lead=lead + true_scores_lead(found),
         key_numbers=key_numbers(found),
-        figure=None if brief else confusion_of(found),
+        figure=confusion_of(found),
         figure_table=confusion_table(found),
         warnings=warnings,
         remarks=remarks,
@@ -160,7 +151,7 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
         refer = f"refer from {found.grades.show(found.decision.refer_from)}"
         for name in ("sensitivity", "specificity"):
             numbers.append(KeyNumber.of(name, found.decision.operating_point[name], compared=refer))
-    if found.abstention is not None and found.abstention.share and "accuracy" in found.abstention.kept:
+    if found.abstention is not None and "accuracy" in found.abstention.kept:
         right, left = found.abstention.kept["accuracy"], f"{found.abstention.share:.1%} left to a person"
         numbers.append(KeyNumber.of("right answers of the rest", right, compared=left))
     if found.ranges is not None:
@@ -189,7 +180,7 @@ def interval_frame(scores: Mapping[str, Interval], heading: str = "score") -> pd
 
 
 def by_grade_table(found: Evaluation) -> Table:
-    """Samples, recall, precision and error of each grade."""
+    """Samples, recall, precision and error of each grade, and how often the range contains it."""
     counts = pd.DataFrame(found.confusion)
     samples, right = counts.sum(axis=1), np.diag(counts)
     frame = pd.DataFrame({
@@ -199,25 +190,23 @@ def by_grade_table(found: Evaluation) -> Table:
         "precision": right / counts.sum(),
         "MAE": found.grade_errors,
     })  # fmt: skip
-    return data_table(frame, title="By grade", slug="answers-by-grade")
+    caption = ""
+    if found.ranges is not None:
+        caption = "Coverage: how often the range contains the grade; all patients count equally."
+        coverage = [interval for _, interval in found.ranges.grades]
+        frame["coverage"] = [interval.value for interval in coverage]
+        frame["95 %, coverage"] = [between(*interval[1:]) for interval in coverage]
+    return data_table(frame, title="By grade", caption=caption, slug="answers-by-grade")
 
 
 def confusion_of(found: Evaluation) -> CaptionedFigure:
     """The confusion matrix of the answers as a figure."""
     where = f"{found.side.capitalize()} side" if found.side else "These samples"
-    name, rows = f"answers-{found.side or 'these'}", found.judged_by.removesuffix("s")
-    return captioned_confusion(name, found.confusion, found.grades.shown, where=where, rows=rows)
-
-
-def captioned_confusion(
-    name: str, confusion: Any, grades: Sequence[str], *, where: str, note: str = "", **more: str
-) -> CaptionedFigure:
-    """A confusion matrix (C, C) as a figure. more: as for ``confusion_figure``."""
-    counts = np.asarray(confusion, dtype=np.float64)
+    counts, rows = np.asarray(found.confusion, dtype=np.float64), found.judged_by.removesuffix("s")
     return CaptionedFigure(
-        name=name,
-        figure=confusion_figure({where: counts}, grades=grades, **more),
-        caption=f"Share of the row, and below it the count{note}.",
+        name=f"answers-{found.side or 'these'}",
+        figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
+        caption="Share of the row, and below it the count.",
         alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
     )
 
@@ -233,23 +222,21 @@ def confusion_table(found: Evaluation) -> Table:
 
 
 def calibration_section(found: Evaluation) -> Section:
-    """Whether probabilities mean what they say, before and after recalibration."""
-    error, figures = f"{found.calibration_error:.3f}", []
-    if found.calibration:
-        panels = {"As the networks give them": found.uncalibrated} if found.uncalibrated else {}
-        panels["Recalibrated" if found.uncalibrated else "Probabilities"] = found.calibration
-        figure = CaptionedFigure(
-            name="reliability",
-            figure=results.reliability_figure(panels),
-            caption="How often the most likely grade is right, by its probability; larger points: more samples.",
-            alt=f"Reliability diagram. Calibration error {error}.",
-        )
-        figures.append(figure)
-    facts = [
-        ("calibration error", error),
-        ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
-    ]
-    return Section("calibration", "Calibration", facts=facts, figures=figures)
+    """Whether probabilities mean what they say: at home, before recalibration, and as they are."""
+    panels, error = {}, f"{found.calibration_error:.3f}"
+    if found.external is not None:
+        panels["The run's own test side"] = found.external.home.calibration
+    if found.uncalibrated:
+        panels["As the networks give them"] = found.uncalibrated
+    panels["Recalibrated" if found.uncalibrated else "Probabilities"] = found.calibration
+    figure = CaptionedFigure(
+        name="reliability",
+        figure=results.reliability_figure(panels),
+        caption="How often the most likely grade is right, by its probability; larger points: more samples.",
+        alt=f"Reliability diagram. Calibration error {error}.",
+    )
+    facts = [("calibration error", error), ("ranked probability score", f"{found.ranked_probability_score:.3f}")]
+    return Section("calibration", "Calibration", facts=facts, figures=[figure])
 
 
 def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
@@ -262,17 +249,15 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         owner=rows["patient" if "patient" in rows else "image"],
         off=(rows["grade"].map(grades.index) - rows["label"].map(grades.index)).abs().clip(upper=2),
     ).sample(frac=1, random_state=0)
-    tiles: list[Tile] = []
+    tiles, picture = [], pictures_of(data)
     for off, kind in enumerate(("right", "off by one", "off by more")):
-        own, picture = rows[rows["off"] == off], pictures_of(data)
-        # one of each patient first
-        own = own.iloc[np.argsort(own.duplicated("owner"), kind="stable")][: 4 * EXAMPLES]
+        own = rows[rows["off"] == off].drop_duplicates("owner")[: 4 * EXAMPLES]  # some cannot be read
         pictures = ((one, image) for one in own.to_dict("records") if (image := picture(one["file"])))
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
             tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
     arrow = f"“A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
-    text = f"Up to {EXAMPLES} of each kind, chosen at random. {arrow}"
+    text = f"Up to {EXAMPLES} of each kind, of as many patients, chosen at random. {arrow}"
     return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
 
 
@@ -292,25 +277,15 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         yield Section("decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True)
     if (abstention := found.abstention) is not None:
         text, tables = [], []
-        if abstention.wanted is not None and not abstention.share:
-            text = [f"No answer falls below the confidence: none is left to a person. {abstention.found}"]
-        elif abstention.wanted is not None:
-            left = f"{abstention.errors_left:.0%} of all wrong answers are left to a person. "
-            text = [("" if math.isnan(abstention.errors_left) else left) + abstention.found]
-            if kept := {name: score for name, score in abstention.kept.items() if name != "accuracy"}:
-                tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
+        if abstention.wanted is not None:
+            wrong = f" and {abstention.errors_left:.0%} of the wrong ones" * math.isfinite(abstention.errors_left)
+            text = [f"{abstention.share:.1%} of the answers{wrong} are left to a person. {abstention.found}"]
+        if kept := {name: score for name, score in abstention.kept.items() if name != "accuracy"}:
+            tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
         figures = [results.risk_coverage_figure(abstention)]
         yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=bool(text))
     if (ranges := found.ranges) is not None:
-        samples, coverage = zip(*ranges.grades, strict=True)
-        frame = interval_frame(dict(zip(found.grades.shown, coverage, strict=True)), "grade")
-        table = data_table(
-            frame.assign(samples=samples).rename(columns={"value": "coverage"}),
-            title="How often the range contains the grade",
-            caption="All patients count equally." if found.by_patient else "",
-            slug="ranges",
-        )
-        yield Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)
+        yield Section("ranges", "Ranges of grades", text=[ranges.promise], brief=True)
 
 
 def _scores(scores: Mapping[str, Interval], title: str) -> Table:
@@ -321,19 +296,12 @@ def _scores(scores: Mapping[str, Interval], title: str) -> Table:
 def _readers(found: NetworkComparison | None) -> list[Section]:
     if found is None:
         return []
-    names = {
-        "reader": "reader",
-        "items": "samples",
-        "network_kappa": "with network",
-        "others_kappa": "with others",
-        "reader_to_consensus": "to rest",
-        "network_to_consensus": "network to rest",
-    }
+    columns = {"items": "samples", "reader_to_consensus": "κ of the reader", "network_to_consensus": "κ of the network"}
     table = data_table(
-        found.by_reader[list(names)].rename(columns=names),
-        title="The network as one more reader (quadratic κ)",
-        caption="To rest: κ with the consensus of all other readers, on the same samples.",
-        formats=dict.fromkeys(list(names.values())[2:], ".2f"),
+        found.by_reader[["reader", *columns]].rename(columns=columns),
+        title="The network as one more reader",
+        caption="Quadratic κ with the consensus of all other readers, on the samples of the reader.",
+        formats=dict.fromkeys([*columns.values()][1:], ".2f"),
         slug="readers",
     )
     return [Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)]
@@ -341,14 +309,13 @@ def _readers(found: NetworkComparison | None) -> list[Section]:
 
 # The page of a comparison of runs.
 
-DIFFERENCE = "The {f.metric} differs by {f.difference} on {f.samples}, by their {f.judged_by}."
+JUDGED = "Judged by {f.metric} on {f.samples}, with their {f.judged_by}."
 COMPARED: list[Verdict[Any]] = [
-    (lambda f: f.two and f.better, "{f.others} is better than {f.first}", DIFFERENCE),
-    (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", DIFFERENCE),
-    (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", DIFFERENCE),
-    (lambda f: True, "Against {f.first}: {f.outcome}", "The {f.metric} on {f.samples}, by their "
-     "{f.judged_by}."),
-]  # fmt: skip
+    (lambda f: f.two and f.better, "{f.others} is better than {f.first}", JUDGED),
+    (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", JUDGED),
+    (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", JUDGED),
+    (lambda f: True, "Against {f.first}: {f.outcome}", JUDGED),
+]
 COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: f.too_few, "{f.samples} are too few to show a difference."),
     (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
@@ -375,8 +342,6 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         better = "better" if (value < 0) == metric.lower_is_better else "worse"
         groups[better if clear else "not shown to differ"].append(row.run)
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
-    value, low, high = rows[0].difference
-    interval = f" ({comparison.level:.0%} interval {between(low, high, '+.3f')})" * math.isfinite(low)
     own = {
         **groups,
         "first": comparison.runs[0],
@@ -384,7 +349,6 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         "too_few": too_few,
         "two": len(comparison.runs) == 2,
         "metric": metric.long_name,
-        "difference": f"{value:+.3f}{interval}".replace("-", "−"),
         "outcome": "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
         "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
         "trainings": comparison.trainings or (1,),
@@ -413,106 +377,71 @@ def comparison_page(comparison: Comparison) -> Page:
             if row.metric in usual
         ],
         figure=results.forest_figure(comparison),
-        figure_table=None if facts.two else _difference_table(comparison, metrics=MAIN),
         warnings=[
             f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
             for run, count in comparison.trained_on.items()
         ],
-        sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison, metrics=tuple(METRICS))])],
+        sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison)])],
     )  # fmt: skip
 
 
-def _difference_table(comparison: Comparison, *, metrics: tuple[str, ...]) -> Table:
-    frame = pd.DataFrame([vars(row) for row in comparison.differences if row.metric in metrics])
-    ends, several, first = frame["difference"].tolist(), len(comparison.runs) > 2, comparison.runs[0]
+def _difference_table(comparison: Comparison) -> Table:
+    frame = pd.DataFrame([vars(row) for row in comparison.differences])
+    interval = f"{comparison.level:.0%} interval"
     changes = frame["run"] != frame["run"].shift()
+    frame[interval] = [between(low, high, "+.3f") for _, low, high in frame["difference"]]
     frame["metric"] = frame["metric"].map(metric_heading)
-    frame["difference"] = [value for value, *_ in ends]
-    frame["interval"] = [between(low, high, "+.3f") for _, low, high in ends]
-    shown = ["metric", *["run"] * several, "difference", "interval", "adjusted", "value", "first"]
-    names = {"adjusted": "p, Holm" if several else "p", "value": "this run", "first": first}
+    frame["difference"] = [value for value, *_ in frame["difference"]]
+    shown = ["metric", "run", "difference", interval, "adjusted", "value", "first"]
     return data_table(
-        frame[shown].rename(columns={**names, "interval": f"{comparison.level:.0%} interval"}),
-        title=f"Differences from {first}",
+        frame[shown].rename(columns={"adjusted": "p", "value": "this run", "first": "first run"}),
+        title=f"Differences from {comparison.runs[0]}",
         formats={"difference": "+.3f"},
         slug="differences",
         rule_before=np.flatnonzero(changes)[1:].tolist(),
     )
 
 
-NOTHING = Interval(math.nan, math.nan, math.nan)
-
 # Subgroups.
 
-SHORT = {name: metric.short_name for name, metric in METRICS.items()}
-SHORT |= {"calibration_error": "cal. error", "coverage": "cov."}
-
-SUBGROUPS: list[Rule[Any]] = [
-    (lambda f: not f.groups, f"No group has {TOO_FEW} patients: nothing can be said about any of them."),
-    (lambda f: f.groups and not f.differing, "No group is shown to differ from all others in "
-     "mean absolute error; the worst is {f.worst}."),
+SUBGROUPS: list[Rule[Subgroups]] = [
+    (lambda f: f.worst is None, f"No group has {TOO_FEW} patients: nothing can be said about any of them."),
+    (lambda f: f.worst and not f.differing, "No group is shown to differ from all others in mean absolute error; the "
+     "worst is {f.worst}."),
     (lambda f: f.differing, "The mean absolute error differs from that of all others by more than chance (p ≤ 0.05 "
      "after Holm's correction): {f.differing}. The worst is {f.worst}."),
 ]  # fmt: skip
 
 
-def subgroup_facts(subgroups: Subgroups) -> SimpleNamespace:
-    """What the sentences are about. groups: how many are large enough; differing: those whose gap is no chance."""
-    groups = subgroups.groups
-    differing = [str(group) for group in groups if group.gaps and group.gaps["mae"].adjusted <= 0.05]
-    return SimpleNamespace(
-        groups=sum(not group.too_few for group in groups),
-        worst=subgroups.worst,
-        differing=", ".join(differing),
-    )
-
-
-def subgroups_sections(found: Evaluation, *, brief: bool) -> list[Section]:
-    """The worst group, a forest plot and the scores of all groups. brief: only what a terminal shows."""
+def subgroups_section(found: Evaluation) -> list[Section]:
+    """The worst group, the error of each group and its gap to all others. All scores are in the file of the groups."""
     if found.subgroups is None:
         return []
-    few = ["mae", "coverage" if found.ranges else "accuracy"]
-    text, table = sentences(SUBGROUPS, subgroup_facts(found.subgroups)), _subgroup_table(found, few)
-    first = Section("subgroups", "Groups", text=text, tables=[table], brief=True)
-    if brief:
-        return [first]
-    names = [*MAIN, "calibration_error", *(["coverage"] if found.ranges else [])]
-    every = _subgroup_table(found, names, intervals=True)
-    figure = results.subgroup_figure(found.subgroups, all_samples=found.intervals["mae"].value)
-    return [
-        replace(first, figures=[figure]),
-        Section("subgroup-scores", "All scores of the groups", tables=[every], closed=True),
-    ]
-
-
-def _subgroup_table(found: Evaluation, names: Sequence[str], *, intervals: bool = False) -> Table:
-    """Some scores of each group; only the mean absolute error has its interval, unless all have."""
-    groups = [] if found.subgroups is None else found.subgroups.groups
-    frame = pd.DataFrame({"group": map(str, groups)})
-    frame["patients" if found.by_patient else "samples"] = [group.patients for group in groups]
-    for name in names:
-        scores = [group.scores.get(name, NOTHING) for group in groups]
-        frame[SHORT[name]] = [score.value for score in scores]
-        if intervals or name == "mae":
-            frame[f"95 %, {SHORT[name]}"] = [between(*score[1:]) for score in scores]
-    nothing = Gap(difference=NOTHING, p_value=math.nan, adjusted=math.nan)
-    gaps = [group.gaps.get("mae", nothing) for group in groups]
-    frame["gap"] = [gap.difference.value for gap in gaps]
-    if intervals:
-        frame["95 %, gap"] = [between(*gap.difference[1:], "+.3f") for gap in gaps]
-    frame["p, Holm"] = [
-        "too few" if group.too_few else "" if gap is nothing else f"{gap.adjusted:.3f}"
-        for group, gap in zip(groups, gaps, strict=True)
-    ]
-    return data_table(
+    groups, nothing = found.subgroups.groups, Interval(math.nan, math.nan, math.nan)
+    errors = [group.scores.get("mae", nothing) for group in groups]
+    gaps = [group.gaps.get("mae") for group in groups]
+    frame = pd.DataFrame({
+        "group": map(str, groups),
+        "patients" if found.by_patient else "samples": [group.patients for group in groups],
+        "MAE": [error.value for error in errors],
+        "95 %, MAE": [between(*error[1:]) for error in errors],
+        "gap": [gap.difference.value if gap else math.nan for gap in gaps],
+        "p, Holm": [gap.adjusted if gap else math.nan for gap in gaps],
+    })  # fmt: skip
+    if found.ranges is not None:
+        frame.insert(4, "coverage", [group.scores.get("coverage", nothing).value for group in groups])
+    table = data_table(
         frame,
         title="Scores of the groups",
-        caption=f"Gap: mean absolute error of the group minus that of all others. Too few: fewer than {TOO_FEW} "
-        "patients." + " By chance alone the calibration error of a smaller group is larger." * intervals,
+        caption="Gap: mean absolute error of the group minus that of all others. A dash: fewer than "
+        f"{TOO_FEW} patients, in the group or in all others.",
         formats={"gap": "+.3f"},
-        slug="subgroup-scores" if intervals else "subgroups",
+        slug="subgroups",
         rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],
     )
+    figure = results.subgroup_figure(found.subgroups, all_samples=found.intervals["mae"].value)
+    text = sentences(SUBGROUPS, found.subgroups)
+    return [Section("subgroups", "Groups", text=text, tables=[table], figures=[figure], brief=True)]
 
 
 # Scores against the true grades, where labels may be wrong.
@@ -555,16 +484,11 @@ def true_scores_section(found: Evaluation) -> list[Section]:
     shown = [name for name, interval in truly.scores.items() if math.isfinite(interval.low)]
     rows = [(names.get(name, name), values[name]) for name in shown]
     frame = pd.DataFrame(rows, columns=["score", "by labels"])
-    columns, caption = {"bounds": truly.scores}, ""
-    if truly.basis == "verified grades":
+    verified = truly.basis == "verified grades"
+    if verified:
         frame["by true grades"] = [truly.scores[name].value for name in shown]
-        columns = {"95 % interval": truly.scores}
-    if truly.apart and truly.alike:
-        columns |= {"apart": truly.apart, "alike": truly.alike}
-        caption = "Apart: the network errs independently of the labels; alike: as they do. Which is so is not known."
-    for heading, scores in columns.items():
-        frame[heading] = [between(*scores[name][1:]) for name in shown]
-    table = data_table(frame, title="Against the true grades", caption=caption, slug="true-scores")
+    frame["95 % interval" if verified else "bounds"] = [between(*truly.scores[name][1:]) for name in shown]
+    table = data_table(frame, title="Against the true grades", slug="true-scores")
     text = sentences(WHY, truly)
     return [Section("true-scores", "Against the true grades", text=text, tables=[table], brief=True)]
 
@@ -583,41 +507,27 @@ EXTERNAL: list[Rule[External]] = [
 ]  # fmt: skip
 
 
-def external_section(found: Evaluation, *, brief: bool) -> list[Section]:
-    """Scores, grades and calibration at home and here. brief: the sentences only."""
+def external_section(found: Evaluation) -> list[Section]:
+    """What changed and why, as sentences; then the scores at home and here."""
     external = found.external
     if external is None:
         return []
-    heading, text = "Beside the run's own test side", sentences(EXTERNAL, external)
-    text = [sentence.replace(" -", " −") for sentence in text]
-    if brief:
-        return [Section("external", heading, text=text, brief=True)]
+    text = [sentence.replace(" -", " −") for sentence in sentences(EXTERNAL, external)]
     sets = {"home": external.home, "here": external.here}
     if external.recalibrated is not None:
         sets["recalibrated"] = external.recalibrated
-    scores = pd.DataFrame({"score": [*map(metric_heading, MAIN), "calibration error ↓"]})
-    shares = {f"share, {name}": sets[name].shares for name in ("home", "here")}
-    grades = pd.DataFrame({"grade": found.grades.shown, **shares})
+    frame = pd.DataFrame({"score": [*map(metric_heading, MAIN), "calibration error ↓"]})
     for name, one in sets.items():
         intervals = [one.intervals[metric] for metric in MAIN]
-        scores[name] = [*(interval.value for interval in intervals), one.calibration_error]
-        scores[f"95 %, {name}"] = [*(between(*interval[1:]) for interval in intervals), ""]
-        grades[f"MAE, {name}"] = one.grade_errors
+        frame[name] = [*(interval.value for interval in intervals), one.calibration_error]
+        frame[f"95 %, {name}"] = [*(between(*interval[1:]) for interval in intervals), ""]
     samples, patients = external.calibrated_on
     caption = "Home: the run's own test side, by the run as it was trained, as in “here”."
     caption += " Both are of one view of each image." * (found.views > 1)
     if samples:
         of = f" of {count_of(patients, 'patient')}" if patients else ""
         caption += f" Recalibrated on {count_of(samples, 'sample')}{of}."
-    figure = CaptionedFigure(
-        name="external",
-        figure=results.reliability_figure({name.capitalize(): one.calibration for name, one in sets.items()}),
-        caption="How often the most likely grade is right, by its probability, at home and here.",
-        alt="Reliability diagrams of the own test side and of these samples.",
-    )
-    formats = dict.fromkeys(shares, ".1%")
-    tables = [
-        data_table(scores, title="Scores at home and here", slug="external-scores", caption=caption),
-        data_table(grades, title="Grades at home and here", slug="external-grades", formats=formats),
-    ]
-    return [Section("external", heading, text=text, tables=tables, figures=[figure], brief=True)]
+    table = data_table(frame, title="", slug="external-scores", caption=caption)
+    scores = Section("external-scores", "Scores at home and here", tables=[table])
+    # a terminal, too narrow for the table, shows the sentences alone
+    return [Section("external", "Beside the run's own test side", text=text, parts=[scores], brief=True)]
