@@ -212,11 +212,8 @@ def test_the_expected_error_is_that_of_the_same_answers(run: Trained, features: 
     test = features.select(folds(features)[0].test)
     found = srjt.evaluate(run, test, **how)
     page = srjt.predict(run, test, **how).report()
-    low, high = found.intervals["mae"][1:]
-    assert (
-        f"{found.intervals['mae'].value:.2f} grades off on average, as on the run's test side ({low:.2f}" in page.lead
-    )
-    assert f"{high:.2f})" in page.lead
+    value, low, high = found.intervals["mae"]
+    assert f"{value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's" in page.lead
     assert evaluate_sides(run, Answering(per=found.per))["test"].samples == found.samples
     test.table["series"] = "s"
     lead = srjt.predict(run, test, per=("patient", "series")).report().lead

@@ -37,7 +37,6 @@ from srjt.reports.figures.canvas import (
 from srjt.reports.figures.results import (
     decision_figures,
     forest_figure,
-    realised_noise_figure,
     risk_coverage_figure,
     run_figures,
 )
@@ -310,8 +309,6 @@ def test_a_run_has_the_figures_that_it_can_have() -> None:
     ]
     assert "1 − ε = 0.75: no selection" in texts(made[2])
     assert set(texts(made[3])) == {"low", "high"}
-    noise = realised_noise_figure([[0.75, 0.25], [0.25, 0.75]], ("low", "high"))
-    assert "Transition matrix" in noise.alt
 
 
 def test_a_recipe_stands_out_among_many() -> None:

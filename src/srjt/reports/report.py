@@ -160,7 +160,6 @@ class LiveReporter(Forwarding):
     def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
         super().__init__(inner)
         self.folder, self.show_test = folder, show_test
-        self.messages: list[str] = []
         self._recording = False  # between the first step of the run itself and its end
         self._broken = False
         self._next = 0.0  # the earliest time of the next drawing
@@ -186,10 +185,6 @@ class LiveReporter(Forwarding):
         if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
             self._write(live="training")
 
-    def note(self, text: str) -> None:
-        self.inner.note(text)
-        self.messages.append(text)
-
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self.inner.stepped(epoch, step, steps)
         if self._next == 0.0:
@@ -210,9 +205,9 @@ class LiveReporter(Forwarding):
     def _write(self, **state: Any) -> None:
         if self._broken:
             return
-        options = {"messages": self.messages, "show_test": self.show_test, **state}
         try:
-            write_page(run.run_page(self.folder, **options), self.folder / FILE, write=write_atomically)
+            page = run.run_page(self.folder, **{"show_test": self.show_test, **state})
+            write_page(page, self.folder / FILE, write=write_atomically)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True
             reason = " ".join(str(trouble).split())[:200] or type(trouble).__name__
