@@ -28,20 +28,7 @@ class SrjtError(ValueError):
 
 
 class UnknownNameError(SrjtError, LookupError):
-    """A misspelt method, option or column. ``setting``: the setting whose value it is, if it is one's."""
-
-    setting = ""
-
-
-class SettingError(SrjtError):
-    """A setting has a value that it cannot have. The message begins with its name.
-
-    setting: its name, if it is an option of the command line, too.
-    """
-
-    def __init__(self, name: str, problem: str, *, is_option: bool = True) -> None:
-        super().__init__(f"{name} {problem}")
-        self.setting = name if is_option else ""
+    """A misspelt method, option or column."""
 
 
 class Interrupted(BaseException):

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SettingError, SrjtError, printable, reason_of, unknown_name
+from srjt.errors import SrjtError, printable, reason_of, unknown_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -75,7 +75,7 @@ def check_types(config: Any) -> None:
 
     cls: type = type(config)
     for field, hint, adapter, accepts_bool in _checked_fields(cls):
-        given, is_option = getattr(config, field.name), bool(field.metadata.get("help"))
+        given, name = getattr(config, field.name), f"`{field.name}`" if field.metadata.get("help") else field.name
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
@@ -91,14 +91,11 @@ def check_types(config: Any) -> None:
             required = required_type(hint)
             if get_origin(required) is Literal:
                 shown = given if isinstance(given, (str, bool)) else show(given)
-                error = unknown_name(field.name, shown, get_args(required))
-                error.setting = field.name if is_option else ""
-                raise error from None
+                raise unknown_name(name, shown, get_args(required)) from None
             takes = field.metadata.get("takes") or _KINDS.get(required, "another kind of value")
-            message = f"takes {takes}; got {show(given)}."
-            raise SettingError(field.name, message, is_option=is_option) from None
+            raise SrjtError(f"{name} takes {takes}; got {show(given)}.") from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
-            raise SettingError(field.name, f"{problem}; got {show(value)}.", is_option=is_option)
+            raise SrjtError(f"{name} {problem}; got {show(value)}.")
         object.__setattr__(config, field.name, value)
 
 

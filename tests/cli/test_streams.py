@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from srjt.cli import exit_status
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.name == "nt", reason="POSIX shells and signals"),
@@ -127,16 +125,3 @@ def wait_for_python(pid: int) -> None:
             time.sleep(0.1)
             return
         time.sleep(0.01)
-
-
-def test_the_status_of_what_typer_and_rich_report_as_1() -> None:
-    def left(code: Any, because: BaseException | None = None) -> SystemExit:
-        stop = SystemExit(code)
-        stop.__context__ = because
-        return stop
-
-    assert exit_status(left(0)) == exit_status(left(None)) == 0
-    assert exit_status(left(1)) == exit_status(left("a message")) == 1
-    assert exit_status(left(1, BrokenPipeError())) == 141
-    assert exit_status(left(1, left(1, KeyboardInterrupt()))) == 130
-    assert exit_status(left(3, BrokenPipeError())) == 3

@@ -175,7 +175,7 @@ def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"several_readings": "majority"}, "Unknown several_readings 'majority'"),
+        ({"several_readings": "majority"}, "Unknown `several_readings` 'majority'"),
         ({"reader_column": "reader"}, "`reader_column` is for several readings of an image"),
         ({"grade_column": ["grade", "reader"]}, "`grade_column` is for several readings of an image: add"),
     ],

@@ -90,7 +90,7 @@ def test_a_verified_grade_that_is_none_is_a_problem_of_its_row(tmp_path: Path) -
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="'patientt': did you mean 'patient'"):
         read(table(tmp_path, "image,grade,patient\na.png,0,1\n"), patient_column="patientt")
-    with pytest.raises(SrjtError, match="grades takes names of grades, the mildest first; got 3"):
+    with pytest.raises(SrjtError, match="`grades` takes names of grades, the mildest first; got 3"):
         read("nowhere.csv", grades=3)
     with pytest.raises(SrjtError, match="in 1 of 2 rows"):
         read(table(tmp_path, "image,grade,true_grade\na.png,0,0\nb.png,1,\n"))

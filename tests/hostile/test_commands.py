@@ -11,7 +11,7 @@ import pytest
 from hostile.corpus import alias_bomb, csv_table
 from hostile.test_inputs import time_limit
 from srjt.cli import main, say
-from srjt.cli.options import print_problems
+from srjt.cli.data import print_problems
 from srjt.data import Problem
 from srjt.errors import SrjtError
 from srjt.files import write_output

@@ -212,11 +212,8 @@ def test_the_expected_error_is_that_of_the_same_answers(run: Trained, features: 
     test = features.select(folds(features)[0].test)
     found = srjt.evaluate(run, test, **how)
     page = srjt.predict(run, test, **how).report()
-    low, high = found.intervals["mae"][1:]
-    assert (
-        f"{found.intervals['mae'].value:.2f} grades off on average, as on the run's test side ({low:.2f}" in page.lead
-    )
-    assert f"{high:.2f})" in page.lead
+    value, low, high = found.intervals["mae"]
+    assert f"{value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's" in page.lead
     assert evaluate_sides(run, Answering(per=found.per))["test"].samples == found.samples
     test.table["series"] = "s"
     lead = srjt.predict(run, test, per=("patient", "series")).report().lead
@@ -334,7 +331,7 @@ def test_everything_is_computed_with_the_flags_of_the_run(data: Any, train: Any)
 
 
 def test_mistakes(image_run: Trained, data: Any) -> None:
-    with pytest.raises(SrjtError, match="Unknown precision 'bf8'"):
+    with pytest.raises(SrjtError, match="Unknown `precision` 'bf8'"):
         predict(image_run, data.manifest, precision="bf8")
     with pytest.raises(SrjtError, match="trained on features"):
         prepare(replace(image_run, in_shape=(5,)), Answering(precision="bf16"))

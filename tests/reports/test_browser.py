@@ -139,7 +139,7 @@ def pages(run_with_images: Path, report: Path, tmp_path_factory: pytest.TempPath
         "run": run_page(run_with_images),
         "predictions": table.report(),
         "evaluation": found.report(),
-        "live": run_page(run_with_images, live="training", messages=["a message"]),
+        "live": run_page(run_with_images, live="training"),
         "comparison": srjt.compare(run, run, resamples=20).report(),
         "explanation": srjt.explain(run, new).report(),
         "audit": srjt.audit(new / "labels.csv", out=folder / "audit", folds=2, epochs=1, **SMALL).report(),

@@ -122,7 +122,7 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
 PLAIN = SimpleNamespace(
     state="finished", reached=12, planned=12, left="", problem="", training=40, kept=0,
     sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
-    first_words="MAE", score=0.5, naive=0.8, beaten=True, clear=True, samples="it", truth=True, wrong=0.25, starved="",
+    score=0.5, naive=0.8, beaten=True, clear=True, samples="it", truth=True, wrong=0.25, starved="",
 )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, a
     ({"kept": 7}, "those of epoch 7"),
     ({"answers": True}, None),
     ({"truth": False}, None),
-    ({"naive": math.nan}, "MAE 0.500 on it. How one grade for all would do is not known."),
+    ({"naive": math.nan}, "The MAE is 0.500 on it. How one grade for all would do is not known."),
     ({"side": ""}, "All 40 samples were used for training"),
     ({"clear": False}, "Not clearly better"),
 ]

@@ -25,7 +25,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from srjt._version import __version__
-from srjt.errors import STOPPED, Interrupted, SettingError, SrjtError, UnknownNameError, printable
+from srjt.errors import STOPPED, Interrupted, SrjtError, printable
 from srjt.progress import Forwarding
 
 if TYPE_CHECKING:
@@ -49,12 +49,6 @@ def as_typed(text: str) -> str:
     return OPTION.sub(_typed_option, text)
 
 
-def in_options(problem: SrjtError) -> str:
-    """The sentence of an error; one about a setting has its option instead of its name."""
-    name = problem.setting if isinstance(problem, (SettingError, UnknownNameError)) else ""
-    return str(problem).replace(name, f"`{name}`", 1) if name else str(problem)
-
-
 def _typed_option(option: re.Match[str]) -> str:
     flag = FLAGS.get(option["name"], f"--{option['name'].replace('_', '-')}")
     if option["value"] is None:
@@ -63,6 +57,8 @@ def _typed_option(option: re.Match[str]) -> str:
         value = ast.literal_eval(option["value"])
     except (ValueError, SyntaxError):  # not written by us: a column may have a backtick in its name
         return option[0]
+    if isinstance(value, dict):  # options of a method
+        return " ".join(f"--set {option['name']}.{name}={one}".lower() for name, one in value.items())
     if isinstance(value, bool):
         return flag if value else f"--no-{flag[2:]}"
     return " ".join(f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value]))
@@ -88,26 +84,6 @@ def colours_wanted() -> bool | None:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return True if os.environ.get("FORCE_COLOR") else None
-
-
-def discard_output() -> None:
-    """Send what is still to be written to nowhere, so that Python does not try again, and complain, when it ends."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def exit_status(left: SystemExit) -> int:
-    """The documented exit status. typer and rich exit with 1 where the reader of the output has exited, and older
-    versions of typer also at Ctrl-C."""
-    status = left.code if isinstance(left.code, int) else int(left.code is not None)
-    cause: BaseException | None = left
-    while status == 1 and cause is not None:
-        if isinstance(cause, BrokenPipeError):
-            return 141
-        if isinstance(cause, KeyboardInterrupt):
-            return 130
-        cause = cause.__cause__ or cause.__context__
-    return status
 
 
 # Sentences in the width of the terminal, warnings as sentences, and progress bars that leave no trace.
@@ -254,19 +230,14 @@ SUMMARIES = {
 }
 
 
-# verb: its module, where that has another name
+# module: its verbs
 MODULES = {
-    "evaluate": "predict",
-    "compare": "predict",
-    "plan": "predict",
-    "explain": "predict",
-    "export": "predict",
-    "readers": "audit",
-    "review": "audit",
-    "report": "study",
-    "demo": "study",
-    "features": "train",
-    "methods": "doctor",
+    "train": ("train", "features"),
+    "predict": ("predict", "evaluate", "compare", "explain", "plan", "export"),
+    "audit": ("audit", "readers", "review"),
+    "study": ("study", "report", "demo"),
+    "data": ("data",),
+    "doctor": ("doctor", "methods"),
 }
 
 
@@ -320,11 +291,6 @@ class LazyVerbs(TyperGroup):
         for name, summary in SUMMARIES.items():
             self.add_command(Command(name, short_help=summary), name)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for one in self.get_params(ctx):
-            one.default = one.default or False  # of flags: to convert None, typer would import pydantic
-        return super().parse_args(ctx, args)
-
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in SUMMARIES:
             self.load(args[0])
@@ -332,7 +298,8 @@ class LazyVerbs(TyperGroup):
 
     def load(self, name: str) -> None:
         """Replace the placeholder of a verb by the verb itself."""
-        module = importlib.import_module(f"srjt.cli.{MODULES.get(name, name)}")
+        own = next(module for module, verbs in MODULES.items() if name in verbs)
+        module = importlib.import_module(f"srjt.cli.{own}")
         verb = getattr(module, f"{name}_app", None)
         if verb is None:
             verb = App(getattr(module, name))
@@ -400,7 +367,6 @@ def main() -> None:
         say(STOPPED, before="srjt: ", err=True)
         status = 130
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
-        discard_output()
         status = 141
     except (SrjtError, MemoryError, OSError) as problem:
         sentence = _explained(problem)
@@ -410,15 +376,15 @@ def main() -> None:
         status = 2
     try:
         sys.stdout.flush()
-    except OSError:
-        discard_output()
+    except OSError:  # what is left goes nowhere, so that Python does not try again, and complain, when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
 
 
 def _explained(problem: Exception) -> str | None:
     """What the user can do something about, as a sentence; None for an error of the program."""
     if isinstance(problem, SrjtError):
-        return in_options(problem)
+        return str(problem)
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
         return f"There is not enough memory{f' ({reason})' if reason else ''}."
@@ -430,13 +396,15 @@ def _explained(problem: Exception) -> str | None:
     return None
 
 
-def _run() -> int:
+def _run() -> Any:
     """Run the command and return its exit status."""
     try:
         with warnings_as_sentences():
             app(color=colours_wanted())
     except SystemExit as left:
-        if (status := exit_status(left)) == 130:  # typer has caught it
+        if isinstance(left.__context__, BrokenPipeError):  # typer and rich exit with 1 there
+            raise left.__context__ from None
+        if left.code == 130:  # typer has caught it
             raise KeyboardInterrupt from None
-        return status
+        return left.code
     return 0

@@ -68,9 +68,10 @@ def audit(
     from srjt.reports.page import write_page
     from srjt.reports.pages.audit import audit_page
     from srjt.training.reporters import reporter_for
+    from srjt.training.train import check_settings
 
     config = with_noise_rate(options.layered_settings(settings, defaults=DEFAULTS))
-    options.check_settings(config)
+    check_settings(config)
     if not jobs.isdigit() and jobs != "auto":
         raise SrjtError(f"--jobs takes a whole number or auto; got {jobs!r}.")
     consensus, reader_column = data.several_readings == "consensus", None

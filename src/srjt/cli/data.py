@@ -6,7 +6,7 @@ import io
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, check_outputs, options, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, printable
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def inspect(
     manifest = reading.manifest
     for line in (*(f"• {note}" for note in reading.notes), *sentences):
         say(line)
-    options.print_grades(manifest)
+    print_grades(manifest)
     for line in _describe(manifest):
         say(line)
 
@@ -65,7 +65,7 @@ def inspect(
     if differences == []:
         say("All counts are as published.")
     problems = [*reading.problems, *(differences or ()), *seen, *few_patients(manifest, folds)]
-    options.print_problems(problems)
+    print_problems(problems)
     if problems:
         replaced = _replaced(problems_file)
         srjt.data.write_problems(problems, problems_file)
@@ -145,6 +145,37 @@ def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
             f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
             f"{(x == 0).mean():.0%} zeros"
         )
+
+
+def print_grades(manifest: srjt.data.Manifest) -> None:
+    """Images and patients per grade, with a bar."""
+    import pandas as pd
+
+    counts, patients = manifest.class_counts.tolist(), manifest.patients
+    frame = pd.DataFrame(
+        {
+            "grade": [*manifest.grades, "all"],
+            "rows" if manifest.are_features else "images": [*counts, len(manifest)],
+            "share": [count / len(manifest) for count in (*counts, len(manifest))],
+            "": [*("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts), ""],
+        }
+    )
+    if patients is not None:
+        owners = pd.Series(patients).groupby(manifest.labels).nunique().reindex(range(len(counts)))
+        frame["patients"] = [*owners.fillna(0).astype(int), len(set(patients))]
+    print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
+
+
+def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
+    """Every kind with its number, what it means and the first few examples."""
+    from srjt.data.manifest import KINDS, examples
+
+    for kind, severity, count, first in examples(problems):
+        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
+        for problem in first:
+            typer.echo(printable(f"    {problem.where}{problem.detail and ': '}{problem.detail}"))
+        if count > len(first):
+            typer.echo(f"    … and {count - len(first):,} more")
 
 
 def split(

@@ -11,9 +11,8 @@ import shutil
 import tempfile
 import textwrap
 from importlib import metadata
-from json import dumps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import typer
 
@@ -50,24 +49,16 @@ class Package(NamedTuple):
     fits: bool
 
 
-def doctor(json: bool = option(False, "Print JSON, for a bug report.")) -> None:
+def doctor() -> None:
     """Check the installation: versions, devices, cache, extras, and what to do about what is missing.
 
     The exit status is 1 if something that srjt needs does not work.
     """
-    facts = examine()
-    if json:
-        typer.echo(dumps(facts, indent=2))
-    else:
-        _print(facts)
-    if facts["problems"]:
-        raise typer.Exit(1)
+    from rich.table import Table
 
+    from srjt.console import Console
 
-def examine() -> dict[str, Any]:
-    """Facts about this installation, as plain values; ``problems`` stop srjt from working, ``advice`` does not."""
     required = [_installed(line) for line in requirements_of(None)]
-    extras = {name: [_installed(line) for line in requirements_of(name)] for name in EXTRAS}
     problems = [
         f"{package.requirement} is needed, "
         + (f"{package.installed} is installed" if package.installed else "which is not installed")
@@ -76,35 +67,37 @@ def examine() -> dict[str, Any]:
         if not package.fits
     ]
     devices, advice = _devices()
-    cache = _cache()
-    if not cache["writable"]:
-        problems.append(f"The cache folder {cache['folder']} cannot be written to: set SRJT_CACHE to another.")
-    elif cache["free"] < LITTLE_SPACE:
-        advice.append(f"The disk of the cache folder has {_size(cache['free'])} left: set SRJT_CACHE to a larger one.")
+    folder, used, free, writable = _cache()
+    if not writable:
+        problems.append(f"The cache folder {folder} cannot be written to: set SRJT_CACHE to another.")
+    elif free < LITTLE_SPACE:
+        advice.append(f"The disk of the cache folder has {_size(free)} left: set SRJT_CACHE to a larger one.")
     if broken := _broken_torchvision():
         advice.append(
             f"torchvision is installed but cannot be imported ({broken}): timm needs it. Install the version "
             "that belongs to your torch, or remove it."
         )
-    return {
-        "srjt": __version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        "packages": {package.name: package.installed for package in required},
-        "extras": {
-            name: {
-                "for": EXTRAS[name],
-                "installed": all(package.fits for package in packages),
-                "install": "pip install " + " ".join(f'"{package.requirement}"' for package in packages),
-            }
-            for name, packages in extras.items()
-            if packages
-        },
-        "devices": devices,
-        "cache": cache,
-        "problems": problems,
-        "advice": advice,
-    }
+    extras = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
+    for name, purpose in EXTRAS.items():
+        if packages := [_installed(line) for line in requirements_of(name)]:
+            install = "pip install " + " ".join(f'"{package.requirement}"' for package in packages)
+            extras.add_row(name, purpose, "installed" if all(package.fits for package in packages) else install)
+
+    console, system = Console(highlight=False, markup=False), platform.uname()
+    console.print(
+        f"srjt {__version__}, Python {platform.python_version()}, {system.system} {system.release}, {system.machine}"
+    )
+    console.print(", ".join(f"{package.name} {package.installed or '–'}" for package in required) + "\n", style="dim")
+    console.print(*devices, sep="\n")
+    console.print(f"cache: {folder}, {_size(used)} used, {_size(free)} free\n")
+    console.print(extras, "")
+    for sentence in advice:
+        console.print(sentence, style="yellow")
+    for sentence in problems:
+        console.print(sentence, style="red")
+    console.print("Problems: see above." if problems else "Everything that srjt needs is here.")
+    if problems:
+        raise typer.Exit(1)
 
 
 def _installed(line: str) -> Package:
@@ -139,7 +132,8 @@ def _devices() -> tuple[list[str], list[str]]:
     return [processor], [f"There seems to be an NVIDIA GPU, but torch cannot use it: {why}."]
 
 
-def _cache() -> dict[str, Any]:
+def _cache() -> tuple[Path, int, int, bool]:
+    """The folder of the cache, its size and the free space in bytes, and whether it can be written to."""
     from srjt.files import cache_folder
 
     folder = cache_folder()
@@ -149,12 +143,8 @@ def _cache() -> dict[str, Any]:
             writable = True
     except OSError:
         writable = False
-    return {
-        "folder": str(folder),
-        "used": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
-        "free": shutil.disk_usage(existing).free,
-        "writable": writable,
-    }
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return folder, used, shutil.disk_usage(existing).free, writable
 
 
 def _broken_torchvision() -> str:
@@ -170,28 +160,6 @@ def _broken_torchvision() -> str:
 def _size(size: int) -> str:
     gigabytes = size / 2**30
     return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
-
-
-def _print(facts: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from srjt.console import Console
-
-    console, cache = Console(highlight=False, markup=False), facts["cache"]
-    table = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
-    for name, extra in facts["extras"].items():
-        table.add_row(name, extra["for"], "installed" if extra["installed"] else extra["install"])
-    console.print(f"srjt {facts['srjt']}, Python {facts['python']}, {facts['system']}")
-    packages = ", ".join(f"{name} {version or '–'}" for name, version in facts["packages"].items())
-    console.print(f"{packages}\n", style="dim")
-    console.print(*facts["devices"], sep="\n")
-    console.print(f"cache: {cache['folder']}, {_size(cache['used'])} used, {_size(cache['free'])} free\n")
-    console.print(table, "")
-    for sentence in facts["advice"]:
-        console.print(sentence, style="yellow")
-    for sentence in facts["problems"]:
-        console.print(sentence, style="red")
-    console.print("Problems: see above." if facts["problems"] else "Everything that srjt needs is here.")
 
 
 # ``srjt methods``: what there is to choose from. Loads neither torch nor rich, so that it answers at once.

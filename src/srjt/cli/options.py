@@ -19,11 +19,11 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 import srjt
-from srjt.cli import as_typed, print_table, say
+from srjt.cli import as_typed, say
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, count_of, few, printable, unknown_name, warn
+from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.inference.options import COMPUTING, EVALUATION
-from srjt.methods import import_modules, lookup
+from srjt.methods import import_modules
 from srjt.progress import progress_bar
 from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
 from srjt.training.config import TrainConfig
@@ -194,7 +194,7 @@ Preset = Annotated[
     ),
 ]
 Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
-A_SETTING = "A setting by its name, e.g. method_options.weight=0.5. Repeatable."
+A_SETTING = "A setting by its name, e.g. method_options.ramp_epochs=10. Repeatable."
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
 settings_of_a_run = functools.partial(Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set)
@@ -314,7 +314,7 @@ class Splitting:
         if self.official_split:
             return srjt.data.official_split(manifest)
         if not self.chosen:
-            return resolve_split(None, manifest, skipped=skipping)
+            return resolve_split(None if self.official_split is None else "all", manifest, skipped=skipping)
         if self.splits is not None:
             parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:
@@ -367,44 +367,15 @@ def check_fold(fold: int | None, folds: int) -> None:
 LARGEST_MATRIX = 2**20  # bytes
 
 
-def layered_settings(
-    settings: Mapping[str, Any],
-    *,
-    method_options: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-) -> TrainConfig:
+def layered_settings(settings: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> TrainConfig:
     """The defaults, then the file (``config``), then the options, then ``--set`` (``set_``)."""
-    options = {**settings, "method_options": method_options} if method_options else dict(settings)
+    options = dict(settings)
     file, assignments = options.pop("config", None), options.pop("set_", ())
-    whole = load_config(file) if file else {}
-    for layer in (options, parse_overrides(assignments)):
-        for name, value in layer.items():
-            both = isinstance(whole.get(name), dict) and isinstance(value, dict)  # such as method_options
-            whole[name] = {**whole[name], **value} if both else value
+    whole = {**(load_config(file) if file else {}), **options}
+    for name, value in parse_overrides(assignments).items():
+        both = isinstance(whole.get(name), dict) and isinstance(value, dict)  # such as method_options
+        whole[name] = {**whole[name], **value} if both else value
     return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
-
-
-def check_settings(settings: TrainConfig) -> None:
-    """Report what is wrong before an hour is spent on reading images, in terms of the options."""
-    from srjt import networks
-    from srjt.training.train import needs_estimate
-
-    method = lookup(settings.method, registered_by=settings.imports)
-    needs = () if method.is_recipe and settings.noise_rate is not None else method.needs  # a rate suffices
-    if "noise_rate" in needs and settings.noise_rate is None:
-        raise SrjtError(
-            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
-            "--noise-rate auto to estimate it, or --method srjt, which needs none."
-        )
-    if "transition" in needs and settings.transition is None and settings.noise_rate != "auto":
-        raise SrjtError(
-            f"{settings.method} needs the matrix of label errors: --transition FILE, with a row of numbers "
-            "separated by commas for each true grade, or --noise-rate auto to estimate it."
-        )
-    needs_estimate(settings)  # an error if the soft labels cannot follow the estimate
-    name = settings.network
-    if name is not None and name not in networks.names() and not name.startswith("timm:"):
-        raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
 
 
 def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
@@ -427,34 +398,3 @@ def grouped(manifest: srjt.data.Manifest, *, near: bool) -> srjt.data.Manifest:
     """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
     with progress_bar("Decoding", True) as progress:
         return srjt.data.group_duplicates(manifest, near=near, progress=progress)
-
-
-def print_grades(manifest: srjt.data.Manifest) -> None:
-    """Images and patients per grade, with a bar."""
-    import pandas as pd
-
-    counts, patients = manifest.class_counts.tolist(), manifest.patients
-    frame = pd.DataFrame(
-        {
-            "grade": [*manifest.grades, "all"],
-            "rows" if manifest.are_features else "images": [*counts, len(manifest)],
-            "share": [count / len(manifest) for count in (*counts, len(manifest))],
-            "": [*("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts), ""],
-        }
-    )
-    if patients is not None:
-        owners = pd.Series(patients).groupby(manifest.labels).nunique().reindex(range(len(counts)))
-        frame["patients"] = [*owners.fillna(0).astype(int), len(set(patients))]
-    print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
-
-
-def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
-    """Every kind with its number, what it means and the first few examples."""
-    from srjt.data.manifest import KINDS, examples
-
-    for kind, severity, count, first in examples(problems):
-        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
-        for problem in first:
-            typer.echo(printable(f"    {problem.where}{problem.detail and ': '}{problem.detail}"))
-        if count > len(first):
-            typer.echo(f"    … and {count - len(first):,} more")

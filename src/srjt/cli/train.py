@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,36 +19,17 @@ from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.progress import Reporter, progress_bar
-from srjt.settings import setting
-from srjt.training.config import METHOD, TrainConfig
+from srjt.training.config import TrainConfig
 
 # ``srjt train``: a classifier from your own images and labels.
 
 HOURS_ON_A_CPU = 20_000  # images × epochs; two networks of the paper see a few in a second
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selecting:
-    """Options of methods that select."""
-
-    per_class: bool | None = setting(None, "Methods that select: keep the same share within each grade.", panel=METHOD)
-    ramp_epochs: int | None = setting(
-        None,
-        "Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε.",
-        shown="5", panel=METHOD,
-    )  # fmt: skip
-    temperature: float | None = setting(
-        None,
-        "Methods that select: τ, softmax temperature of the loss that ranks samples; below 1 it is sharper.",
-        shown="0.1 for +ours, else 1", panel=METHOD,
-    )  # fmt: skip
-
-
 def train(
     out: Path = option(..., "Folder of the run; an unfinished run is resumed.", metavar="DIR"),
     *,
     settings: Annotated[dict[str, Any], options.settings_of_a_run()],
-    selecting: Annotated[dict[str, Any], Fields(Selecting)],
     sides: Annotated[options.Splitting, Fields(options.Splitting)],
     group_near_duplicates: options.NearDuplicates = False,
     device: options.Device = None,
@@ -83,25 +63,22 @@ def train(
     from srjt.reports.model_card import write_model_card
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
-    from srjt.training.single_run import resolve_split
-    from srjt.training.train import train as train_run
+    from srjt.training.train import check_settings, train as train_run
 
-    config = options.layered_settings(settings, method_options=selecting)
-    options.check_settings(config.with_recipe())
+    config = options.layered_settings(settings)
+    check_settings(config.with_recipe())
     refuse_other_files(out)
     reading = data.read(progress=not quiet)
     manifest = data.usable(reading)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
-    split = None
-    if sides.chosen or sides.official_split is not False:
-        split = partial(sides.split, skipping=data.on_bad_image == "skip")
+    split = partial(sides.split, skipping=data.on_bad_image == "skip")
     if dry_run:
-        print_dry_run(manifest, resolve_split(split or "all", manifest, skipped=False), config, device=device)
+        print_dry_run(manifest, split(manifest), config, device=device)
         return
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")
-    own_sides = set(manifest.table.get("split", ())) if split is not None else set()
+    own_sides = set(manifest.table.get("split", ())) if sides.official_split is not False else set()
     if not quiet and not sides.chosen and not own_sides & {"validation", "test"}:
         say(
             f"All {len(manifest):,} {_samples(manifest)} are used for training: how well the run grades new ones will "
@@ -116,7 +93,7 @@ def train(
         run = train_run(
             manifest,
             out=out,
-            split=split or "all",
+            split=split,
             device=device,
             reporter=OptionsReporter(reporter),
             config=config,

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from srjt.errors import SettingError
+from srjt.errors import SrjtError
 from srjt.settings import check_types, documented, from_names, setting
 
 READING = "How the source is read"  # panel of the command line's help
@@ -97,7 +97,7 @@ class ReadOptions:
         pairs = {pair: [part.strip() for part in pair.rpartition("=")] for pair in self.map_grades or ()}
         for pair, (own, _, grade) in pairs.items():
             if not (own and grade):
-                raise SettingError("map_grades", f"takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}.")
+                raise SrjtError(f"`map_grades` takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}.")
         return {own: grade for own, _, grade in pairs.values()}
 
     @property

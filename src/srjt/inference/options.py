@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from srjt.errors import SettingError, SrjtError
+from srjt.errors import SrjtError
 from srjt.ordinal import Purpose
 from srjt.settings import check_types, documented, setting
 
@@ -143,11 +143,11 @@ class Answering(Grading):
         super().__post_init__()
         for name in ("threshold", "sensitivity"):
             if self.refer_from is None and getattr(self, name) is not None:
-                raise SettingError(name, "needs the grade from which to refer: `refer_from`.")
+                raise SrjtError(f"`{name}` needs the grade from which to refer: `refer_from`.")
         if self.threshold is not None and self.sensitivity is not None:
             raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
         if self.coverage is None and self.coverage_by is not None:
-            raise SettingError("coverage_by", "says for whom ranges keep their promise: give a `coverage`, too.")
+            raise SrjtError("`coverage_by` says for whom ranges keep their promise: give a `coverage`, too.")
 
     @property
     def columns(self) -> tuple[str, ...]:

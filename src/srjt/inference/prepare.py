@@ -23,7 +23,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
-from srjt.errors import SettingError, SrjtError, count_of, warn
+from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import decide
 from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.options import Answering, WhichNetwork
@@ -430,7 +430,7 @@ def _fitted(prepared: Prepared) -> Prepared:
     run, options, elsewhere = prepared.run, prepared.options, prepared.options.calibrate_on is not None
     network, per = options.network, options.per
     if isinstance(options.calibrate_on, float):
-        raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
+        raise SrjtError("`calibrate_on` takes a share only to evaluate; give labelled samples.")
     validation = side = run.held_out.get("validation")
     if elsewhere:
         side, other = prepared.calibration_side()

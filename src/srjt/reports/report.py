@@ -131,7 +131,7 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
     with explain_write_errors(f"The tables cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
-            name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
+            name = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
             for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
                 written.append(folder / f"{number}-{name}{suffix}")
                 write_atomically(written[-1], text.encode())
@@ -154,7 +154,6 @@ class LiveReporter(Forwarding):
     def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
         super().__init__(inner)
         self.folder, self.show_test = folder, show_test
-        self.messages: list[str] = []
         self._recording = False  # between the first step of the run itself and its end
         self._broken = False
         self._next = 0.0  # the earliest time of the next drawing
@@ -180,10 +179,6 @@ class LiveReporter(Forwarding):
         if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
             self._write(live="training")
 
-    def note(self, text: str) -> None:
-        self.inner.note(text)
-        self.messages.append(text)
-
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self.inner.stepped(epoch, step, steps)
         if self._next == 0.0:
@@ -204,9 +199,9 @@ class LiveReporter(Forwarding):
     def _write(self, **state: Any) -> None:
         if self._broken:
             return
-        options = {"messages": self.messages, "show_test": self.show_test, **state}
         try:
-            write_page(run.run_page(self.folder, **options), self.folder / FILE, write=write_atomically)
+            page = run.run_page(self.folder, **{"show_test": self.show_test, **state})
+            write_page(page, self.folder / FILE, write=write_atomically)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True
             reason = " ".join(str(trouble).split())[:200] or type(trouble).__name__

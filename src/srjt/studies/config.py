@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from srjt import methods
 from srjt.data.options import ReadOptions
-from srjt.errors import SettingError, SrjtError, unknown_name
+from srjt.errors import SrjtError, unknown_name
 from srjt.progress import Plain
 from srjt.settings import check_types, documented, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
@@ -275,7 +275,7 @@ class StudyConfig(Plain):
             object.__setattr__(self, name, _texts(getattr(self, name)))
         check_types(self)
         if not all(0 <= seed < 2**63 for seed in self.seeds):
-            raise SettingError("seeds", f"takes {SEEDS}; got {show(self.seeds)}.")
+            raise SrjtError(f"`seeds` takes {SEEDS}; got {show(self.seeds)}.")
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(f"{min(reserved)} is set by the study: write it beside 'train', not inside.")
         if "soft_labels" in self.train:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from srjt import methods, noise
+from srjt import methods, networks, noise
 from srjt._version import __version__
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
@@ -23,7 +23,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of, warn
+from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
@@ -164,6 +164,29 @@ def needs_estimate(config: TrainConfig) -> bool:
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
         raise SrjtError("`soft_labels='estimated'` computes label_matrix: do not pass both.")
     return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
+
+
+def check_settings(config: TrainConfig) -> None:
+    """Raise an error if the method lacks what it needs to know, or the network does not exist: before images are read.
+
+    config: with the recipe of the method.
+    """
+    method = methods.lookup(config.method, registered_by=config.imports)
+    needs = () if method.is_recipe and config.noise_rate is not None else method.needs  # a rate suffices
+    if "noise_rate" in needs and config.noise_rate is None:
+        raise SrjtError(
+            f"{config.method} needs the share of wrong labels: `noise_rate=0.2` if a fifth of them is wrong, "
+            "`noise_rate='auto'` to estimate it, or `method='srjt'`, which needs none."
+        )
+    if "transition" in needs and config.transition is None and config.noise_rate != "auto":
+        raise SrjtError(
+            f"{config.method} needs the matrix of label errors: `transition` (a row of numbers for each true grade; in "
+            "a file, separated by commas), or `noise_rate='auto'` to estimate it."
+        )
+    needs_estimate(config)  # an error if the soft labels cannot follow the estimate
+    name = config.network
+    if name is not None and name not in networks.names() and not name.startswith("timm:"):
+        raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
 
 
 def warm_up(config: TrainConfig) -> TrainConfig:
@@ -394,6 +417,7 @@ def train(
         settings["network"], network = network, None
     names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
+    check_settings(requested.with_recipe())
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (split == "all" or (split is None and "split" not in data.table)):
         raise one_run.no_validation_side()

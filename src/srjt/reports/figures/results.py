@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -97,17 +96,6 @@ def _curves(metrics: pd.DataFrame, which: Mapping[str, tuple[str, str]], *, pool
         values = canvas.mean_over_networks(metrics, split=side, metric=metric, pooled=pooled).dropna()
         found.append(canvas.Curve(name=name, x=values.index.to_numpy(float), y=values.to_numpy(float)))
     return [curve for curve in found if len(curve.x)]
-
-
-def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> canvas.CaptionedFigure:
-    """Training labels by true grade, matrix (C, C)."""
-    shares = np.asarray(matrix, dtype=np.float64)
-    return canvas.CaptionedFigure(
-        name="noise",
-        figure=canvas.transition_figure({"Realised": shares}, grades=grades),
-        caption="Training labels (columns) by true grade (rows), as shares of each row.",
-        alt=f"Transition matrix. {canvas.correct_labels(shares, grades)}",
-    )
 
 
 # A run in one figure: learning curves beside the confusion matrix.

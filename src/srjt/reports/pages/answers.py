@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
-from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement, scores_table
+from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement
 from srjt.reports.sections import pictures_of, run_name, run_sections
 from srjt.reports.table import Table, between, data_table
 
@@ -52,13 +53,16 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
     error = "How good the answers are is not known: the run held no samples out."
-    if run.held_out and per:
-        lacking = (name for name in per if any(name not in side.table for side in run.held_out.values()))
-        error = f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of what it held out."
     if expected is not None:
         value, low, high = expected.intervals["mae"]
-        where = f"as on the run's {expected.side} side{_otherwise(predictions)} ({between(low, high, '.2f')})"
-        error = f"Expect an answer to be {value:.2f} grades off on average, {where}."
+        judged = f"{evaluation_facts(expected).samples}, by {expected.judged_by}"
+        judged += ", of one view of each" * (predictions.asked.views > 1)
+        judged += ", calibrated on the validation side" * (predictions.asked.calibrate_on is not None)
+        interval = between(low, high, ".2f")
+        error = f"Expect an answer to be {value:.2f} grades off on average ({interval}), as on the run's {judged}."
+    elif run.held_out and per:
+        lacking = (name for name in per if any(name not in side.table for side in run.held_out.values()))
+        error = f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of what it held out."
 
     def marked(column: str) -> int:  # a column of the source may have the same name
         return int((predictions[column] == "yes").sum()) if column in how else -1
@@ -87,16 +91,15 @@ def predictions_page(
     sources: Sequence[str | os.PathLike[str]] = (),
     command: str | None = None,
     skipped: Sequence[tuple[str, str]] = (),
-    brief: bool = False,
 ) -> Page:
     """The page of a result of ``srjt.predict``.
 
     data: the samples, for their pictures. sources: the files that they were read from. skipped: (sample, reason) of
-    what was left out before, in addition to those that the predictions know of. brief: only what a terminal shows.
+    what was left out before, in addition to those that the predictions know of.
     """
-    run = predictions.run
+    run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
-    facts, warnings, details, sections = prediction_facts(predictions, expected), [], {}, []
+    facts, warnings, details = prediction_facts(predictions, expected), [], {}
     if expected is not None and not evaluation_facts(expected).beaten:
         warnings.append(". ".join(judgement(expected)))
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
@@ -105,24 +108,18 @@ def predictions_page(
             lines.append(f"… and {len(left_out) - NAMED:,} more")
         text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
         details[text] = [("Which, and why", "\n".join(lines))]
-    if not brief:
-        part = f"The first {ALL:,} of {facts.answers:,}" if facts.answers > ALL else ""
-        table, how = _table(predictions, slice(ALL), slug="answers", title=part), predictions.attrs["how"]
-        sections = [
-            Section("every-answer", "Answers", tables=[table]),
-            *_least_certain(predictions, facts, data),
-            *_ranges(predictions),
-            *_expected(predictions, expected),
-            Section("how", "How these answers came about", facts=[*how.items()], closed=True),
-            *run_sections(run, sources=sources, command=command),
-        ]
     return Page(
         kind=f"Predictions of {run_name(run)}",
         **said(facts, VERDICT, remarks=REMARKS),
         key_numbers=_key_numbers(predictions, facts),
         warnings=[*warnings, *details],
         details=details,
-        sections=sections,
+        sections=[
+            Section("every-answer", "Answers", tables=[_table(predictions)]),
+            *_least_certain(predictions, facts, data),
+            Section("how", "How these answers came about", facts=[*how.items()], closed=True),
+            *run_sections(run, sources=sources, command=command),
+        ],
     )
 
 
@@ -144,8 +141,7 @@ def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNu
     ]
 
 
-def _table(predictions: Predictions, rows: Any, *, slug: str, title: str) -> Table:
-    """rows: as for ``iloc``."""
+def _table(predictions: Predictions) -> Table:
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
     per, grades = predictions.attrs["per"], predictions.run.grades
     graded, numbers = ["grade", "grade_low", "grade_high"], ["expected_grade", "entropy", "disagreement"]
@@ -153,14 +149,15 @@ def _table(predictions: Predictions, rows: Any, *, slug: str, title: str) -> Tab
     # on a telephone only the first columns are seen without scrolling
     wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *further, *numbers)
     frame = pd.DataFrame(predictions).assign(probability=predictions.apply(_probability, axis=1))
-    frame = frame[[name for name in wanted if name in frame]].iloc[rows].reset_index(drop=True)
+    frame = frame[[name for name in wanted if name in frame]][:ALL]
     for name in {*graded} & {*frame}:
         shown = frame[name].map(dict(zip(grades, grades.shown, strict=True)))
         frame[name] = pd.Categorical(shown, categories=grades.shown, ordered=True)
     caption = "Probability: of the predicted grade."
     if "disagreement" in frame:
         caption += " Disagreement: distance of the networks' probabilities."
-    return data_table(frame.rename(columns=labels), title=title, caption=caption, slug=slug)
+    part = f"The first {ALL:,} of {len(predictions):,}" if len(predictions) > ALL else ""
+    return data_table(frame.rename(columns=labels), title=part, caption=caption, slug="answers")
 
 
 def _probability(answer: Any) -> float:
@@ -168,72 +165,36 @@ def _probability(answer: Any) -> float:
     return float(answer[f"p_{answer['grade']}"])
 
 
-def _ranges(predictions: Predictions) -> list[Section]:
-    if "grade_low" not in predictions:
-        return []
-    place = {grade: k for k, grade in enumerate(predictions.run.grades)}
-    width = predictions["grade_high"].map(place) - predictions["grade_low"].map(place) + 1
-    answers = width.value_counts().reindex(range(1, len(place) + 1), fill_value=0)
-    frame = answers.rename("answers").rename_axis("grades in the range").reset_index()
-    frame["share"] = frame["answers"] / max(len(width), 1)
-    made = data_table(frame, title="How wide the ranges are", formats={"share": ".1%"}, slug="ranges")
-    return [Section("ranges", "Ranges of grades", tables=[made])]
-
-
 def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manifest | None) -> list[Section]:
-    """The answers with the largest entropy, with a picture of each: of a patient, the image with the highest grade."""
-    if facts.answers < 2:
+    """Pictures of the answers with the largest entropy; none without images, or of one answer."""
+    if facts.answers < 2 or len(predictions.run.in_shape) == 1:
         return []
-    grades, per = predictions.run.grades, facts.per
-    entropy = predictions["entropy"].to_numpy(np.float64)
-    rows = entropy.argsort(kind="stable")[::-1][:LEAST_CERTAIN]
-    heading, slug, tiles = "Least certain", "least-certain", []
-    if len(predictions.run.in_shape) == 3:
-        images = predictions["highest_image" if per else "image"].astype(str).tolist()
-        picture = pictures_of(data)
-        for row, answer in zip(rows.tolist(), predictions.iloc[rows].to_dict("records"), strict=True):
-            whose = [", ".join(f"{name} {answer[name]}" for name in per)]
-            if "grade_low" in answer:
-                ends = dict.fromkeys(grades.show(answer[name]) for name in ("grade_low", "grade_high"))
-                whose.append(f"range {' to '.join(ends)}")
-            tile = Tile(
-                picture=picture(images[row]),
-                title=f"grade {grades.show(answer['grade'])}",
-                number=f"p {_probability(answer):.2f}",
-                share=min(float(entropy[row] / np.log(len(grades))), 1.0),
-                detail=": ".join(filter(None, whose)),  # "patient 3: range 0 to 2"
-                text=images[row],
-            )
-            tiles.append(tile)
-    if not any(tile.picture for tile in tiles):
-        table = _table(predictions, rows, slug=slug, title="Largest entropy first")
-        return [Section(slug, heading, tables=[table])]
+    grades, tiles, picture = predictions.run.grades, [], pictures_of(data)
+    for answer in predictions.nlargest(LEAST_CERTAIN, "entropy").to_dict("records"):
+        image = str(answer["highest_image" if facts.per else "image"])
+        whose = [", ".join(f"{name} {answer[name]}" for name in facts.per)]
+        if "grade_low" in answer:
+            ends = dict.fromkeys(grades.show(answer[name]) for name in ("grade_low", "grade_high"))
+            whose.append(f"range {' to '.join(ends)}")
+        tile = Tile(
+            picture=picture(image),
+            title=f"grade {grades.show(answer['grade'])}",
+            number=f"p {_probability(answer):.2f}",
+            share=min(answer["entropy"] / math.log(len(grades)), 1.0),
+            detail=": ".join(filter(None, whose)),  # "patient 3: range 0 to 2"
+            text=image,
+        )
+        tiles.append(tile)
     text = "Largest entropy first; the bar is full where all grades are equally probable."
-    if per:
-        text += " Of the images of an answer, the one with the highest grade is shown."
-    return [Section(slug, heading, text=[text], tiles=tiles)]
+    text += " Of the images of an answer, the one with the highest grade is shown." * bool(facts.per)
+    shown = any(tile.picture for tile in tiles)
+    return [Section("least-certain", "Least certain", text=[text], tiles=tiles)] if shown else []
 
 
 def _graded_alike(asked: Answering) -> Answering:
     """The options of the grades alone, as far as the predictions that a run keeps can be answered by them."""
     names = ("network", "optimise", "decoding", "label_noise", "recalibrate", "per", "pool")
     return Answering(**{name: getattr(asked, name) for name in names})
-
-
-def _otherwise(predictions: Predictions) -> str:
-    """What these answers have, and those for the run's own held-out side have not."""
-    asked = predictions.asked
-    ways = ["by one view of each image"] * (asked.views > 1)
-    ways += ["calibrated on its validation side"] * (asked.calibrate_on is not None)
-    return "".join(f", {way}" for way in ways)
-
-
-def _expected(predictions: Predictions, expected: Evaluation | None) -> list[Section]:
-    """What the run was worth where labels were known."""
-    if expected is None:
-        return []
-    text = f"On {evaluation_facts(expected).samples}, by {expected.judged_by}{_otherwise(predictions)}."
-    return [Section("expected", "What to expect", text=[text], tables=[scores_table(expected)])]
 
 
 # The page of ``srjt explain``: each image, where each network looks, and similar training images.
@@ -325,8 +286,6 @@ def plan_page(plan: SamplePlan) -> Page:
         Section("widths", "Other half-widths", tables=[table]),
     ]
     if len(plan.readings):
-        enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
-        few = f"{enough.iloc[0]:.0f} readings of an image leave fewer" if len(enough) else "Nine readings leave more"
         readings = data_table(
             plan.readings.rename(columns={"wrong": "wrong medians"}),
             title="Readings of each image",
@@ -334,8 +293,7 @@ def plan_page(plan: SamplePlan) -> Page:
             formats={"wrong medians": ".1%", "readings": ".0f"},
             slug="readings",
         )
-        text = f"{few} wrong grades than the half-width."
-        sections.append(Section("readings", "Readings", text=[text], tables=[readings], brief=True))
+        sections.append(Section("readings", "Readings", tables=[readings], brief=True))
     other = "patients" if plan.metric == "noise-rate" else "images"
     return Page(
         kind="Plan",

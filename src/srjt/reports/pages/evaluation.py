@@ -33,13 +33,10 @@ from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
 
+ONE_SCORE = "The {f.metric} is {f.score:.3f} on {f.samples}"
 BOTH_SCORES = "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
 VERDICT: list[Verdict[Any]] = [
-    (
-        lambda f: math.isnan(f.naive),
-        "The {f.metric} is {f.score:.3f} on {f.samples}",
-        "How one grade for all would do is not known.",
-    ),
+    (lambda f: math.isnan(f.naive), ONE_SCORE, "How one grade for all would do is not known."),
     (lambda f: not f.beaten, "No better than one grade for all, by {f.metric}", BOTH_SCORES),
     (lambda f: not f.clear, "Not clearly better than one grade for all, by {f.metric}", BOTH_SCORES),
     (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
@@ -183,7 +180,7 @@ def interval_frame(scores: Mapping[str, Interval], heading: str = "score") -> pd
 
 
 def by_grade_table(found: Evaluation) -> Table:
-    """Samples, recall, precision and error of each grade."""
+    """Samples, recall, precision and error of each grade, and how often the range contains it."""
     counts = pd.DataFrame(found.confusion)
     samples, right = counts.sum(axis=1), np.diag(counts)
     frame = pd.DataFrame({
@@ -193,25 +190,23 @@ def by_grade_table(found: Evaluation) -> Table:
         "precision": right / counts.sum(),
         "MAE": found.grade_errors,
     })  # fmt: skip
-    return data_table(frame, title="By grade", slug="answers-by-grade")
+    caption = ""
+    if found.ranges is not None:
+        caption = "Coverage: how often the range contains the grade; all patients count equally."
+        coverage = [interval for _, interval in found.ranges.grades]
+        frame["coverage"] = [interval.value for interval in coverage]
+        frame["95 %, coverage"] = [between(*interval[1:]) for interval in coverage]
+    return data_table(frame, title="By grade", caption=caption, slug="answers-by-grade")
 
 
 def confusion_of(found: Evaluation) -> CaptionedFigure:
     """The confusion matrix of the answers as a figure."""
     where = f"{found.side.capitalize()} side" if found.side else "These samples"
-    name, rows = f"answers-{found.side or 'these'}", found.judged_by.removesuffix("s")
-    return captioned_confusion(name, found.confusion, found.grades.shown, where=where, rows=rows)
-
-
-def captioned_confusion(
-    name: str, confusion: Any, grades: Sequence[str], *, where: str, note: str = "", **more: str
-) -> CaptionedFigure:
-    """A confusion matrix (C, C) as a figure. more: as for ``confusion_figure``."""
-    counts = np.asarray(confusion, dtype=np.float64)
+    counts, rows = np.asarray(found.confusion, dtype=np.float64), found.judged_by.removesuffix("s")
     return CaptionedFigure(
-        name=name,
-        figure=confusion_figure({where: counts}, grades=grades, **more),
-        caption=f"Share of the row, and below it the count{note}.",
+        name=f"answers-{found.side or 'these'}",
+        figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
+        caption="Share of the row, and below it the count.",
         alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
     )
 
@@ -227,23 +222,21 @@ def confusion_table(found: Evaluation) -> Table:
 
 
 def calibration_section(found: Evaluation) -> Section:
-    """Whether probabilities mean what they say, before and after recalibration."""
-    error, figures = f"{found.calibration_error:.3f}", []
-    if found.calibration:
-        panels = {"As the networks give them": found.uncalibrated} if found.uncalibrated else {}
-        panels["Recalibrated" if found.uncalibrated else "Probabilities"] = found.calibration
-        figure = CaptionedFigure(
-            name="reliability",
-            figure=results.reliability_figure(panels),
-            caption="How often the most likely grade is right, by its probability; larger points: more samples.",
-            alt=f"Reliability diagram. Calibration error {error}.",
-        )
-        figures.append(figure)
-    facts = [
-        ("calibration error", error),
-        ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
-    ]
-    return Section("calibration", "Calibration", facts=facts, figures=figures)
+    """Whether probabilities mean what they say: at home, before recalibration, and as they are."""
+    panels, error = {}, f"{found.calibration_error:.3f}"
+    if found.external is not None:
+        panels["The run's own test side"] = found.external.home.calibration
+    if found.uncalibrated:
+        panels["As the networks give them"] = found.uncalibrated
+    panels["Recalibrated" if found.uncalibrated else "Probabilities"] = found.calibration
+    figure = CaptionedFigure(
+        name="reliability",
+        figure=results.reliability_figure(panels),
+        caption="How often the most likely grade is right, by its probability; larger points: more samples.",
+        alt=f"Reliability diagram. Calibration error {error}.",
+    )
+    facts = [("calibration error", error), ("ranked probability score", f"{found.ranked_probability_score:.3f}")]
+    return Section("calibration", "Calibration", facts=facts, figures=[figure])
 
 
 def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
@@ -292,15 +285,7 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         figures = [results.risk_coverage_figure(abstention)]
         yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=bool(text))
     if (ranges := found.ranges) is not None:
-        samples, coverage = zip(*ranges.grades, strict=True)
-        frame = interval_frame(dict(zip(found.grades.shown, coverage, strict=True)), "grade")
-        table = data_table(
-            frame.assign(samples=samples).rename(columns={"value": "coverage"}),
-            title="How often the range contains the grade",
-            caption="All patients count equally." if found.by_patient else "",
-            slug="ranges",
-        )
-        yield Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)
+        yield Section("ranges", "Ranges of grades", text=[ranges.promise], brief=True)
 
 
 def _scores(scores: Mapping[str, Interval], title: str) -> Table:
@@ -311,19 +296,12 @@ def _scores(scores: Mapping[str, Interval], title: str) -> Table:
 def _readers(found: NetworkComparison | None) -> list[Section]:
     if found is None:
         return []
-    names = {
-        "reader": "reader",
-        "items": "samples",
-        "network_kappa": "with network",
-        "others_kappa": "with others",
-        "reader_to_consensus": "to rest",
-        "network_to_consensus": "network to rest",
-    }
+    columns = {"items": "samples", "reader_to_consensus": "κ of the reader", "network_to_consensus": "κ of the network"}
     table = data_table(
-        found.by_reader[list(names)].rename(columns=names),
-        title="The network as one more reader (quadratic κ)",
-        caption="To rest: κ with the consensus of all other readers, on the same samples.",
-        formats=dict.fromkeys(list(names.values())[2:], ".2f"),
+        found.by_reader[["reader", *columns]].rename(columns=columns),
+        title="The network as one more reader",
+        caption="Quadratic κ with the consensus of all other readers, on the samples of the reader.",
+        formats=dict.fromkeys([*columns.values()][1:], ".2f"),
         slug="readers",
     )
     return [Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)]
@@ -331,14 +309,13 @@ def _readers(found: NetworkComparison | None) -> list[Section]:
 
 # The page of a comparison of runs.
 
-DIFFERENCE = "The {f.metric} differs by {f.difference} on {f.samples}, by their {f.judged_by}."
+JUDGED = "Judged by {f.metric} on {f.samples}, with their {f.judged_by}."
 COMPARED: list[Verdict[Any]] = [
-    (lambda f: f.two and f.better, "{f.others} is better than {f.first}", DIFFERENCE),
-    (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", DIFFERENCE),
-    (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", DIFFERENCE),
-    (lambda f: True, "Against {f.first}: {f.outcome}", "The {f.metric} on {f.samples}, by their "
-     "{f.judged_by}."),
-]  # fmt: skip
+    (lambda f: f.two and f.better, "{f.others} is better than {f.first}", JUDGED),
+    (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", JUDGED),
+    (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", JUDGED),
+    (lambda f: True, "Against {f.first}: {f.outcome}", JUDGED),
+]
 COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: f.too_few, "{f.samples} are too few to show a difference."),
     (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
@@ -365,8 +342,6 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         better = "better" if (value < 0) == metric.lower_is_better else "worse"
         groups[better if clear else "not shown to differ"].append(row.run)
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
-    value, low, high = rows[0].difference
-    interval = f" ({comparison.level:.0%} interval {between(low, high, '+.3f')})" * math.isfinite(low)
     own = {
         **groups,
         "first": comparison.runs[0],
@@ -374,7 +349,6 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         "too_few": too_few,
         "two": len(comparison.runs) == 2,
         "metric": metric.long_name,
-        "difference": f"{value:+.3f}{interval}".replace("-", "−"),
         "outcome": "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
         "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
         "trainings": comparison.trainings or (1,),
@@ -452,16 +426,15 @@ def subgroups_section(found: Evaluation) -> list[Section]:
         "MAE": [error.value for error in errors],
         "95 %, MAE": [between(*error[1:]) for error in errors],
         "gap": [gap.difference.value if gap else math.nan for gap in gaps],
-        "p, Holm": [f"{gap.adjusted:.3f}" if gap else "" for gap in gaps],
+        "p, Holm": [gap.adjusted if gap else math.nan for gap in gaps],
     })  # fmt: skip
-    frame.loc[[group.too_few for group in groups], "p, Holm"] = "too few"
     if found.ranges is not None:
         frame.insert(4, "coverage", [group.scores.get("coverage", nothing).value for group in groups])
     table = data_table(
         frame,
         title="Scores of the groups",
-        caption=f"Gap: mean absolute error of the group minus that of all others. Too few: fewer than {TOO_FEW} "
-        "patients.",
+        caption="Gap: mean absolute error of the group minus that of all others. A dash: fewer than "
+        f"{TOO_FEW} patients, in the group or in all others.",
         formats={"gap": "+.3f"},
         slug="subgroups",
         rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],
@@ -535,7 +508,7 @@ EXTERNAL: list[Rule[External]] = [
 
 
 def external_section(found: Evaluation) -> list[Section]:
-    """What changed and why, as sentences; then scores and calibration at home and here."""
+    """What changed and why, as sentences; then the scores at home and here."""
     external = found.external
     if external is None:
         return []
@@ -554,13 +527,7 @@ def external_section(found: Evaluation) -> list[Section]:
     if samples:
         of = f" of {count_of(patients, 'patient')}" if patients else ""
         caption += f" Recalibrated on {count_of(samples, 'sample')}{of}."
-    figure = CaptionedFigure(
-        name="external",
-        figure=results.reliability_figure({name.capitalize(): one.calibration for name, one in sets.items()}),
-        caption="How often the most likely grade is right, by its probability, at home and here.",
-        alt="Reliability diagrams of the own test side and of these samples.",
-    )
     table = data_table(frame, title="", slug="external-scores", caption=caption)
-    scores = Section("external-scores", "Scores at home and here", tables=[table], figures=[figure])
+    scores = Section("external-scores", "Scores at home and here", tables=[table])
     # a terminal, too narrow for the table, shows the sentences alone
     return [Section("external", "Beside the run's own test side", text=text, parts=[scores], brief=True)]

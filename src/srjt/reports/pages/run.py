@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
-from srjt.noise.estimate import NoiseEstimate
-from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
+from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline
 from srjt.reports.figures.canvas import CaptionedFigure
-from srjt.reports.figures.results import realised_noise_figure, run_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
+from srjt.reports.figures.results import run_figures
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said
 from srjt.reports.pages import evaluation
-from srjt.reports.sections import provenance_section, run_name
+from srjt.reports.sections import provenance_section
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
@@ -33,7 +29,6 @@ from srjt.training.single_run import finished_metrics
 from srjt.training.trained import Trained, load_run
 
 RECENT = 5  # epochs whose mean time predicts the others'
-MESSAGES = 30
 
 State = Literal["training", "stopped", "unfinished", "finished"]
 
@@ -75,16 +70,17 @@ NOTES: list[Rule[Any]] = [
 class RunRecord:
     """A run, in memory or in a folder, as far as it is there."""
 
-    title: str
     state: State
     facts: run_folder.RunFacts
     metrics: pd.DataFrame
     sides: Mapping[str, Evaluation]
     folder: Path | None = None
-    estimate: NoiseEstimate | None = None
     show_test: bool = True  # else there is nothing of the test side
     problem: str = ""  # why a training has stopped
-    messages: Sequence[str] = ()  # what it has said
+
+    @property
+    def title(self) -> str:
+        return display_name(self.facts.config.method) if self.folder is None else self.folder.resolve().name
 
     @property
     def pooled(self) -> bool:
@@ -96,24 +92,17 @@ class RunRecord:
         return self.sides.get("test") or self.sides.get("validation")
 
     @property
-    def own_side(self) -> str:
-        """The side that the networks' own grades are judged on; "" if there is none."""
-        shown = ["test", "validation"] if self.show_test else ["validation"]
-        return next((side for side in shown if side in set(self.metrics["split"])), "")
+    def shown_sides(self) -> list[str]:
+        """The sides that the networks' own grades are judged on."""
+        known = set(self.metrics["split"])
+        return [side for side in ("test", "validation") if side in known and (self.show_test or side != "test")]
 
 
 def run_page(folder: Path, **options: Any) -> Page:
     """The page of the run in a folder, finished or not. options: as for ``read_record``."""
     if "live" in options and not (folder / "run.json").exists():  # nothing is recorded before the first step
-        messages = options["messages"]
-        return Page(
-            kind=f"Training: {folder.resolve().name}",
-            title="The training is being prepared",
-            lead=messages[-1] if messages else "",
-            remarks=[f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."],
-            sections=_messages(messages),
-            progress=0.0,
-        )
+        kind, lead = f"Training: {folder.resolve().name}", "This page reloads itself."
+        return Page(kind=kind, title="The training is being prepared", lead=lead, progress=0.0)
     return _page(read_record(folder, **options))
 
 
@@ -122,11 +111,12 @@ def read_record(
     *,
     grade_names: Mapping[str, str] | None = None,
     live: Literal["training", "stopped"] | None = None,
-    **more: Any,
+    show_test: bool = True,
+    problem: str = "",
 ) -> RunRecord:
     """What the page of a run shows. grade_names: instead of the run's own.
 
-    live: the training is running, or has just stopped. more: the last fields of the record.
+    live: the training is running, or has just stopped. show_test, problem: as in the record.
     """
     facts = run_folder.read_facts(folder)
     if grade_names is not None:
@@ -136,39 +126,30 @@ def read_record(
     if done or file.exists():
         metrics = finished_metrics(folder) if done else read_metrics(file)
     return RunRecord(
-        title=folder.resolve().name,
         state=live or ("finished" if done else "unfinished"),
         facts=facts,
         metrics=metrics,
         sides=stored_sides(folder, facts.grades) if done else {},
         folder=folder,
-        estimate=run_folder.read_noise_estimate(folder),
-        **more,
+        show_test=show_test,
+        problem=problem,
     )
 
 
 @page_of.register(Trained)
 def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
-    record = RunRecord(
-        title=run_name(run),
-        state="finished",
-        facts=run.facts,
-        metrics=run.metrics if len(run.metrics) else pd.DataFrame(columns=list(HEADER)),
-        sides=evaluate_sides(run) if sides is None else sides,
-        folder=run.folder,
-        estimate=None if run.folder is None else run_folder.read_noise_estimate(run.folder),
-    )
+    metrics = run.metrics.reindex(columns=list(HEADER))  # there may be none
+    sides = evaluate_sides(run) if sides is None else sides
+    record = RunRecord(state="finished", facts=run.facts, metrics=metrics, sides=sides, folder=run.folder)
     return _page(record, brief=brief)
 
 
 def stored_sides(folder: Path, grades: Grades) -> dict[str, Evaluation]:
     """The held-out sides with the answers of srjt predict; none if the networks cannot be opened."""
-    if not (folder / "weights.safetensors").exists():
-        return {}
     try:
         return evaluate_sides(replace(load_run(folder, device="cpu"), grades=grades))
-    except SrjtError:  # weights of your own network, or a method that is not installed
+    except SrjtError:  # no weights, those of your own network, or a method that is not installed
         return {}
 
 
@@ -177,16 +158,16 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
 
     kept: the epoch whose networks were kept, 0: the last one; scores: by metric, the mean over the last epochs of the
     networks' own grades on ``side``; score: the one that they are for; baseline: one grade for all, naive: its score;
-    matrix: training labels by true grade, (C, C) as shares of the rows, wrong: the share of wrong ones. None, nan: not
-    known.
+    wrong: the share of wrong training labels. None, nan: not known.
     """
-    metrics, side, config = record.metrics, record.own_side, record.facts.config
+    metrics, config = record.metrics, record.facts.config
+    side = next(iter(record.shown_sides), "")
     sizes: Mapping[str, int] = record.facts.data.get("samples") or {}
     averages = last_epochs(metrics, pooled=record.pooled)
     scores = averages[averages["split"] == side].set_index("metric")["value"]
-    score, baseline = float(scores.get(config.optimise, math.nan)), _naive(record)
+    score, baseline = float(scores.get(config.optimise, math.nan)), _naive(record, side)
     naive = float(getattr(baseline, config.optimise, math.nan))
-    epochs, (matrix, wrong) = metrics.loc[metrics["split"] == side, "epoch"], _realised_noise(record)
+    epochs = metrics.loc[metrics["split"] == side, "epoch"]
     rows, grades = [MetricRow(*row) for row in metrics.itertuples(index=False)], record.facts.grades.shown
     starved = (starved_grades(rows, grades) or [set()])[-1]
     return SimpleNamespace(
@@ -210,20 +191,17 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         clear=True,
         beaten=math.isnan(naive + score) or not run_folder.not_beaten(score, naive, purpose=config.optimise),
         truth="label_precision" in set(metrics["metric"]),
-        matrix=matrix,
-        wrong=wrong,
+        wrong=_wrong_labels(record),
         starved=", ".join(grade for grade in grades if grade in starved),
     )
 
 
-def _naive(record: RunRecord) -> NaiveBaseline | None:
+def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
     """One grade for all samples; while the run trains only the labels of the validation side are recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
-        return run_folder.run_baselines(record.folder).get(record.own_side)
-    trained, validation = (record.facts.data.get(f"{name}_counts") or [] for name in ("class", "validation"))
-    if record.own_side != "validation" or not sum(trained) or not sum(validation):
-        return None
-    return naive_baseline(trained, validation)
+        return run_folder.run_baselines(record.folder).get(side)
+    counts = record.facts.data.get("validation_counts") or []
+    return run_folder.baseline_from(record.facts, counts) if side == "validation" else None
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
@@ -234,45 +212,39 @@ def _time_left(metrics: pd.DataFrame, planned: int) -> str:
     return f"About {duration(max(seconds, 1))} to go."
 
 
-def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, float]:
-    """Matrix and share of wrong labels, as in ``run_page_facts``."""
+def _wrong_labels(record: RunRecord) -> float:
+    """The share of training labels that are not the true grade; nan if true grades are not known."""
     history = pd.DataFrame() if record.folder is None else run_folder.read_history(record.folder)
-    if not {"grade", "true_grade"} <= set(history.columns) or history.empty:
-        return None, math.nan
-    places = range(len(record.facts.grades))
-    shares = pd.crosstab(history["true_grade"], history["grade"], normalize="index")
-    shares = shares.reindex(places, columns=places, fill_value=0)
-    return shares.to_numpy(np.float64), float((history["true_grade"] != history["grade"]).mean())
+    known = "true_grade" in history and len(history)
+    return float((history["true_grade"] != history["grade"]).mean()) if known else math.nan
 
 
 # The page.
 
 
 def _page(record: RunRecord, *, brief: bool = False) -> Page:
-    f, judged, table = run_page_facts(record), record.evaluation, None
-    kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
-    (title, lead), warnings, remarks = verdict(VERDICT, f), sentences(WARNINGS, f), sentences(NOTES, f)
+    f, judged = run_page_facts(record), record.evaluation
+    words = said(f, VERDICT, warnings=WARNINGS, remarks=NOTES)
     if judged is not None:
-        title, lead = evaluation.judgement(judged)
-        table, (more, notes) = evaluation.confusion_table(judged), evaluation.evaluation_notes(judged)
-        warnings, remarks = [*warnings, *more], [*notes, *remarks]
+        words["title"], words["lead"] = evaluation.judgement(judged)
+        warnings, remarks = evaluation.evaluation_notes(judged)
+        words |= {"warnings": [*words["warnings"], *warnings], "remarks": [*remarks, *words["remarks"]]}
+    kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
     figures = [] if brief else _figures(record, f)
     return Page(
         kind=f"{kind}: {record.title}",
-        title=title,
-        lead=lead,
+        **words,
         key_numbers=_key_numbers(record, f),
         figure=figures[0] if figures else None,
-        figure_table=table,
-        warnings=warnings,
-        remarks=remarks,
+        figure_table=None if judged is None else evaluation.confusion_table(judged),
         sections=[] if brief else list(_sections(record, f, figures[1:])),
         progress=f.reached / max(f.planned, 1) if record.state == "training" else None,
     )
 
 
 def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
-    numbers, estimate, config = [], record.estimate, record.facts.config
+    numbers, config = [], record.facts.config
+    estimate = None if record.folder is None else run_folder.read_noise_estimate(record.folder)
     if record.evaluation is not None:
         numbers = evaluation.key_numbers(record.evaluation)
     elif f.side:
@@ -292,24 +264,16 @@ def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
 
 
 def _figures(record: RunRecord, f: SimpleNamespace) -> list[CaptionedFigure]:
-    """The confusion matrix of the answers, else of the networks' own grades on the test side; then curves."""
-    grades, figures, counts = record.facts.grades.shown, [], None
-    if record.evaluation is not None:
-        figures = [evaluation.confusion_of(record.evaluation)]
-    elif record.state == "finished" and record.folder is not None:
-        counts = run_folder.read_summary(record.folder).get("confusion", {}).get("test")
-    if counts is not None:
-        matrix = np.sum(counts[:-1], axis=0)
-        how = {"where": "Test side", "note": "; networks pooled"}
-        figures = [evaluation.captioned_confusion("confusion", matrix, grades, **how)]
-    return figures + run_figures(
+    """The confusion matrix of the answers, and curves."""
+    curves = run_figures(
         record.metrics,
-        grades=grades,
-        sides=["test", "validation"] if record.show_test else ["validation"],
+        grades=record.facts.grades.shown,
+        sides=record.shown_sides,
         naive=f.baseline,
         noise_rate=None if math.isnan(f.wrong) else f.wrong,
         pooled=record.pooled,
     )
+    return curves if record.evaluation is None else [evaluation.confusion_of(record.evaluation), *curves]
 
 
 def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedFigure]) -> Iterator[Section]:
@@ -325,24 +289,20 @@ def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedF
     if judged is not None:
         yield from evaluation.examples_section(judged)
         yield evaluation.calibration_section(judged)
-    # what is known about wrong labels, and what the training used: the one place that says it
-    noise = facts.noise or {}
-    used = [] if noise.get("used") is None else [("noise rate used", f"{noise['used']:.2f}")]
-    why = [str(noise["why"])] if noise.get("why") else []
-    matrices = [] if f.matrix is None else [realised_noise_figure(f.matrix, facts.grades.shown)]
-    if used or why or matrices:
-        yield Section("noise", "Label noise", text=why, facts=used, figures=matrices)
-    rows = [(f"{side} samples", f"{n:,}") for side, n in facts.data.get("samples", {}).items() if n]
-    if isinstance(facts.data.get("patients"), int):
-        rows.append(("patients", f"{facts.data['patients']:,}"))
-    if not math.isnan(f.wrong):
-        rows.append(("wrong labels", f"{f.wrong:.1%} of the training side"))
+    noise, sizes = facts.noise or {}, facts.data.get("samples", {})
+    rows = {
+        **{f"{side} samples": f"{n:,}" for side, n in sizes.items() if n},
+        "patients": f"{facts.data['patients']:,}" if facts.data.get("patients") else "",
+        "noise rate used": "" if noise.get("used") is None else f"{noise['used']:.2f}",
+        "wrong labels": "" if math.isnan(f.wrong) else f"{f.wrong:.1%} of the training side",
+    }
     labels = facts.data.get("class_counts") or []
-    counts = list(zip(facts.grades.shown, labels, strict=True)) if any(labels) else []
-    yield Section("data", "Data", facts=rows, counts=counts, counted="training labels")
-    yield from _messages(record.messages)
+    yield Section(
+        "data",
+        "Data",
+        text=[str(noise["why"])] if noise.get("why") else [],
+        facts=[row for row in rows.items() if row[1]],
+        counts=list(zip(facts.grades.shown, labels, strict=True)) if any(labels) else [],
+        counted="training labels",
+    )
     yield provenance_section(facts, record.metrics)
-
-
-def _messages(messages: Sequence[str]) -> list[Section]:
-    return [Section("messages", "Messages", text=messages[-MESSAGES:])] if messages else []
