@@ -363,9 +363,10 @@ def export(
         written = srjt.export_folder(trained, folder, overwrite=force, **grading)
     say(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
     say(f"A grade is {written.metadata['grade_rule']}.")
+    runtime = "onnxruntime" if written.format == "onnx" else "torch"
     say(
-        f"Checked in {'onnxruntime' if written.format == 'onnx' else 'torch'} on {count_of(written.checked, 'sample')}: "
-        f"probabilities differ from the run's by at most {written.difference:.1e}."
+        f"Checked in {runtime} on {count_of(written.checked, 'sample')}: probabilities differ from the run's by at "
+        f"most {written.difference:.1e}."
     )
     if folder is not None:
         new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
