@@ -60,11 +60,9 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
-    # further pictures, or (picture, text), that the reader can open
-    more: Sequence[str | tuple[str, str]] = ()
-    more_title: str = "where they look"
-    right: bool = False  # True: shown in grey, because the label is likely to be right
     beside: Sequence[tuple[str, str]] = ()  # (picture, title) of others, side by side with the first
+    more: Sequence[tuple[str, str]] = ()  # (picture, title) of others that the reader can open
+    more_title: str = "where they look"
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,7 @@ class Section:
     text: Sequence[str] = ()  # paragraphs
     code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, value
-    counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
-    counted: str = "samples"  # what these numbers are of
-    hint: str = ""  # not printed
     tiles: Sequence[Tile] = ()
-    large: bool = False  # the tiles
     tables: Sequence[Table] = ()
     figures: Sequence[CaptionedFigure] = ()
     parts: Sequence[Section] = ()  # subsections
@@ -195,8 +189,8 @@ def notebook_html(page: Page) -> str:
     shown = str(parts.first(page))
     for section in filter(lambda section: section.brief, page.sections):
         more = len(section.tiles) - TILES
-        hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
-        shown += str(parts.whole(replace(section, hint=hint, tiles=section.tiles[:TILES])))
+        text = [*section.text, f"The whole page has {more:,} more."] if more > 0 else section.text
+        shown += str(parts.whole(replace(section, text=text, tiles=section.tiles[:TILES])))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 
@@ -293,9 +287,7 @@ def _markdown_section(section: Section) -> Iterator[str]:
     yield from map(escape_markdown, section.text)
     if section.code:
         yield f"```bash\n{section.code}\n```"
-    counted = ", ".join(f"{grade}: {count:,}" for grade, count in section.counts)
-    facts = [*section.facts, *([(section.counted, counted)] if counted else [])]
-    yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in facts)
+    yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in section.facts)
     yield from (table.markdown().rstrip() for table in section.tables)
     for part in section.parts:
         yield f"### {escape_markdown(part.heading)}"

@@ -223,7 +223,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         key_numbers=numbers,
         warnings=[skipped] if found.skipped else [],
         remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
-        sections=[Section("images", "Images", tiles=tiles, large=True, brief=True)],
+        sections=[Section("images", "Images", tiles=tiles, brief=True)],
     )
 
 

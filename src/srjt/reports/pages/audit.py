@@ -204,7 +204,7 @@ def thumbnail(folder: Path, name: str) -> str:
         return ""
 
 
-def _tile(row: Mapping[Any, Any], picture: str, more: Sequence[str]) -> Tile:
+def _tile(row: Mapping[Any, Any], picture: str, looks: Sequence[str]) -> Tile:
     unjudged, same = bool(np.isnan(row["quality"])), row["suggested"] in (row["grade"], "")
     return Tile(
         picture=picture,
@@ -213,8 +213,7 @@ def _tile(row: Mapping[Any, Any], picture: str, more: Sequence[str]) -> Tile:
         number="" if unjudged else _probability(row["quality"]),
         detail=str(row.get("reader", "")),
         text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
-        more=more,
-        right=not unjudged and row["grade"] == row["suggested"],
+        more=[(look, f"network {k}") for k, look in enumerate(looks, start=1)],
     )
 
 
@@ -248,7 +247,7 @@ def doubtful_section(
             hint += " Where they look: orange raises the expected grade of the networks, blue lowers it."
         rows = zip(worst.to_dict("records"), pictures, looks or [[]] * len(worst), strict=True)
         tiles = [_tile(row, shown, more) for row, shown, more in rows]
-        return Section(slug, heading, hint=hint.strip(), tiles=tiles)
+        return Section(slug, heading, text=[hint.strip()] if hint else [], tiles=tiles)
     suggested = bool(judged and worst["suggested"].ne("").any())
     columns = ["id", "reader", "grade", *["suggested"] * suggested, *["quality"] * judged]
     table = data_table(

@@ -19,7 +19,7 @@ from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
-from srjt.reports.sections import listed, settings_section
+from srjt.reports.sections import counts_table, listed, settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import StudyResults, compare_ours, display_name
@@ -454,7 +454,7 @@ def _data(results: StudyResults) -> Section:
         "preset": study["study"]["preset"] or "",
     }
     facts = [(term, value) for term, value in entries.items() if value]
-    return Section("data", "Data", facts=facts, counts=list(zip(study["grades"], counts, strict=True)))
+    return Section("data", "Data", facts=facts, tables=[counts_table(study["grades"], counts)])
 
 
 def _reproduce(facts: dict[str, Any]) -> Section:
