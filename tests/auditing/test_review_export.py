@@ -169,7 +169,7 @@ def test_two_reviewers(tmp_path: Path, srjt: Command) -> None:
     kappa = cohen_kappa_score(first, second, weights="quadratic")
     assert f"anna and ben both graded 6: they agree on 66.7 %, quadratically weighted κ {kappa:.2f}." in said
     audit = anna.audit
-    assert f"{audit.ids[2]}: anna Mayo 2, then ben Mayo 1" in said
+    assert "Graded differently: 2 samples; the last decision counts, and conflicts.csv lists them." in said
     clean = read(tmp_path / "clean.csv").set_index("image")
     assert clean.loc[audit.ids[2], ["grade", "reviewed_by"]].tolist() == ["Mayo 1", "ben"]  # the last counts
     listed = read(tmp_path / "conflicts.csv")
@@ -188,7 +188,6 @@ def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: P
     code, said = srjt("review", "export", audit_folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
     assert code == 0, said
     assert "anna and ben both graded 1: they agree on 100.0 %" in said
-    assert f"grades that this audit does not have: 1, such as 'Mayo 9' by anna for {sample}." in said
     assert read(tmp_path / "clean.csv").set_index("image").loc[sample, "grade"] == "Mayo 1"
     assert read(tmp_path / "conflicts.csv")["grade"].tolist() == ["Mayo 9", "Mayo 1"]
     assert len(ben.store.log()) == 5

@@ -55,8 +55,9 @@ def test_a_study_names_the_site_of_each_fold(command: Srjt, table: Path) -> None
     shown = part.tables[0]
     mae = results.scores.query("split == 'test' and metric == 'mae'").set_index(["method", "fold"])["value"]
     assert part.heading == "Each site held out"
-    assert [column.label for column in shown.columns] == ["method", "north", "south", "west"]
+    assert [column.label for column in shown.columns] == ["noise", "method", "north", "south", "west"]
     assert [cell.text for cell in shown.rows[1].cells] == [
+        "Labels as given",
         "Sord",
         *(f"{mae['sord', k]:.3f}" for k in range(3)),
     ]

@@ -130,11 +130,11 @@ def test_settings_are_layered_and_saved(command: Srjt, labelled: Path) -> None:
     Path("run.yaml").write_text(
         "method: co-teaching+ours\nweight_decay: 1e-3\nseed: 3\nmethod_options: {ramp_epochs: 2}\n"
     )
-    more = ["--config", "run.yaml", "--seed", 4, "--per-class", "--set", "method_options.temperature=0.5"]
+    more = ["--config", "run.yaml", "--seed", 4, "--set", "method_options.per_class=true"]
     command.prints("train", labelled, "--out", "run", *TRAIN, *more)
     config = json.loads(Path("run/run.json").read_text())["config"]
     assert (config["weight_decay"], config["seed"], config["noise_rate"]) == (1e-3, 4, 0.4)
-    assert config["method_options"] == {"ramp_epochs": 2, "per_class": True, "temperature": 0.5}
+    assert config["method_options"] == {"ramp_epochs": 2, "per_class": True}
 
 
 def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--fold", "0"], "cannot be combined"),
         (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--on-bad-image", "skpi"], "did you mean 'skip'"),
-        (["--per-class", "--method", "standard"], "Unknown option of standard 'per_class'"),
+        (["--set", "method_options.per_class=true", "--method", "standard"], "Unknown option of standard 'per_class'"),
         (["--out", "here.txt"], "here.txt"),
     ],
 )

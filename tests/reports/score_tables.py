@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from srjt.reports.study_tables import StudyTables
+from srjt.reports.study_tables import PAPER_METRICS, StudyTables
 from srjt.reports.table import Table, TableCell
-from srjt.studies.results import paper_results
+from srjt.studies.results import StudyResults, paper_results
 
 NAMES = ["key", "method", "variant", "noise", "fold", "seed"]
 SOFT = "select=soft,update=soft"
@@ -54,9 +56,18 @@ def marked(table: Table, name: str, mark: str) -> set[str]:
     return {label for label, cell in column(table, name).items() if cell.mark == mark}
 
 
-def tables_of(table: pd.DataFrame, **options: Any) -> StudyTables:
-    """Without a plan, all runs of the scores are planned and done."""
-    return StudyTables(scores=table, **{"runs": planned(table), **options})
+def results_of(table: pd.DataFrame, *, runs: pd.DataFrame | None = None, preset: str | None = None) -> StudyResults:
+    """Without a plan, all runs of the scores are planned and done. Five folds: test/train is 1/3."""
+    facts = {"name": "mine", "study": {"preset": preset, "train": {}}, "folds": 5}
+    nothing: dict[str, Any] = {"metrics": pd.DataFrame(), "confusions": {}, "noise": pd.DataFrame()}
+    runs = planned(table) if runs is None else runs
+    return StudyResults(folder=Path("none"), facts=facts, runs=runs, scores=table, **nothing)
+
+
+def tables_of(
+    table: pd.DataFrame, *, metrics: Sequence[str] = PAPER_METRICS, paper: str | None = None, **options: Any
+) -> StudyTables:
+    return StudyTables(results_of(table, preset=paper, **options), metrics)
 
 
 def comparison_tables(table: pd.DataFrame, **options: Any) -> list[Table]:

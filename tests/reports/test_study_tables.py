@@ -9,8 +9,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,11 +27,12 @@ from reports.score_tables import (
     paired_tables,
     planned,
     pooled_table,
+    results_of,
     scores,
 )
 from srjt.errors import SrjtError
 from srjt.reports.figures.canvas import CaptionedFigure, save_figure
-from srjt.reports.figures.study import USAGE_STYLES, ablation_figures
+from srjt.reports.figures.study import ablation_figures
 from srjt.reports.page import page_figures, render
 from srjt.reports.pages.study import study_page
 from srjt.reports.study_tables import ablation, study_tables
@@ -173,13 +172,7 @@ def test_an_incomplete_study_says_what_its_cells_rest_on() -> None:
 def test_a_study_that_has_not_begun_has_tables_of_dashes() -> None:
     whole = scores(("cdr", "none", [0.5]), ("jocor+ours", "none", [0.5]))
     runs = planned(whole).assign(status="left")
-    results = SimpleNamespace(
-        facts={"study": {"preset": None, "train": {}}, "folds": 5, "name": "s"},
-        runs=runs,
-        scores=whole[:0],
-        naive=None,
-        folder=Path("none"),
-    )
+    results = results_of(whole[:0], runs=runs)
     [table] = study_tables(results)
     assert {cell.text for row in table.rows for cell in row.cells[1:]} == {"–"}
     assert comparison_tables(whole[:0]) == []
@@ -196,16 +189,14 @@ def test_a_value_that_is_no_number_counts_as_missing() -> None:
 def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
     noise = "quasi:rho=0.1,rate=0.2"
     mine = pd.concat([scores(("cdr", noise, [0.5, 0.6]), metric=m) for m in ("accuracy", "qwk")])
-    facts: dict[str, Any] = {"name": "mine", "study": {"preset": "limuc", "train": {}}, "folds": 5}
-    results = SimpleNamespace(facts=facts, runs=planned(mine), scores=mine, naive=None, folder=Path("none"))
+    results = results_of(mine, preset="limuc")
     [table] = study_tables(results, metrics=["accuracy", "qwk"])
-    assert table.title == "mine: Comparison, Quasi-Gaussian noise"
+    assert table.title == "Comparison, Quasi-Gaussian noise"
     assert [c.heading for c in table.columns] == ["Method", "Acc. ↑", "Acc., paper", "QWK ↑"]
     assert table.groups == [("", 1), ("ε = 0.2, ρ = 0.1", 3)]
     assert column(table, f"{noise} accuracy paper")["CDR"].text == "0.664 ± 0.016"
     assert "the value that the paper prints" in table.caption
-    results.facts["study"]["preset"] = None
-    [table] = study_tables(results, metrics=["accuracy"])
+    [table] = study_tables(results_of(mine), metrics=["accuracy"])
     assert len(table.columns) == 2
     assert "paper" not in table.caption
 
@@ -370,7 +361,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
     tables = [
         *comparison_tables(mine, paper="limuc"),
         *ablation_tables(mine, paper="limuc"),
-        *paired_tables(mine, test_train_ratio=1 / 3),
+        *paired_tables(mine),
         tricky(NASTY),
     ]
     body = "\n".join(table.latex() for table in tables)
@@ -411,10 +402,11 @@ def with_values(study, metric: str, values: dict[tuple[str, str], tuple[float, f
 
 
 def lines_of(axes: Axes, epochs: int = 4) -> dict[str, np.ndarray]:
-    """Label at a line's end → its values; found by the dash and the marker that the label's cell has."""
-    names = {(look.colour, look.filled): "/".join(cell) for cell, look in USAGE_STYLES.items()}
+    """Label at a line's end → its values; found by the colour of its leader and the filling of its marker."""
     curves = [line for line in axes.get_lines() if len(line.get_xdata()) == epochs]
-    return {names[c.get_color(), c.get_markerfacecolor() != "none"]: np.asarray(c.get_ydata()) for c in curves}
+    ends = {(line.get_color(), float(line.get_ydata()[-1])): np.asarray(line.get_ydata()) for line in curves}
+    texts = [text for text in axes.texts if text.get_text() in CELLS]
+    return {text.get_text(): ends[text.arrowprops["color"], float(text.xy[1])] for text in texts}
 
 
 def words(axes: Axes) -> set[str]:
@@ -472,9 +464,13 @@ def test_each_host_has_a_figure_and_each_cell_its_mean_over_folds(study) -> None
     np.testing.assert_allclose(lines_of(error)["soft/hard"], 0.4)
 
 
-def test_cells_differ_without_their_colour() -> None:
-    assert len({(look.dashes, look.marker, look.filled) for look in USAGE_STYLES.values()}) == 4
-    assert [cell for cell, look in USAGE_STYLES.items() if look.bold] == [("hard", "soft")]
+def test_cells_differ_without_their_colour(study) -> None:
+    for axes in ablation_axes(study(**SMALL)).values():
+        curves = [line for line in axes.get_lines() if len(line.get_xdata()) == 4]
+        looks = {(c.get_linestyle(), str(c.get_marker()), c.get_markerfacecolor() != "none") for c in curves}
+        assert len(looks) == len(curves) == 4
+        bold = [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"]
+        assert bold == ["hard/soft"]
 
 
 @pytest.mark.slow
@@ -499,12 +495,6 @@ def test_where_the_truth_is_unknown_only_the_error_is_drawn(study) -> None:
     made = type(made)(**{**vars(made), "metrics": m[~m["metric"].str.startswith("label_")]})
     hosts = ("co-teaching", "jocor")
     assert named(ablation_figures(made, "quasi:0.4")) == [f"ablation-mae-{host}-quasi-0.4" for host in hosts]
-
-
-def test_runs_that_are_missing_are_named(study) -> None:
-    made = study(**SMALL, statuses={f"jocor:{SOFT_RUNS} quasi:0.4 1": "failed"})
-    incomplete = [one.name for one in ablation_figures(made, "quasi:0.4") if "soft/soft, 1 of 2" in one.caption]
-    assert incomplete == ["ablation-label-precision-jocor-quasi-0.4", "ablation-mae-jocor-quasi-0.4"]
 
 
 @pytest.mark.slow
@@ -547,7 +537,7 @@ def test_the_paired_table_shows_difference_interval_p_and_folds() -> None:
         ("cdr", "quasi:0.2", [0.51, 0.52, 0.51, 0.52, 0.51]),
         ("jocor+ours", "quasi:0.2", [0.52, 0.51, 0.53, 0.50, 0.54]),
     )
-    [table] = paired_tables(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    [table] = paired_tables(mine, metrics=["accuracy"])
     first, second = ([cell.text for cell in row.cells] for row in table.rows)
     host = ["JoCor + Ours", "ε = 0.2", "Acc. ↑", "JoCor (host)", "+0.020", "−0.012", "+0.052"]
     assert first == [*host, "0.158", "0.317", "5"]  # Holm: twice the smaller of two, 0.1583
@@ -556,14 +546,14 @@ def test_the_paired_table_shows_difference_interval_p_and_folds() -> None:
     assert "test/train = 0.333" in table.caption
     assert "corrected for the 2 comparisons of this report" in table.caption
     runs = planned(mine, **{"jocor+ours-quasi:0.2-4-0": "running"})
-    [partial] = paired_tables(mine, runs=runs, test_train_ratio=1 / 3, metrics=["accuracy"])
+    [partial] = paired_tables(mine, runs=runs, metrics=["accuracy"])
     assert [row.cells[-1].text for row in partial.rows] == ["4", "4"]
     assert partial.rows[1].cells[3].text == "Sord (best baseline)"
 
 
 def test_one_line_when_the_host_is_the_best_baseline_and_dashes_without_a_test() -> None:
     mine = scores(("jocor", "none", [0.5]), ("jocor+ours", "none", [0.4]))
-    [table] = paired_tables(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    [table] = paired_tables(mine, metrics=["accuracy"])
     [row] = table.rows
     assert [cell.text for cell in row.cells[3:]] == [
         "JoCor (host, best baseline)",
@@ -575,12 +565,12 @@ def test_one_line_when_the_host_is_the_best_baseline_and_dashes_without_a_test()
         "1",
     ]
     assert "There is one fold, so there are no intervals." in table.caption
-    assert paired_tables(mine[:1], test_train_ratio=1 / 3, metrics=["accuracy"]) == []
+    assert paired_tables(mine[:1], metrics=["accuracy"]) == []
 
 
 def test_two_folds_are_shown_as_they_are() -> None:
     mine = scores(("jocor", "none", [0.5, 0.5]), ("jocor+ours", "none", [0.4, 0.55]))
-    [table] = paired_tables(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    [table] = paired_tables(mine, metrics=["accuracy"])
     [row] = table.rows
     assert [cell.text for cell in row.cells[4:]] == ["−0.025", "−0.100", "+0.050", "–", "–", "2"]
     assert {column.group for column in table.columns if column.name in ("from", "to")} == {"the two folds"}
@@ -595,7 +585,7 @@ def test_holm_counts_the_comparisons_of_all_tables_and_clear_ones_are_bold() -> 
         ("jocor", "truncated:0.2", [0.5, 0.6, 0.5, 0.6, 0.5]),
         ("jocor+ours", "truncated:0.2", [0.52, 0.61, 0.49, 0.62, 0.50]),
     )
-    quasi, truncated = paired_tables(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    quasi, truncated = paired_tables(mine, metrics=["accuracy"])
     [clear], [weak] = quasi.rows, truncated.rows
     assert clear.cells[8].value == pytest.approx(2 * clear.cells[7].value)
     assert weak.cells[8].value == pytest.approx(weak.cells[7].value)
@@ -616,7 +606,7 @@ def test_pooling_averages_over_hosts_and_noises_within_a_fold() -> None:
         ),
         ("codis+ours", "quasi:0.2", {(3, 0): 0.9}),  # a fold that the others lack
     )
-    [table] = pooled_table(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    [table] = pooled_table(mine, metrics=["accuracy"])
     assert [[cell.text for cell in row.cells[:4]] for row in table.rows] == [
         ["ε = 0.2", "2 × 2", "Acc. ↑", "+0.040"],  # 0.01 of folds, 0.01 of noises, 0.02 of hosts
         ["ε = 0.4", "2", "Acc. ↑", "+0.130"],
@@ -630,7 +620,6 @@ def test_pooling_averages_over_hosts_and_noises_within_a_fold() -> None:
     assert (
         pooled_table(
             mine[mine["method"].str.contains("jocor")].query("noise == 'quasi:0.2'"),
-            test_train_ratio=1 / 3,
             metrics=["accuracy"],
         )
         == []

@@ -1,6 +1,5 @@
 """Learning curves: shares of the training patients, and what the page concludes from them."""
 
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
-from srjt.reports.page import sentences
-from srjt.reports.pages.study import GAIN_VERDICT, curve_facts, learning_curve_section
-from srjt.reports.study_tables import noise_label, noise_phrase
+from srjt.reports.pages.study import GAIN_VERDICT, learning_curve_section
+from srjt.reports.study_tables import noise_label, noise_name
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan
 
@@ -54,7 +52,7 @@ def test_the_noises_of_a_curve() -> None:
     assert parse_noise("none@0.5").kind == "none"
     assert noise_label("quasi:0.2@0.5") == "ε = 0.2, 50% of the patients"
     names = ("none", "none@0.5", "corrected", "quasi:0.2", "quasi:0.2@0.5")
-    assert len({noise_phrase(name) for name in names}) == 5
+    assert len({noise_name(name) for name in names}) == 5
     for wrong in ("quasi:0.2@0", "quasi:0.2@2", "none@", "none@half"):
         with pytest.raises(SrjtError, match="share of the training patients"):
             parse_noise(wrong)
@@ -108,20 +106,22 @@ def test_the_verdict_follows_from_every_fold(half: list[float], better: Any, rul
     values = {"quasi:0.2@0.5": half, "quasi:0.2": [0.4, 0.41]}
     if better is not None:
         values["quasi:rate=0.1"] = better
-    found = results_of(values)
-    facts = curve_facts(found, "quasi:0.2", ("srjt", ""), metric="mae")
+    (section,) = learning_curve_section(results_of(values), metric="mae")
+    assert section.text == [f"srjt, Quasi-Gaussian noise, ε = 0.2: {GAIN_VERDICT[rule][1]}"]
+    doubling, improved = (row.cells for row in section.tables[0].rows)
     gains = np.array(half) - [0.4, 0.41]
-    assert facts.doubling == pytest.approx((gains.mean(), gains.min(), gains.max()))
-    assert sentences(GAIN_VERDICT, facts)[0] == GAIN_VERDICT[rule][1]
-    assert math.isnan(facts.better.mean) == (better is None)
-    poor = results_of(values, one_grade=0.3)
-    assert sentences(GAIN_VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae"))[0] == GAIN_VERDICT[0][1]
-    (section,) = learning_curve_section(found, metric="mae")
-    assert GAIN_VERDICT[rule][1] in section.text[0]
+    assert [cell.text for cell in doubling[:3]] == ["srjt", "ε = 0.2", "twice the patients"]
+    assert [cell.value for cell in doubling[3:]] == pytest.approx([gains.mean(), gains.min(), gains.max()])
+    assert improved[2].text == "half of the noise"
+    assert (improved[3].text == "–") == (better is None)
+    (poor,) = learning_curve_section(results_of(values, one_grade=0.3), metric="mae")
+    assert poor.text[0].endswith(GAIN_VERDICT[0][1])
     assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") == []
 
 
 def test_a_higher_accuracy_is_a_gain() -> None:
     found = results_of({"none@0.5": [0.6, 0.7], "none": [0.7, 0.75]}, metric="accuracy")
-    facts = curve_facts(found, "none", ("srjt", ""), metric="accuracy")
-    assert facts.doubling == pytest.approx((0.075, 0.05, 0.1))
+    (section,) = learning_curve_section(found, metric="accuracy")
+    doubling, improved = section.tables[0].rows
+    assert [cell.value for cell in doubling.cells[3:]] == pytest.approx([0.075, 0.05, 0.1])
+    assert improved.cells[2].text == "true or verified grades"

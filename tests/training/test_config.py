@@ -157,11 +157,10 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
     options = "method_options: {ramp_epochs: 10, co_lambda: 10}"
     file.write_text(f"epochs: 10\nseed: 10\nbatch_size: 10\n{options}\n")
     config = layered_settings(
-        {"config": file, "set_": ["seed=30", "method_options.temperature=30"], "batch_size": 20, "seed": 20},
-        method_options={"ramp_epochs": 20, "temperature": 20},
+        {"config": file, "set_": ["seed=30", "method_options.ramp_epochs=30"], "batch_size": 20, "seed": 20}
     )
     assert (config.epochs, config.batch_size, config.seed, config.crop) == (10, 20, 30, 224)
-    assert config.method_options == {"co_lambda": 10, "ramp_epochs": 20, "temperature": 30}
+    assert config.method_options == {"co_lambda": 10, "ramp_epochs": 30}
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -14,7 +14,7 @@ import srjt
 from srjt.data.splits import Split
 from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS, confusion_matrix
-from srjt.reports.study_tables import StudyTables, networks_phrase
+from srjt.reports.study_tables import StudyTables
 from srjt.training.checkpoint import MetricRow, best_epoch, kept_epoch, last_epochs
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained
@@ -152,9 +152,8 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
         noise="quasi:0.4", folds=3, only_folds=0, out=tmp_path, device="cpu", network="tiny", image_size=32, crop=28,
         epochs=4, learning_rate=1e-2, batch_size=16,
     )  # fmt: skip
-    networks = networks_phrase(results.facts)
-    (table,) = StudyTables(scores=results.scores, runs=results.runs, networks=networks).comparison()
-    assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)"]
+    (table,) = StudyTables(results).comparison()
+    assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)", "Naive"]
     assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
     metrics = results.metrics[results.metrics["variant"] == "keep=best"]
     kept = kept_epoch(metrics)

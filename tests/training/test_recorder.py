@@ -110,7 +110,7 @@ def test_one_warning_after_several_epochs() -> None:
     message = said.pop(PATIENCE - 1)
     assert said == [None] * len(said)
     assert message.startswith(f"The selection is starving grade severe: for {PATIENCE} epochs hardly any")
-    for advice in ("`per_class=True`", "`ramp_epochs`", "`noise_rate`"):
+    for advice in ("{'per_class': True}", "{'ramp_epochs': 10}", "`noise_rate`"):
         assert advice in message
     assert "mild" not in message
 

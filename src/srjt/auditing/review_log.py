@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
+from srjt.auditing.scores import verified_alone, verified_summary
 from srjt.data.grades import grade_values
 from srjt.data.manifest import Manifest, neutralise_formula, warn_about_formulas
 from srjt.data.sources.readers_folder import ReadersFolder
@@ -406,6 +407,14 @@ def read_verified_grades(folder: Path) -> dict[str, str]:
     return {sample: grade for sample, grade in grades.items() if grade is not None}
 
 
+def verified_so_far(audit: AuditFolder, answers: Sequence[Answer]) -> str:
+    """How many of the verified labels are wrong, in one sentence; "" if nothing is verified."""
+    label_of = {sample: audit.grades[label] for sample, label in zip(audit.ids, audit.labels, strict=True)}
+    grades = {answer.id: answer.grade for answer in answers if answer.id in label_of}
+    wrong = [grade != label_of[sample] for sample, grade in grades.items() if grade in audit.grades]
+    return verified_alone(verified_summary(labels=len(wrong), wrong=sum(wrong))) if wrong else ""
+
+
 def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manifest:
     """The samples with these verified grades, beside those that the manifest has already."""
     if not verified:
@@ -590,7 +599,7 @@ def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> Iterator[str]:
 def disagreements(decisions: pd.DataFrame) -> pd.DataFrame:
     """The decisions about samples that reviewers have graded differently; the last one of a sample counts."""
     differing = decisions[decisions.groupby("id")["grade"].transform("nunique") > 1]
-    return differing.sort_values("id", kind="stable").reset_index(drop=True)
+    return differing.sort_values("id", kind="stable").reset_index(drop=True).map(neutralise_formula)
 
 
 def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | None], str, list[str]]:

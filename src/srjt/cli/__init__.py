@@ -57,6 +57,8 @@ def _typed_option(option: re.Match[str]) -> str:
         value = ast.literal_eval(option["value"])
     except (ValueError, SyntaxError):  # not written by us: a column may have a backtick in its name
         return option[0]
+    if isinstance(value, dict):  # options of a method
+        return " ".join(f"--set {option['name']}.{name}={one}".lower() for name, one in value.items())
     if isinstance(value, bool):
         return flag if value else f"--no-{flag[2:]}"
     return " ".join(f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value]))

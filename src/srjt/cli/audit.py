@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from srjt.auditing.folder import AuditFolder
     from srjt.auditing.review_app import BlindSession, ReviewSession
-    from srjt.auditing.review_log import Answer, LogEntry
 
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
 
@@ -113,18 +111,9 @@ def audit(
         return
     show(page)
     typer.echo(f"Report: {out / 'audit.html'}")
-    review, more = f"srjt review {shlex.quote(str(out))}", done.summary["verify_more"]
-    if any(done.scores["image"]):
-        typer.echo(f"Next: {review}")
-        if more:
-            typer.echo(f"To verify a random sample: {review} --sample {done.estimate.verified + more}")
-        return
-    say(f"Next: correct the wrong ones of the first rows of {out / 'audit.csv'} in your table.")
-    if more:
-        say(
-            f"To know the rate: give the true grades of {more} rows drawn at random in a column verified_grade, and "
-            "run the same command again."
-        )
+    review = f"srjt review {shlex.quote(str(out))}"
+    correct = f"correct the wrong ones of the first rows of {out / 'audit.csv'} in your table."
+    say(f"Next: {review if any(done.scores['image']) else correct}")
 
 
 def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | None, str]:
@@ -225,7 +214,6 @@ def readers(
 
 
 LOG = "decisions.sqlite"
-LISTED = 10  # samples that reviewers graded differently
 A_FOLDER = "Folder written by srjt audit; with --worklist also by srjt readers."
 Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help=A_FOLDER)]
 
@@ -269,7 +257,7 @@ def run(
     command again to resume.
     """
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
-    from srjt.auditing.review_log import Decisions, draw_sample, review_progress, worklist_lines
+    from srjt.auditing.review_log import Decisions, draw_sample, review_progress, verified_so_far, worklist_lines
 
     name = "reviewer"
     with suppress(OSError, KeyError):  # a container without accounts
@@ -303,7 +291,10 @@ def run(
             blind = BlindSession(**log, lines=draw_sample(source, sample))
             what = f"Verify {min(sample, len(source)):,} random labels as {name}"
             _serve(blind, what, listen(**where), open_=open_)
-            _print_verified(source, decisions.answers("verify"))
+            verified = verified_so_far(source, decisions.answers("verify"))
+            say(f"\n{verified or 'Nothing is verified yet.'}")
+            if verified:
+                say("Next: run the same srjt audit command again: it uses these grades, and repeats no training.")
         else:
             queue = source.expected_wrong if limit is None else min(limit, len(source))
             first_revision = decisions.current.revision
@@ -335,25 +326,6 @@ def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, ope
             open_browser(server)
 
     serve(session, server, started=announce)
-
-
-def _print_verified(audit: AuditFolder, answers: list[Answer]) -> None:
-    from srjt.auditing.scores import verified_alone, verified_summary
-
-    pairs = [
-        (audit.grades[audit.labels[audit.line_of[sample]]], grade)
-        for sample, grade in {answer.id: answer.grade for answer in answers}.items()
-        if grade in audit.grades and sample in audit.line_of
-    ]
-    if not pairs:
-        say("\nNothing is verified yet.")
-        return
-    wrong = sum(label != grade for label, grade in pairs)
-    say(f"\n{verified_alone(verified_summary(labels=len(pairs), wrong=wrong))}")
-    say(
-        "Next: run the same srjt audit command again: it combines the verified grades with the networks' "
-        "probabilities, and repeats no training."
-    )
 
 
 def export(
@@ -408,38 +380,18 @@ def export(
             log = decisions.log()
         table, notes, reviewed = review_log.corrected_table(source, review_log.CurrentDecisions(log))
         write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
-        _print_agreement(source, log, conflicts, force)
+        own = review_log.reviewers_decisions(source, log)
+        for sentence in review_log.agreements(source, own):
+            say(sentence)
+        differing = review_log.disagreements(own)
+        if conflicts is not None:
+            review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
+        listed = "--conflicts FILE lists them" if conflicts is None else f"{conflicts} lists them"
+        if count := differing["id"].nunique():
+            say(f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and {listed}.")
     command = review_log.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts["features"])]
     typer.echo(f"Next: {' '.join(words)}")
-
-
-def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
-    from srjt.auditing.review_log import agreements, disagreements, reviewers_decisions, write_table
-    from srjt.data.manifest import neutralise_formula
-
-    decisions = reviewers_decisions(audit, log)
-    for sentence in agreements(audit, decisions):
-        say(sentence)
-    unknown = decisions[~decisions["grade"].isin(audit.grades)]
-    if len(unknown):
-        first = unknown.iloc[0]
-        say(
-            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first['grade']!r} by "
-            f"{first['reviewer']} for {first['id']}. They stay in the log, but do not count here.",
-            err=True,
-        )
-    differing = disagreements(decisions)
-    samples = [(sample, rows["reviewer"] + " " + rows["grade"]) for sample, rows in differing.groupby("id")]
-    if samples:
-        say(f"Graded differently, the last decision counts ({len(samples):,}):")
-    for sample, grades in samples[:LISTED]:
-        say(f"  {sample}: " + ", then ".join(grades))
-    if len(samples) > LISTED:
-        say(f"  … and {len(samples) - LISTED:,} more; --conflicts FILE lists them all")
-    if path is not None:
-        write_table(differing.map(neutralise_formula), path, original=audit.table, overwrite=force)
-        say(f"{path}: {count_of(len(samples), 'sample')} graded differently.")
 
 
 EXAMPLE = "Example: srjt review audit/, then srjt review export audit/."

@@ -194,7 +194,7 @@ Preset = Annotated[
     ),
 ]
 Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
-A_SETTING = "A setting by its name, e.g. method_options.weight=0.5. Repeatable."
+A_SETTING = "A setting by its name, e.g. method_options.ramp_epochs=10. Repeatable."
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
 settings_of_a_run = functools.partial(Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set)
@@ -367,20 +367,14 @@ def check_fold(fold: int | None, folds: int) -> None:
 LARGEST_MATRIX = 2**20  # bytes
 
 
-def layered_settings(
-    settings: Mapping[str, Any],
-    *,
-    method_options: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, Any] | None = None,
-) -> TrainConfig:
+def layered_settings(settings: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> TrainConfig:
     """The defaults, then the file (``config``), then the options, then ``--set`` (``set_``)."""
-    options = {**settings, "method_options": method_options} if method_options else dict(settings)
+    options = dict(settings)
     file, assignments = options.pop("config", None), options.pop("set_", ())
-    whole = load_config(file) if file else {}
-    for layer in (options, parse_overrides(assignments)):
-        for name, value in layer.items():
-            both = isinstance(whole.get(name), dict) and isinstance(value, dict)  # such as method_options
-            whole[name] = {**whole[name], **value} if both else value
+    whole = {**(load_config(file) if file else {}), **options}
+    for name, value in parse_overrides(assignments).items():
+        both = isinstance(whole.get(name), dict) and isinstance(value, dict)  # such as method_options
+        whole[name] = {**whole[name], **value} if both else value
     return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
 
 

@@ -191,7 +191,6 @@ def report(
     figures: Path | None = option(None, "Also write every figure there, as SVG and PNG.", metavar="DIR"),
     tables: Path | None = option(None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"),
     metrics: str = option("accuracy,mae,macro_f1", "Metrics of the tables.", metavar="LIST"),
-    maps: bool = option(False, "Show where the networks of an audit look, for its doubtful labels."),
     checklist: str | None = option(
         None,
         "Write a checklist for a journal, filled in where files of a run know the answer: tripod-ai, claim or "
@@ -215,7 +214,7 @@ def report(
     check_outputs(out, force=force)
     page, *others = srjt.report(
         folder, out=out, figures=figures, tables=tables, metrics=[name.strip() for name in metrics.split(",")],
-        maps=maps, grade_names=grade_names, checklist=checklist, also=also or (),
+        grade_names=grade_names, checklist=checklist, also=also or (),
     )  # fmt: skip
     if checklist is not None:
         say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")

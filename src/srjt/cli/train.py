@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,36 +19,17 @@ from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.progress import Reporter, progress_bar
-from srjt.settings import setting
-from srjt.training.config import METHOD, TrainConfig
+from srjt.training.config import TrainConfig
 
 # ``srjt train``: a classifier from your own images and labels.
 
 HOURS_ON_A_CPU = 20_000  # images × epochs; two networks of the paper see a few in a second
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selecting:
-    """Options of methods that select."""
-
-    per_class: bool | None = setting(None, "Methods that select: keep the same share within each grade.", panel=METHOD)
-    ramp_epochs: int | None = setting(
-        None,
-        "Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε.",
-        shown="5", panel=METHOD,
-    )  # fmt: skip
-    temperature: float | None = setting(
-        None,
-        "Methods that select: τ, softmax temperature of the loss that ranks samples; below 1 it is sharper.",
-        shown="0.1 for +ours, else 1", panel=METHOD,
-    )  # fmt: skip
-
-
 def train(
     out: Path = option(..., "Folder of the run; an unfinished run is resumed.", metavar="DIR"),
     *,
     settings: Annotated[dict[str, Any], options.settings_of_a_run()],
-    selecting: Annotated[dict[str, Any], Fields(Selecting)],
     sides: Annotated[options.Splitting, Fields(options.Splitting)],
     group_near_duplicates: options.NearDuplicates = False,
     device: options.Device = None,
@@ -85,7 +65,7 @@ def train(
     from srjt.training.folder import refuse_other_files
     from srjt.training.train import check_settings, train as train_run
 
-    config = options.layered_settings(settings, method_options=selecting)
+    config = options.layered_settings(settings)
     check_settings(config.with_recipe())
     refuse_other_files(out)
     reading = data.read(progress=not quiet)

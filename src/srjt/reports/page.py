@@ -10,8 +10,8 @@ import hashlib
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, singledispatch
 from importlib import resources
 from pathlib import Path
@@ -61,8 +61,7 @@ class Tile:
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
     beside: Sequence[tuple[str, str]] = ()  # (picture, title) of others, side by side with the first
-    more: Sequence[tuple[str, str]] = ()  # (picture, title) of others that the reader can open
-    more_title: str = "where they look"
+    similar: Sequence[tuple[str, str]] = ()  # (picture, title) of training images, which the reader can open
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,7 @@ class Page:
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
     warnings: Sequence[str] = ()  # shown at the top
-    # warning → (summary, text)
-    details: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    details: Sequence[tuple[str, str]] = ()  # below the warnings: summary, and a text that the reader can open
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running: a browser loads the page again

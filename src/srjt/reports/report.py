@@ -34,7 +34,6 @@ def report(
     figures: str | Path | None = None,
     tables: str | Path | None = None,
     metrics: Sequence[str] = PAPER_METRICS,
-    maps: bool = False,
     grade_names: Mapping[str, str] | None = None,
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
@@ -56,8 +55,6 @@ def report(
         Folder for the tables of a study as Markdown, CSV and LaTeX.
     metrics : sequence of str
         Metrics of the tables, for example ``("accuracy", "mae", "qwk")``. Default: the paper's three.
-    maps : bool
-        Show where the networks of an audit look, for its most doubtful labels.
     grade_names : mapping of str to str, optional
         Grade → its name. Default: the names that the folder was made with.
     checklist : {"tripod-ai", "claim", "stard-ai"}, optional
@@ -83,8 +80,8 @@ def report(
     # The folder may come from somebody else, with a report.html that links to a file of the user.
     write = write_atomically if path.parent.resolve() == folder.resolve() else write_output
     if checklist is not None:
-        if figures is not None or tables is not None or maps:
-            raise SrjtError("A checklist has neither figures nor tables as files, and no maps: leave them out.")
+        if figures is not None or tables is not None:
+            raise SrjtError("A checklist has neither figures nor tables as files: leave them out.")
         page = checklist_page(folder, checklist, also=[Path(path) for path in also])
         return write_checklist(page, path, write=write)
     if also:
@@ -92,7 +89,7 @@ def report(
     for name in metrics:
         if name not in METRICS:
             raise unknown_name("metric", name, METRICS)
-    page, results = _read_page(folder, tuple(metrics), maps=maps, grade_names=grade_names)
+    page, results = _read_page(folder, tuple(metrics), grade_names)
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
     write_page(page, path, write=write)
@@ -103,20 +100,17 @@ def report(
 
 
 def _read_page(
-    folder: Path, metrics: tuple[str, ...], *, maps: bool, grade_names: Mapping[str, str] | None
+    folder: Path, metrics: tuple[str, ...], grade_names: Mapping[str, str] | None
 ) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
-    is_audit = (folder / "audit.json").exists() or begun_audit(folder)
-    if maps and not is_audit:
-        raise SrjtError(f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run.")
     try:
         if (folder / "study.json").exists():
             results = collect_results(folder)
             return study.study_page(results, metrics=metrics, grade_names=grade_names), results
         if (folder / "run.json").exists():
             return run.run_page(folder, grade_names=grade_names), None
-        if is_audit:
-            return audit.audit_page(folder, maps=maps, grade_names=grade_names), None
+        if (folder / "audit.json").exists() or begun_audit(folder):
+            return audit.audit_page(folder, grade_names=grade_names), None
         if (folder / "readers.json").exists():
             again = f"srjt readers TABLE --out {folder} --force"
             raise SrjtError(f"{folder} is the folder of srjt readers, which writes its page itself: {again}.")
@@ -137,7 +131,7 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
     with explain_write_errors(f"The tables cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
-            name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
+            name = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
             for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
                 written.append(folder / f"{number}-{name}{suffix}")
                 write_atomically(written[-1], text.encode())

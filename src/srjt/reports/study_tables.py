@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,6 @@ from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.results import (
     CONFIDENCE,
     LOWER_IS_BETTER,
-    OURS,
     StudyResults,
     compare_ours,
     display_name,
@@ -42,35 +41,28 @@ NOISE_NAMES = {**{kind: family.name for kind, family in FAMILIES.items()}, "none
 
 
 def noise_name(noise: str) -> str:
-    """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "none@0.5" → "Labels as given, 50% of the patients"."""
+    """ "quasi:0.2" → "Quasi-Gaussian noise, ε = 0.2"; "none@0.5" → "Labels as given, 50% of the patients"."""
     spec = parse_noise(noise)
     name = "corrected labels" if spec.corrected else NOISE_NAMES[spec.kind]
-    return ", ".join([name[0].upper() + name[1:], *_numbers(spec, "rate ")])
-
-
-def noise_phrase(noise: str) -> str:
-    """ "under Quasi-Gaussian noise, rate 0.2", or "with the labels as given"."""
-    spec, name = parse_noise(noise), noise_name(noise)
-    if spec.kind != "none":
-        return f"under {name}"
-    return f"with {'' if spec.corrected else 'the '}{name[0].lower()}{name[1:]}"
+    return ", ".join([name[0].upper() + name[1:], *_noise_numbers(spec)])
 
 
 def noise_label(noise: str) -> str:
     """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as given"."""
     spec = parse_noise(noise)
-    return noise_name(noise) if spec.kind == "none" else ", ".join(_numbers(spec, "ε = "))
+    return noise_name(noise) if spec.kind == "none" else ", ".join(_noise_numbers(spec))
 
 
-def _numbers(spec: NoiseSpec, rate: str) -> list[str]:
+def _noise_numbers(spec: NoiseSpec) -> list[str]:
     """What there is of rate, ρ and share."""
-    numbers = ((rate, spec.rate), ("ρ = ", spec.rho))
-    parts = [f"{sign}{number:g}" for sign, number in numbers if number is not None]
+    numbers = (("ε", spec.rate), ("ρ", spec.rho))
+    parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None]
     return [*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts
 
 
 # The runs of a study that form the paper's ablation: hard or soft loss for selection and update, for every host.
 
+Key = TypeVar("Key")
 LossUsage = tuple[str, str]  # loss for selection, loss for the update: hard or soft
 MethodVariant = tuple[str, str]  # method, variant
 
@@ -133,28 +125,20 @@ TEST_CAPTION: list[Rule[Any]] = [
 
 
 class MeanRow(NamedTuple):
-    """A row of a table of means, without its numbers. Best and second best are marked within a block."""
+    """A row of a table of means, without its numbers. Best and second best are marked within a block; a line is
+    drawn where the family, a host with its "+ours", changes."""
 
     labels: tuple[str, ...]
     source: MethodVariant
     host: MethodVariant | None
     block: str
-    rule: bool  # a line above
+    family: str
     paper: tuple[str, str, str]  # method, select, update; the method is empty if the paper has no such row
 
 
 def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> list[Table]:
     """All tables of a study, with the paper's values if the study uses the paper's preset, and naive scores."""
-    tables = StudyTables(
-        scores=results.scores,
-        runs=results.runs,
-        metrics=metrics,
-        data=str(results.facts.get("name") or ""),
-        paper=paper_dataset(results.facts),
-        networks=networks_phrase(results.facts),
-        naive=results.naive,
-        test_train_ratio=test_train_ratio(results),
-    )
+    tables = StudyTables(results, metrics)
     return [*tables.comparison(), *tables.ablation(), *tables.paired(), *tables.pooled()]
 
 
@@ -181,33 +165,37 @@ def networks_phrase(facts: Mapping[str, Any]) -> str:
     return combined
 
 
-def finished(scores: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The scores of finished runs: the last ten epochs of other runs are earlier ones."""
-    return scores[scores["key"].isin(runs.loc[runs["status"] == "done", "key"])]
+def finished(results: StudyResults) -> pd.DataFrame:
+    """The test scores of finished runs: the last ten epochs of other runs are earlier ones."""
+    done = results.runs.loc[results.runs["status"] == "done", "key"]
+    scores = results.scores
+    return scores[(scores["split"] == "test") & scores["key"].isin(done)].dropna(subset=["value"])
 
 
-@dataclass(frozen=True, kw_only=True)
+def naive_values(results: StudyResults, noise: str, metric: str) -> pd.Series[float]:
+    """The scores of one grade for all samples."""
+    naive = results.naive
+    return naive.loc[(naive["noise"] == noise) & (naive["metric"] == metric), "value"]
+
+
+def comparable_means(values: Mapping[Key, pd.Series[float]]) -> dict[Key, float]:
+    """The means of those with the same runs: of the largest set of runs, the most common one of that size."""
+    sets = Counter(frozenset(own.index) for own in values.values() if len(own))
+    common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=None)
+    return {key: _rounded(own.mean()) for key, own in values.items() if frozenset(own.index) == common}
+
+
+@dataclass(frozen=True)
 class StudyTables:
-    """The tables of scores: method, variant, noise, fold, seed, split, metric, value; one value per run.
+    """The tables of a study. Only finished runs count, and missing ones are marked."""
 
-    runs: one row per planned run, with key and status: only finished ones count, and missing ones are marked. data: a
-    name for the titles. paper: "limuc", "private" or "dr" adds columns with the paper's values. naive: noise, fold,
-    seed, metric, value, as in ``StudyResults``.
-    """
-
-    scores: pd.DataFrame
-    runs: pd.DataFrame
+    results: StudyResults
     metrics: Sequence[str] = PAPER_METRICS
-    data: str = ""
-    paper: str | None = None
-    networks: str = NETWORKS
-    naive: pd.DataFrame | None = None
-    test_train_ratio: float = 1 / 3
 
     def __post_init__(self) -> None:
         """A metric that no run has is an error with a suggestion."""
-        own = self.scores.loc[self.scores["split"] == "test"].dropna(subset=["value"])
-        available = set(own["metric"]) or set(METRICS)
+        scores = self.results.scores
+        available = set(scores.loc[scores["split"] == "test"].dropna(subset=["value"])["metric"]) or set(METRICS)
         if not self.metrics:
             raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.")
         for metric in self.metrics:
@@ -215,51 +203,47 @@ class StudyTables:
                 raise unknown_name("metric", metric, available)
 
     @cached_property
+    def done(self) -> pd.DataFrame:
+        return finished(self.results)
+
+    @cached_property
     def values(self) -> dict[tuple[str, ...], pd.Series[float]]:
         """Method, variant, noise, metric → the values of the finished runs; index: fold and seed."""
-        done = finished(self.scores[self.scores["split"] == "test"], self.runs).dropna(subset=["value"])
-        groups = done.set_index(["fold", "seed"]).groupby(["method", "variant", "noise", "metric"])["value"]
+        groups = self.done.set_index(["fold", "seed"]).groupby(["method", "variant", "noise", "metric"])["value"]
         return {tuple(map(str, key)): group for key, group in groups}
 
     @cached_property
     def planned(self) -> dict[tuple[str, ...], int]:
         """Method, variant, noise → the number of its runs."""
-        groups = self.runs.groupby(["method", "variant", "noise"], sort=False)
+        groups = self.results.runs.groupby(["method", "variant", "noise"], sort=False)
         return {tuple(map(str, key)): len(group) for key, group in groups}
 
     @property
     def kinds(self) -> dict[str, list[str]]:
         """Kind of noise, in the paper's order → its noises from weak to strong."""
-        specs = {noise: parse_noise(noise) for noise in self.runs["noise"].unique()}
+        specs = {noise: parse_noise(noise) for noise in self.results.runs["noise"].unique()}
         weak_first = sorted(specs, key=lambda noise: specs[noise].rate or specs[noise].rho or 0.0)
         kinds = {kind: [n for n in weak_first if specs[n].kind == kind] for kind in NOISE_NAMES}
         return {kind: own for kind, own in kinds.items() if own}
 
-    def _title(self, what: str, kind: str = "") -> str:
-        """ "LIMUC: Comparison, Quasi-Gaussian noise"."""
-        title = f"{what}, {NOISE_NAMES[kind]}" if kind else what
-        return f"{self.data}: {title}" if self.data else title
-
     # Tables of means
+
+    @cached_property
+    def compared(self) -> list[MethodVariant]:
+        """The methods of the comparison, in the paper's order, without the variants of the ablation."""
+        order = paper_order(method for method, _, _ in self.planned)
+        sources = {(method, variant) for method, variant, _ in self.planned if loss_usage(variant) is None}
+        return sorted(sources, key=lambda source: (order.index(source[0]), source[1]))
 
     def comparison(self) -> list[Table]:
         """One table per kind of noise: methods in the paper's order, the rates side by side, naive scores last."""
-        sources = {(method, variant) for method, variant, _ in self.planned if loss_usage(variant) is None}
-        order = paper_order(method for method, _, _ in self.planned)
-        # a line before and after a host with its "+ours"
-        groups = [base if (base := host_of(method) or method) + OURS in order else "" for method in order]
-        ruled = [m for m, own, before in zip(order[1:], groups[1:], groups, strict=False) if own != before]
-        rows = []
-        for method, variant in sorted(sources, key=lambda source: (order.index(source[0]), source[1])):
+        rows, hosts = [], {host_of(method) for method, _ in self.compared}
+        for method, variant in self.compared:
             host = host_of(method)
-            of_host = (host, variant if (host, variant) in sources else "") if host else None
-            rule, paper = method in ruled and not variant, ("" if variant else method, "", "")
-            label = display_name(method, variant)
-            rows.append(MeanRow((label,), (method, variant), of_host, "", rule, paper))
-        return [
-            self._mean_table(rows, noises, f"comparison-{kind}", self._title("Comparison", kind), ("method",))
-            for kind, noises in self.kinds.items()
-        ]
+            of_host = (host, variant if (host, variant) in self.compared else "") if host else None
+            family, paper = host or (method if method in hosts else ""), ("" if variant else method, "", "")
+            rows.append(MeanRow((display_name(method, variant),), (method, variant), of_host, "", family, paper))
+        return [self._mean_table(rows, kind, "Comparison", ("method",)) for kind in self.kinds]
 
     def ablation(self) -> list[Table]:
         """Hard or soft loss for selection and update, for every host: one table per kind of noise.
@@ -270,22 +254,20 @@ class StudyTables:
             MeanRow(
                 (display_name(host), select, update), source,
                 usages.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
-                host, number == 0, (host, select, update),
+                host, host, (host, select, update),
             )
             for host, usages in ablation((method, variant) for method, variant, _ in self.planned).items()
-            for number, ((select, update), source) in enumerate(usages.items())
+            for (select, update), source in usages.items()
         ]  # fmt: skip
         soft = {row.source for row in rows if row.labels[1] == "soft"}
-        labels = ("host", "selection", "updating")
         return [
-            self._mean_table(rows, noises, f"ablation-{kind}", self._title("Selection and updating", kind), labels)
+            self._mean_table(rows, kind, "Selection and updating", ("host", "selection", "updating"))
             for kind, noises in self.kinds.items()
             if any((*source, noise) in self.planned for source in soft for noise in noises)
-        ]  # fmt: skip
+        ]
 
-    def _mean_table(
-        self, rows: Sequence[MeanRow], noises: Sequence[str], slug: str, title: str, labels: tuple[str, ...]
-    ) -> Table:
+    def _mean_table(self, rows: Sequence[MeanRow], kind: str, what: str, labels: tuple[str, ...]) -> Table:
+        noises, is_comparison = self.kinds[kind], len(labels) == 1
         rows = [row for row in rows if any((*row.source, noise) in self.planned for noise in noises)]
         columns: dict[Column, list[TableCell]] = {}  # a cell per row, and that of one grade for all
         for place, label in enumerate(labels):
@@ -302,14 +284,15 @@ class StudyTables:
                 quoted = replace(column, name=name, label=f"{label}, paper", better="", kind="quoted")
                 columns[quoted] = [*printed, TableCell()]
         *lines, naive = zip(*columns.values(), strict=True)
+        families = [row.family for row in rows]  # a line where they change
         body = [
-            Row(cells=line, rule=row.rule and place > 0, ours=row.host is not None)
-            for place, (row, line) in enumerate(zip(rows, lines, strict=True))
+            Row(cells=line, rule=family != before, ours=row.host is not None)
+            for row, line, family, before in zip(rows, lines, families, families[:1] + families, strict=False)
         ]
-        with_naive = slug.startswith("comparison") and any(cell.value is not None for cell in naive)
+        with_naive = is_comparison and any(cell.value is not None for cell in naive)
         if with_naive:
             body.append(Row(cells=naive, rule=True))
-        runs = self.runs[self.runs["noise"].isin(noises)]
+        runs = self.results.runs[self.results.runs["noise"].isin(noises)]
         folds, seeds = runs["fold"].nunique(), runs["seed"].nunique()
         names = [METRICS[metric].long_name for metric in self.metrics]
         facts = SimpleNamespace(
@@ -317,40 +300,45 @@ class StudyTables:
             seeds=seeds,
             over=count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else ""),
             metrics=" and ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
-            networks=self.networks,
+            networks=networks_phrase(self.results.facts),
             naive=with_naive,
             paper=any(column.kind == "quoted" for column in columns),
         )
-        caption = " ".join(sentences(CAPTION, facts))
-        return Table(slug=slug, title=title, caption=caption, columns=tuple(columns), rows=tuple(body))
+        return Table(
+            slug=f"{'comparison' if is_comparison else 'ablation'}-{kind}",
+            title=f"{what}, {NOISE_NAMES[kind]}",
+            caption=" ".join(sentences(CAPTION, facts)),
+            columns=tuple(columns),
+            rows=tuple(body),
+        )
 
     def _mean_cells(self, rows: Sequence[MeanRow], noise: str, metric: str) -> list[TableCell]:
         """One cell per row, with its marks."""
         empty = pd.Series(dtype=np.float64)
-        of_row = [self.values.get((*row.source, noise, metric), empty) for row in rows]
+        of_row = {row.source: self.values.get((*row.source, noise, metric), empty) for row in rows}
         cells = []
-        for row, values in zip(rows, of_row, strict=True):
+        for row in rows:
+            values = of_row[row.source]
             host = self.values.get((*row.host, noise, metric), empty) if row.host else empty
             partial = 0 < len(values) < self.planned.get((*row.source, noise), 0)
             gain = (values - host).dropna() if len(host) else host  # over the runs that both have
-            mean = round(float(gain.mean()), 9) if len(gain) else 0.0
+            mean = _rounded(gain.mean()) if len(gain) else 0.0
             bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
-            others = [v for other, v in zip(rows, of_row, strict=True) if other.block == row.block]
-            mark = _mark(values, others, metric)
+            block = comparable_means({other.source: of_row[other.source] for other in rows if other.block == row.block})
+            mark = _mark(block.get(row.source), list(block.values()), metric)
             cells.append(replace(mean_cell(values), mark=mark, bold=bold, partial=partial))
         return cells
 
     def _naive_cell(self, noise: str, metric: str) -> TableCell:
         """Empty for a metric without a naive score; a dash would mean that no run has finished."""
-        if self.naive is None:
-            return TableCell()
-        of_noise = (self.naive["noise"] == noise) & (self.naive["metric"] == metric)
-        return mean_cell(self.naive.loc[of_noise, "value"]) if of_noise.any() else TableCell()
+        values = naive_values(self.results, noise, metric)
+        return mean_cell(values) if len(values) else TableCell()
 
     def _paper_cell(self, row: MeanRow, noise: str, metric: str) -> TableCell:
         """The paper's value for a row, or an empty cell."""
         method, select, update = row.paper
-        printed = paper_value(self.paper or "", noise, method, metric, select=select, update=update)
+        dataset = paper_dataset(self.results.facts) or ""
+        printed = paper_value(dataset, noise, method, metric, select=select, update=update)
         return TableCell() if printed is None else _number_cell(*printed)
 
     # Tables of tests
@@ -360,8 +348,7 @@ class StudyTables:
 
         p-values are corrected for the number of comparisons in all tables together.
         """
-        done = finished(self.scores, self.runs)
-        tests = compare_ours(done, test_train_ratio=self.test_train_ratio, metrics=self.metrics)
+        tests = compare_ours(self.done, test_train_ratio=test_train_ratio(self.results), metrics=self.metrics)
         if tests.empty:
             return []
         # one row instead of two if the host is the best baseline
@@ -386,7 +373,7 @@ class StudyTables:
                     for names, role in zip(own["against"], own["role"], strict=True)
                 ],
             }
-            title, count = self._title("Paired comparison", kind), int(tests["p_value"].notna().sum())
+            title, count = f"Paired comparison, {NOISE_NAMES[kind]}", int(tests["p_value"].notna().sum())
             tables.append(self._test_table(own, labels, f"paired-{kind}", title, corrected_for=count))
         return tables
 
@@ -397,8 +384,8 @@ class StudyTables:
             groups.setdefault(noise_label(noise), []).append(noise)
         if len(groups) > 1:
             groups["all"] = [noise for noises in groups.values() for noise in noises]
-        done = finished(self.scores, self.runs)
-        tests = pool_ours(done, groups, test_train_ratio=self.test_train_ratio, metrics=self.metrics)
+        ratio = test_train_ratio(self.results)
+        tests = pool_ours(self.done, groups, test_train_ratio=ratio, metrics=self.metrics)
         if tests.empty:
             return []
         tests["p_holm"] = holm(tests["p_value"])
@@ -408,14 +395,14 @@ class StudyTables:
             "Hosts × noises": [f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs],
             "Metric": tests["metric"].map(_with_arrow),
         }
-        title, count = self._title("“+ Ours” against hosts, pooled"), int(tests["p_value"].notna().sum())
+        title, count = "“+ Ours” against hosts, pooled", int(tests["p_value"].notna().sum())
         return [self._test_table(tests, labels, "pooled", title, corrected_for=count)]
 
     def _test_table(
         self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, *, corrected_for: int
     ) -> Table:
         """labels: the first columns. A line is drawn where the first of them changes."""
-        folds, pooled = self.runs["fold"].nunique(), slug == "pooled"
+        folds, pooled = self.results.runs["fold"].nunique(), slug == "pooled"
         half = tests["std"] / 2**0.5  # of two folds' differences: mean ∓ std / √2
         both = (tests["n"] == 2) & (folds == 2)
         frame = pd.DataFrame({
@@ -430,9 +417,9 @@ class StudyTables:
         interval = "the two folds" if folds == 2 else "95% interval"
         facts = SimpleNamespace(
             folds=folds,
-            seeds=self.runs["seed"].nunique(),
+            seeds=self.results.runs["seed"].nunique(),
             pooled=pooled,
-            ratio=self.test_train_ratio,
+            ratio=test_train_ratio(self.results),
             count=f"{count_of(corrected_for, 'comparison')} of this {'table' if pooled else 'report'}",
         )
         table = data_table(
@@ -454,12 +441,16 @@ class StudyTables:
 
 
 def mean_cell(values: pd.Series[float]) -> TableCell:
-    """Mean ± standard deviation of the values of runs."""
+    """Mean ± standard deviation of the population of the values of runs."""
     if not len(values):
         return TableCell(text=MISSING, runs=0)
-    # of the population; the last bit of a sum differs between processors, and must not round half a digit
-    mean, std = round(float(values.mean()), 9), round(float(values.std(ddof=0)), 9)
+    mean, std = _rounded(values.mean()), _rounded(values.std(ddof=0))
     return _number_cell(mean, std if len(values) > 1 else None, runs=len(values))
+
+
+def _rounded(number: float) -> float:
+    """The last bit of a sum differs between processors, and must not round half a digit or decide who is best."""
+    return round(float(number), 9)
 
 
 def _number_cell(mean: float, std: float | None, runs: int | None = None) -> TableCell:
@@ -467,15 +458,11 @@ def _number_cell(mean: float, std: float | None, runs: int | None = None) -> Tab
     return TableCell(text=text, value=mean, std=std, runs=runs)
 
 
-def _mark(values: pd.Series[float], block: Sequence[pd.Series[float]], metric: str) -> Literal["", "best", "second"]:
-    """Compare only methods with the same runs: on the largest set of runs, the most common one of that size."""
-    sets = Counter(frozenset(other.index) for other in block if len(other))
-    common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset())
-    means = sorted(round(float(other.mean()), 9) for other in block if common and set(other.index) == common)
-    if len(means) < 2 or set(values.index) != common:
+def _mark(mean: float | None, means: Sequence[float], metric: str) -> Literal["", "best", "second"]:
+    """The place of a mean, None if it is not comparable, among those of methods with the same runs."""
+    if mean is None or len(means) < 2:
         return ""
-    best, second = means[:2] if metric in LOWER_IS_BETTER else means[:-3:-1]
-    mean = round(float(values.mean()), 9)
+    best, second = sorted(means, reverse=metric not in LOWER_IS_BETTER)[:2]
     return "best" if mean == best else "second" if len(means) > 2 and mean == second else ""
 
 

@@ -156,6 +156,7 @@ def _noise_table(
                 **row,
                 "given_rate": row["told_rate"] if given_used else None,
                 "estimated_rate": None if estimate is None else estimate.rate,
+                "condition_number": None if given is None else row["condition_number"],
                 "matrix": given or (None if estimate is None else estimate.transition.tolist()),
                 "matrix_estimated": given is None and estimate is not None,
             }

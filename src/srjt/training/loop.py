@@ -54,8 +54,8 @@ def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str 
     named = ", ".join(grade for grade in grades if grade in lasting[-1])
     return (
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
-        "clean, so the networks are unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller "
-        "`noise_rate`."
+        "clean, so the networks are unlearning it. Try a slower ramp (`method_options={'ramp_epochs': 10}`), "
+        "`method_options={'per_class': True}` or a smaller `noise_rate`."
     )
 
 

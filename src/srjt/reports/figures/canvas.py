@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -170,23 +170,22 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers, the host a dashed
     line and open markers. With more than six methods all others are grey, except a recipe.
     """
-    families = list(dict.fromkeys(name.removesuffix(OURS) for name in methods if name.endswith(OURS)))
-    alone = [name for name in methods if name.removesuffix(OURS) not in families]
-    crowded = len(methods) > FEW and bool(families)
+    hosts = {name.removesuffix(OURS) for name in methods if name.endswith(OURS)}
+    crowded = len(methods) > FEW and bool(hosts)
+    families = sorted(dict.fromkeys(name.removesuffix(OURS) for name in methods), key=lambda name: name not in hosts)
+    coloured = [family for family in families if family in hosts or not crowded or is_ours(family)]
     colours, chosen = (*PALETTE.values(), INK), {}
     for name in methods:
         family, ours = name.removesuffix(OURS), is_ours(name)
-        paired = family in families
-        number = (families if paired else alone).index(family)
-        place = number if paired else len(families) + number * (not crowded)
-        dashes = _DASHES[1 + number % (len(_DASHES) - 1) if paired else number % len(_DASHES)]
-        prominent = paired or ours or not crowded
+        if family not in coloured:
+            chosen[name] = Style(colour=GREY, dashes=_DASHES[families.index(family) % len(_DASHES)], prominent=False)
+            continue
+        number, is_host = coloured.index(family), family in hosts and not ours
         chosen[name] = Style(
-            colour=colours[place % len(colours)] if paired or not crowded else INK if ours else GREY,
-            dashes="-" if ours and (paired or crowded) else dashes,
-            marker=_MARKERS[place % len(_MARKERS)] if prominent else "",
-            filled=ours or not paired,
-            prominent=prominent,
+            colour=colours[number % len(colours)],
+            dashes="-" if ours else _DASHES[(number + is_host) % len(_DASHES)],
+            marker=_MARKERS[number % len(_MARKERS)],
+            filled=not is_host,
             bold=ours,
         )
     return chosen
@@ -209,7 +208,7 @@ class Curve:
     y: Floats
     spread: Floats | None = None
     label: str = ""  # the text at its end; default: its name
-    most: float = math.inf  # bands and bars end at the ends of a metric's range
+    most: float = math.inf  # a band ends at the ends of a metric's range
 
 
 @house_style
@@ -229,24 +228,15 @@ def panel(
     styles: Mapping[str, Style] | None = None,
     reference: tuple[float, str] | None = None,
     xticks: tuple[Sequence[float], Sequence[str]] | None = None,
-    error_bars: bool = False,
 ) -> None:
     """Draw the curves, with their names at their ends.
 
     reference: a level and its name, drawn as a thin line. xticks: positions and their labels.
-    error_bars: instead of bands, for few values of x; the curves are then shifted a little sideways.
     """
     styles = styles or method_styles([curve.name for curve in curves])
     prepare_axes(axes, title, xlabel=xlabel, grid="y")  # a title is read first, a label beside the axis last
-    if error_bars:  # those of prominent curves must not cover each other
-        prominent = np.array([styles[curve.name].prominent for curve in curves])
-        places = np.unique(np.concatenate([curve.x for curve in curves]))
-        apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
-        ranks = np.cumsum(prominent) - (prominent.sum() + 1) / 2
-        shifts = np.where(prominent, 0.05 * apart * ranks, 0.0)
-        curves = [replace(curve, x=curve.x + shift) for curve, shift in zip(curves, shifts, strict=True)]
     for curve in sorted(curves, key=lambda curve: styles[curve.name].prominent):  # prominent ones on top
-        _plot_curve(axes, curve, styles[curve.name], error_bars=error_bars)
+        _plot_curve(axes, curve, styles[curve.name])
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
         axes.set_xticks(xticks[0], [printable(label, longest=14) for label in xticks[1]])
@@ -268,14 +258,11 @@ def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **mo
     axes.set_axisbelow(True)
 
 
-def _plot_curve(axes: Any, curve: Curve, style: Style, *, error_bars: bool) -> None:
+def _plot_curve(axes: Any, curve: Curve, style: Style) -> None:
     # not those of grey curves: fourteen bands would hide the curves
     if style.prominent and curve.spread is not None and np.nanmax(curve.spread, initial=0) > 0:
         ends = np.maximum(curve.y - curve.spread, 0.0), np.minimum(curve.y + curve.spread, curve.most)
-        if error_bars:
-            axes.vlines(curve.x, *ends, color=style.colour, linewidth=0.8)
-        else:
-            axes.fill_between(curve.x, *ends, color=style.colour, alpha=0.14, linewidth=0)
+        axes.fill_between(curve.x, *ends, color=style.colour, alpha=0.14, linewidth=0)
     width, points = 2.0 if style.bold else 1.5 if style.prominent else 0.9, len(curve.x)
     axes.plot(
         curve.x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,

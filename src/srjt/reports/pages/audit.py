@@ -15,11 +15,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srjt.auditing import folder as audit_folder
-from srjt.auditing.audit import Audit, look_maps, map_problem
+from srjt.auditing.audit import Audit
 from srjt.auditing.scores import WITHIN, judges_labels
-from srjt.data.checks import data_uri
 from srjt.data.grades import Grades
-from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError, count_of
 from srjt.noise.model import FORMS
 from srjt.reports import sections
@@ -28,7 +26,7 @@ from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, pag
 from srjt.reports.table import Format, between, data_table
 
 WORST = 60  # labels shown
-PATIENTS = 20  # in the table; all are in summary.json
+ROWS = 20  # of readers and patients
 BINS = 20
 
 VERDICT: list[Verdict[Any]] = [
@@ -51,7 +49,8 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
      "here rests on the readings."),
-    (lambda f: f.verify, f"Verify {{f.verify}}, drawn at random, to know the rate within ±{WITHIN:.0%}."),
+    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: srjt review "
+     "--sample {f.sample}, or a column verified_grade."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
      "image's is right."),
     (lambda f: f.patients is None, "There are no patient ids: a label may be judged by networks that were trained on "
@@ -73,7 +72,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
     several, suggestions = "readings" in summary, summary.get("suggestions", {})
     noun, twins = "consensus grade" if several else "label", summary.get("twins", {}).get("labels")
     wrong_readings = sum(row["expected_errors"] for row in summary["readers"] or ())
-    more, verify = "more " if "verified" in summary else "", summary["verify_more"]
+    verified, verify = summary.get("verified", {"labels": 0})["labels"], summary["verify_more"]
     own = {
         "judged": judges_labels(summary),
         "several": several,
@@ -84,7 +83,8 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
         "wrong_readings": wrong_readings / summary.get("readings", 1),
         "suggested": suggestions.get("count", 0),
         "right": suggestions.get("expected_right", 0.0),
-        "verify": count_of(verify, more + noun) if verify else "",
+        "verify": count_of(verify, f"more {noun}" if verified else noun) if verify else "",
+        "sample": verified + verify,
         "twins": count_of(twins, "label") if twins else "",
         "thing": ("sample" if facts["features"] else "image") + " or its patient" * bool(summary["patients"]),
         "epochs": count_of(facts["epochs"], "epoch"),
@@ -93,11 +93,8 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
     return SimpleNamespace(**known, suggestion=sentences(SUGGESTIONS, SimpleNamespace(**known))[0])
 
 
-def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, str] | None = None) -> Page:
-    """The page for a folder that ``srjt audit`` has written.
-
-    maps: with where the networks look. grade_names: instead of the audit's own.
-    """
+def audit_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
+    """The page for a folder that ``srjt audit`` has written. grade_names: instead of the audit's own."""
     facts, summary = audit_folder.read_facts(folder), audit_folder.read_summary(folder)
     if grade_names is not None:
         facts["grade_names"] = grade_names
@@ -107,8 +104,7 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
     if "readings" in summary:
         readings = pd.read_csv(folder / "readings.csv", dtype=str, keep_default_na=False)
         readings = readings.astype({"quality": float})
-    looks = _look_maps(folder, min(WORST, len(scores))) if maps else None
-    return _page(facts, summary, scores, readings, partial(thumbnail, folder), folder, looks)
+    return _page(facts, summary, scores, readings, partial(_thumbnail, folder), folder)
 
 
 @page_of.register(Audit)
@@ -125,27 +121,27 @@ def _page(
     readings: pd.DataFrame | None,
     picture: Callable[[str], str],
     folder: Path | None,
-    looks: list[list[str]] | None = None,
 ) -> Page:
-    """picture: of the sample with this cell in the column ``image``. looks: where the networks look, by line."""
+    """picture: of the sample with this cell in the column ``image``."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
     f, shown = audit_facts(facts, summary), dict(zip(grades, grades.shown, strict=True))
-    graded = [name for name in ("grade", "suggested", "true_grade") if name in scores]
-    scores = scores.astype({"quality": float, **dict.fromkeys(graded, str)})
-    scores[graded] = scores[graded].map(lambda grade: shown.get(grade, grade))
-    figures = _noise_figures(f, scores, grades.shown)
-    worst = scores.head(WORST) if f.judged else scores.head(WORST).assign(suggested="", quality=np.nan)
-    doubtful = [doubtful_section(worst, len(scores), f.noun, picture, looks)]
+    scores = scores.astype({"grade": str, "suggested": str, "quality": float})
+    worst = scores.head(WORST).replace({"grade": shown, "suggested": shown})
+    if not f.judged:
+        worst = worst.assign(suggested="", quality=np.nan)
+    parts = [doubtful_section(worst, len(scores), f.noun, picture)]
     if readings is not None:
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
-        doubtful.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
-    noise = []
+        parts.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
+    parts.append(_rates(f, shown))
+    figure = None
     if f.judged or f.identifiable:
-        form = f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}"
-        mean = "a mean over all forms, by how well each explains the labels"
-        noise = [("likeliest form", form), ("matrix", mean)]
+        figure = _matrix(f, grades.shown)
+        form = [("likeliest form", f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}")]
+        figures = [_quality(scores["quality"].to_numpy(np.float64))] if f.judged else []
+        parts.append(Section("noise", "Noise", facts=form, figures=figures))
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
@@ -155,13 +151,8 @@ def _page(
         kind=f"Label audit of {source}",
         **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
         key_numbers=_key_numbers(f),
-        figure=figures[0] if figures else None,
-        sections=[
-            *doubtful,
-            _rates(f, shown),
-            *([Section("noise", "Noise", facts=noise, figures=figures[1:])] if noise or figures[1:] else []),
-            Section("method", "Review and method", code=command, facts=[*entries.items()]),
-        ],
+        figure=figure,
+        sections=[*parts, Section("method", "Review and method", code=command, facts=[*entries.items()])],
     )
 
 
@@ -171,10 +162,7 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
     number = KeyNumber(label, rate, interval)
     if not f.identifiable:
         number = KeyNumber(label, interval, compared=f"a guess: {rate}" if f.judged else "")
-    frequent, median = (
-        f"always the most frequent: {f.naive_accuracy:.0%}",
-        f"always the median: {f.naive_mae:.2f}",
-    )
+    frequent, median = f"always the most frequent: {f.naive_accuracy:.0%}", f"always the median: {f.naive_mae:.2f}"
     numbers = [
         number,
         KeyNumber("labels that the networks give", f"{f.accuracy:.0%}", compared=frequent),
@@ -196,7 +184,7 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
 # The most doubtful labels and readings, with their images
 
 
-def thumbnail(folder: Path, name: str) -> str:
+def _thumbnail(folder: Path, name: str) -> str:
     """The picture of the sample with this cell in the column ``image``; "" if it cannot or may not be shown."""
     try:
         return sections.thumbnail(audit_folder.image_file(folder, name))
@@ -204,52 +192,24 @@ def thumbnail(folder: Path, name: str) -> str:
         return ""
 
 
-def _tile(row: Mapping[Any, Any], picture: str, looks: Sequence[str]) -> Tile:
-    unjudged, same = bool(np.isnan(row["quality"])), row["suggested"] in (row["grade"], "")
-    return Tile(
-        picture=picture,
-        title=row["grade"] if same or unjudged else f"{row['grade']} → {row['suggested']}",
-        share=None if unjudged else float(row["quality"]),
-        number="" if unjudged else _probability(row["quality"]),
-        detail=str(row.get("reader", "")),
-        text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
-        more=[(look, f"network {k}") for k, look in enumerate(looks, start=1)],
-    )
-
-
-def _probability(value: float) -> str:
-    return "< 0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.9995 else "> 0.999"
-
-
 def doubtful_section(
-    worst: pd.DataFrame,
-    total: int,
-    noun: str,
-    picture: Callable[[str], str],
-    looks: list[list[str]] | None = None,
-    *,
-    file: str = "audit.csv",
+    worst: pd.DataFrame, total: int, noun: str, picture: Callable[[str], str], *, file: str = "audit.csv"
 ) -> Section:
     """A gallery, or without pictures a table.
 
     worst: id, grade, suggested ("" if none), quality (not a number if it says nothing), image, and reader and twins if
-    there are any. looks: further pictures of each. file: has all of them.
+    there are any. file: has all of them.
     """
-    judged, heading = bool(worst["quality"].notna().any()), f"The {len(worst)} most doubtful {noun}s"
-    if len(worst) == total:
+    judged, slug = bool(worst["quality"].notna().any()), file.removesuffix(".csv")
+    heading = f"The {len(worst)} most doubtful {noun}s" if judged else "The labels"
+    if judged and len(worst) == total:
         heading = f"All {total} {noun}s, the most doubtful first"
-    slug, heading = file.removesuffix(".csv"), heading if judged else "The labels"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
         hint = f"A number is the probability that the {noun} is right; A → B: {noun} A, suggested grade B."
-        hint *= judged
-        if looks is not None:
-            hint += " Where they look: orange raises the expected grade of the networks, blue lowers it."
-        rows = zip(worst.to_dict("records"), pictures, looks or [[]] * len(worst), strict=True)
-        tiles = [_tile(row, shown, more) for row, shown, more in rows]
-        return Section(slug, heading, text=[hint.strip()] if hint else [], tiles=tiles)
-    suggested = bool(judged and worst["suggested"].ne("").any())
-    columns = ["id", "reader", "grade", *["suggested"] * suggested, *["quality"] * judged]
+        tiles = [_tile(row, shown) for row, shown in zip(worst.to_dict("records"), pictures, strict=True)]
+        return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
+    columns = ["id", "reader", "grade", *(["suggested", "quality"] if judged else [])]
     table = data_table(
         worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
         title="",
@@ -260,18 +220,20 @@ def doubtful_section(
     return Section(slug, heading, tables=[table])
 
 
-def _look_maps(folder: Path, count: int) -> list[list[str]]:
-    """Where the networks look, for the first lines of the audit; an empty list for an image that cannot be read."""
-    audit = audit_folder.read_audit(folder)
-    if (problem := map_problem(audit)) is not None:
-        raise SrjtError(problem)
-    pictures: list[list[str]] = []
-    for line in range(count):
-        try:
-            pictures.append([data_uri(picture) for picture in look_maps(audit, line)[1]])
-        except BadImageError:
-            pictures.append([])
-    return pictures
+def _tile(row: Mapping[Any, Any], picture: str) -> Tile:
+    judged, arrow = not np.isnan(row["quality"]), row["suggested"] not in ("", row["grade"])
+    return Tile(
+        picture=picture,
+        title=f"{row['grade']} → {row['suggested']}" if arrow else row["grade"],
+        share=float(row["quality"]) if judged else None,
+        number=_probability(row["quality"]) if judged else "",
+        detail=str(row.get("reader", "")),
+        text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
+    )
+
+
+def _probability(value: float) -> str:
+    return "< 0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
 # Grades, readers and patients; the noise
@@ -286,7 +248,7 @@ def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
     frames = {"grade": (grades, "By given grade", RECOGNISED)}
     for who, rows in (("reader", f.readers), ("patient", f.patients)):
         if f.judged and rows is not None:
-            few = pd.DataFrame(rows[: PATIENTS if who == "patient" else None])
+            few = pd.DataFrame(rows[:ROWS])
             few[who] = few[who].astype(str).str.strip().replace("", "(not given)")
             few = few.rename(columns={"samples": "readings" if f.several and who == "reader" else "labels"})
             more = f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else ""
@@ -316,34 +278,25 @@ RECOGNISED = (
 )
 
 
-def _noise_figures(f: SimpleNamespace, scores: pd.DataFrame, grades: Sequence[str]) -> list[canvas.CaptionedFigure]:
-    """The estimated and the known matrix, and the quality of all labels."""
-    panels, figures = {}, []
-    if f.judged or f.identifiable:
-        panels["Estimated"] = np.asarray(f.matrix, dtype=np.float64)
-    if "known" in vars(f):
-        shares = pd.crosstab(scores["true_grade"], scores["grade"], normalize="index")
-        panels["Known"] = shares.reindex(index=[*grades], columns=[*grades], fill_value=0).to_numpy(np.float64)
-    if panels:
-        kind, matrix = next(iter(panels.items()))
-        rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)
-        figure = canvas.CaptionedFigure(
-            name="matrix",
-            figure=canvas.transition_figure(panels, grades=grades, digits=2),
-            caption="The probability of each label (column) for each true grade (row).",
-            alt=f"{kind} probability of each label for each true grade, by row: {rows}",
-        )
-        figures.append(figure)
-    if f.judged:
-        quality = scores["quality"].to_numpy(np.float64)
-        figure = canvas.CaptionedFigure(
-            name="quality",
-            figure=_histogram(quality),
-            caption="The probability that each label is right. Review those on the left.",
-            alt=f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}.",
-        )
-        figures.append(figure)
-    return figures
+def _matrix(f: SimpleNamespace, grades: Sequence[str]) -> canvas.CaptionedFigure:
+    matrix = np.asarray(f.matrix, dtype=np.float64)
+    rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)
+    return canvas.CaptionedFigure(
+        name="matrix",
+        figure=canvas.transition_figure({"Estimated": matrix}, grades=grades, digits=2),
+        caption="The probability of each label (column) for each true grade (row), averaged over the forms of noise by "
+        "how well each explains the labels.",
+        alt=f"Estimated probability of each label for each true grade, by row: {rows}",
+    )
+
+
+def _quality(quality: npt.NDArray[np.float64]) -> canvas.CaptionedFigure:
+    return canvas.CaptionedFigure(
+        name="quality",
+        figure=_histogram(quality),
+        caption="The probability that each label is right. Review those on the left.",
+        alt=f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}.",
+    )
 
 
 @canvas.house_style
