@@ -60,9 +60,8 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
-    # further pictures, or (picture, text), that the reader can open
-    more: Sequence[str | tuple[str, str]] = ()
-    more_title: str = "where they look"
+    more: Sequence[tuple[str, str]] = ()  # (picture, text) of others, that the reader can open
+    more_title: str = ""
     right: bool = False  # True: shown in grey, because the label is likely to be right
     beside: Sequence[tuple[str, str]] = ()  # (picture, title) of others, side by side with the first
 
