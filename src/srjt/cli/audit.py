@@ -153,12 +153,6 @@ def readers(
         None,
         "Predictions of a network (srjt predict) that was not trained on these images: one more witness."
     ),
-    shared_errors: float = option(
-        0.5,
-        "How often something in an image misleads all its readers, relative to one reader's own errors. A reference "
-        "of 20 images or more tells it instead.",
-        metavar="X", min=0.0, max=1.0
-    ),
     date_column: str | None = option(
         None, "Column of the reading's date. [default: found by its name]", metavar="NAME", panel=READING
     ),
@@ -186,31 +180,28 @@ def readers(
         raise SrjtError("--per-reader belongs to --next: say how many readings, for example --next 50.")
     images = how.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **how)
-    readings, review, located = loaded.readings, "", None
+    readings, located = loaded.readings, None
     grades = Grades(readings.grades, grade_names)
     witness = None if probabilities is None else readers_folder.read_probabilities(probabilities, readings)
-    agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
+    agreed = combine(readings, probabilities=witness)
     results = (loaded, agreement(readings), agreed)
     worklist = None if next_ is None else readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
-    wanted = 0 if worklist is None else len(worklist)
     if out is not None:
         located = readers_folder.located_images(loaded, images or table.parent)
         about: dict[str, Any] = {"source": table.name, "images": located, "worklist": worklist}
         readers_folder.write_readers_folder(out, *results, **about, probabilities=probabilities, overwrite=force)
-        if wanted and any(Path(image).is_file() for image in located):  # srjt review shows images
-            file = str(out / "worklist.csv")
-            review = shlex.join(["srjt", "review", str(out), "--worklist", file, "--reviewer", "NAME"])
-    page = readers_page(*results, source=table.name, grades=grades, images=located, worklist=worklist, review=review)
+    page = readers_page(*results, source=table.name, grades=grades, images=located, worklist=worklist)
     show(page)
     if out is None:
         typer.echo("--out DIR writes the page, the consensus, every reading and what to read next.")
         return
     write_page(page, out / "report.html", write=write_atomically)
     typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    if wanted:
-        typer.echo(f"Worklist: {out / 'worklist.csv'} ({count_of(wanted, 'reading')})")
-    if review:
-        typer.echo(f"Next: {review}")
+    if worklist is not None and len(worklist):
+        typer.echo(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")
+        if any(Path(image).is_file() for image in located or ()):  # a review shows images
+            words = ["srjt", "review", str(out), "--worklist", str(out / "worklist.csv"), "--reviewer", "NAME"]
+            typer.echo(f"Next: {shlex.join(words)}")
 
 
 LOG = "decisions.sqlite"

@@ -248,8 +248,6 @@ def corrupt(
     A noisy label depends on the seed and the sample's id, not on the other rows.
     Samples marked test in the split column stay clean, as in the paper.
     """
-    import pandas as pd
-
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
     from srjt.files import write_output
@@ -271,21 +269,7 @@ def corrupt(
     else:  # for features, the labels alone: to be given as --labels
         write_table(noisy, out)
 
-    frame = pd.DataFrame(
-        {
-            "true grade": [*clean.grades, "all"],
-            "samples": [*report.class_counts, sum(report.class_counts)],
-            "nominal": [*report.per_class_nominal, report.nominal_rate],
-            "realised": [*report.per_class_realised, report.realised_rate],
-        }
-    )
-    formats = {"nominal": ".4f", "realised": ".4f"}
-    print_table(frame, title="Share of wrong labels", formats=formats, rule_before=[len(clean.grades)])
-    if report.ill_conditioned:
-        say(
-            f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
-            "that invert it (garg) are unreliable here."
-        )
+    say(report.describe(clean.grades))
     corrupted = sum(report.class_counts)
     say(f"{noise} noise with ρ = {used_rho:.4g}, seed {seed}, on {count_of(corrupted, 'label')}: {out}")
     if corrupted < len(clean):

@@ -18,10 +18,8 @@ from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, is_stream, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
-from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
-    from srjt.data.images.feed import Samples
     from srjt.inference.predict import Kind
     from srjt.training.trained import Trained
 
@@ -309,7 +307,7 @@ def explain(
 
     check_outputs(out, force=force)
     trained = srjt.load_run(run, device=device)
-    # a source that is no table has no use for a folder and a column of images: they are for the other
+    # images that are no table have no use for a folder and a column of images: they are for --training
     tables = {name: data.how[name] for name in ("images", "image_column") if name in data.how}
     for_training = training is not None and not any(path.is_file() and is_table(path) for path in sources)
     reading = read_images(sources, **({} if for_training else tables), grades=trained.grades)
@@ -317,8 +315,7 @@ def explain(
     total = len(manifest)
     samples = None
     if training is not None:
-        own = data if is_table(training) else replace(data, images=None, image_column=None)
-        learnt = replace(own, source=training).read(grades=list(trained.grades))
+        learnt = replace(data, source=training).read(grades=list(trained.grades))
         samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
     explanation = srjt.explain(
         trained, manifest.select(range(min(limit, total))), training=samples, neighbours=neighbours,
@@ -332,7 +329,7 @@ def explain(
 
 def export(
     run: options.Run,
-    out: Path | None = option(None, "File to write. [default: model.onnx, without --folder]"),
+    out: Path | None = option(None, "File to write, .onnx or .pt2 for torch. [default: model.onnx, without --folder]"),
     folder: Path | None = option(
         None,
         "Write a folder to send instead: ONNX model, model card, configuration, and a script that needs only "
@@ -340,12 +337,6 @@ def export(
         metavar="DIR",
     ),
     force: options.Force = False,
-    format: str | None = option(None, "Format of the file. [default: by its suffix]", metavar="onnx|torch.export"),
-    check: list[Path] | None = option(
-        None,
-        "Images, folders or a CSV file to check the result with. [default: a few synthetic images]",
-        metavar="IMAGES",
-    ),
     *,
     grading: Annotated[dict[str, Any], Fields(Answering, only=("optimise", "decoding", "recalibrate"))],
     import_: options.Import = None,
@@ -357,47 +348,27 @@ def export(
     only if its answers are the run's. With --folder it comes with its model card
     and a script that uses it.
     """
-    from srjt.inference.export import resolve_format
-    from srjt.reports.model_card import MODEL, SCRIPT, check_export_folder
+    from srjt.reports.model_card import MODEL, SCRIPT
 
     if folder is not None and out is not None:
         raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
     Answering(**grading)  # an error before the run is opened
     out = out or (folder or Path()) / MODEL
-    chosen = resolve_format(out, format)
     if folder is None:
         check_outputs(out, force=force)
-    elif chosen != "onnx":
-        raise SrjtError(f"--folder writes ONNX, because its script needs no torch: leave out --format {chosen}.")
     trained = srjt.load_run(run, device="cpu")
-    if folder is not None:
-        check_export_folder(folder, overwrite=force)
-    samples = None if check is None else _samples(trained, check)
     if folder is None:
-        written = srjt.export(trained, out, format=chosen, samples=samples, **grading)
+        written = srjt.export(trained, out, **grading)
     else:
-        written = srjt.export_folder(trained, folder, overwrite=force, samples=samples, **grading)
+        written = srjt.export_folder(trained, folder, overwrite=force, **grading)
     say(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
     say(f"A grade is {written.metadata['grade_rule']}.")
-    if recalibration := written.metadata.get("recalibration"):
-        say(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
+    runtime = "onnxruntime" if written.format == "onnx" else "torch"
     say(
-        f"Checked in {'onnxruntime' if chosen == 'onnx' else 'torch'} on {count_of(written.checked, 'sample')}: "
-        f"probabilities differ from the run's by at most {written.difference:.1e}."
+        f"Checked in {runtime} on {count_of(written.checked, 'sample')}: probabilities differ from the run's by at "
+        f"most {written.difference:.1e}."
     )
     if folder is not None:
         new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
         say(f"{folder} also has the model card and a script:")
         typer.echo(f"  python {shlex.quote(str(folder / SCRIPT))} {new} > predictions.csv")
-
-
-def _samples(trained: Trained, sources: list[Path]) -> Samples:
-    """Images as prediction reads them, resized; or the rows of a file of features."""
-    from srjt.data.images.store import open_store
-    from srjt.data.sources.folders import read_images
-
-    features, config = len(trained.in_shape) == 1, trained.config
-    reading = srjt.data.read(sources[0]) if features else read_images(sources, grades=trained.grades)
-    manifest = srjt.data.drop_unusable(reading.manifest, reading.problems)
-    with progress_bar("Decoding", True) as decoded:
-        return open_store(manifest, size=config.image_size, resize=config.resize, progress=decoded).pixels

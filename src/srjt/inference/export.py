@@ -234,8 +234,7 @@ def resolve_format(path: Path, format: str | None) -> Format:
         raise unknown_name("format", format, get_args(Format))
     if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
         raise SrjtError(
-            f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}, or pass "
-            f"the format ({' or '.join(get_args(Format))})."
+            f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}."
         )
     return chosen  # type: ignore[return-value]
 

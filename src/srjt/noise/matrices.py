@@ -5,7 +5,7 @@ the noise that posterior probabilities of the true grade imply.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -268,10 +268,14 @@ class NoiseReport:
         return self.condition_number > ILL_CONDITIONED
 
     def __str__(self) -> str:
+        return self.describe(range(len(self.class_counts)))
+
+    def describe(self, grades: Iterable[object]) -> str:
+        """The rates, of all samples and by grade, in lines. grades: their names."""
         lines = [f"noise rate: nominal {self.nominal_rate:.4f}, realised {self.realised_rate:.4f}"]
-        rows = zip(self.class_counts, self.per_class_nominal, self.per_class_realised, strict=True)
-        for grade, (count, nominal, realised) in enumerate(rows):
-            lines.append(f"  grade {grade}: nominal {nominal:.4f}, realised {realised:.4f} of {count}")
+        rows = zip(grades, self.class_counts, self.per_class_nominal, self.per_class_realised, strict=True)
+        for grade, count, nominal, realised in rows:
+            lines.append(f"  grade {grade}: nominal {nominal:.4f}, realised {realised:.4f} of {count:,}")
         if self.ill_conditioned:
             lines.append(
                 f"  the matrix is nearly singular (condition number {self.condition_number:.0f}): methods that "

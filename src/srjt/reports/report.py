@@ -141,8 +141,7 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
 # ``srjt train --log html``: a page in the run's folder that shows the training while it runs.
 
 FILE = "live.html"
-SHARE = 0.1  # of the time, at most, is spent on drawing
-LEAST = 2.0  # seconds between two drawings
+PAUSE = 10.0  # seconds between two drawings, each of which takes a part of one
 
 
 class LiveReporter(Forwarding):
@@ -186,15 +185,12 @@ class LiveReporter(Forwarding):
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         self.inner.finished_epoch(epoch, rows)
-        if time.monotonic() >= self._next:
-            self._draw()
+        self._draw()
 
     def _draw(self) -> None:
-        if self._recording:
-            before = time.monotonic()
+        if self._recording and time.monotonic() >= self._next:
             self._write(live="training")
-            now = time.monotonic()
-            self._next = now + max(LEAST, (now - before) / SHARE)
+            self._next = time.monotonic() + PAUSE
 
     def _write(self, **state: Any) -> None:
         if self._broken:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -178,14 +178,10 @@ class Table:
     def _latex_groups(self) -> list[str]:
         if not any(label for label, _ in self.groups):
             return []
-        heads, rules, start = [], [], 1
-        for label, span in self.groups:
-            if label:
-                heads.append(rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}")
-                rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
-            else:
-                heads += [""] * span
-            start += span
+        heads = [rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}" for label, span in self.groups]
+        ends = accumulate(span for _, span in self.groups)
+        spans = [(end - span + 1, end) for (label, span), end in zip(self.groups, ends, strict=True) if label]
+        rules = [rf"\cmidrule(lr){{{start}-{end}}}" for start, end in spans]
         return [" & ".join(heads) + r" \\", " ".join(rules)]
 
 

@@ -21,7 +21,6 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement
 from srjt.reports.sections import pictures_of, run_name, run_sections
@@ -268,11 +267,13 @@ NOTES: list[Rule[Any]] = [
 
 @page_of.register(SamplePlan)
 def plan_page(plan: SamplePlan) -> Page:
-    """The number as a sentence, a curve, and the table."""
+    """The number as a sentence, and what other half-widths take."""
     name = METRICS[plan.metric].long_name if plan.metric in METRICS else plan.metric.replace("-", " ")
     table = data_table(
         plan.table.rename(columns={"half_width": "± half-width"}),
         title="",
+        caption=f"1.96 · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
+        "patients.",
         formats={"± half-width": ".3g"},
         slug="plan",
     )
@@ -282,7 +283,7 @@ def plan_page(plan: SamplePlan) -> Page:
     ]
     sections = [
         *([Section("assumed", "Assumed", facts=assumed)] if assumed else []),
-        Section("widths", "Other half-widths", tables=[table]),
+        Section("widths", "Other half-widths", tables=[table], brief=True),
     ]
     if len(plan.readings):
         readings = data_table(
@@ -301,21 +302,5 @@ def plan_page(plan: SamplePlan) -> Page:
             KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source),
             KeyNumber(other, f"{getattr(plan, other):,}"),
         ],
-        figure=_curve(plan, name),
-        figure_table=table,
         sections=sections,
-    )
-
-
-def _curve(plan: SamplePlan, name: str) -> CaptionedFigure:
-    most = max(int(plan.table["patients"].max()), 10)
-    patients = np.unique(np.geomspace(max(5, most / 40), most, 60).round())
-    curve = Curve(name=name, x=patients, y=plan.half_width_of(patients), label=f"± {name}")
-    title, wanted = "Half-width of the 95 % interval", (plan.half_width, "wanted")
-    return CaptionedFigure(
-        name="plan",
-        figure=chart([curve], xlabel="patients", title=title, reference=wanted),
-        caption=f"1.96 · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
-        "patients.",
-        alt=f"Half-width by number of patients; {plan.patients:,} reach {plan.half_width:g}.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -108,12 +109,11 @@ def readers_page(
     grades: Grades,
     images: Sequence[str] | None = None,
     worklist: pd.DataFrame | None = None,
-    review: str = "",
 ) -> Page:
     """The page of ``srjt readers``.
 
     images: (I,) the file of each item, as ``located_images`` finds them; None: the page is for a terminal alone.
-    worklist: what to read next; review: the command to read it.
+    worklist: what to read next, if that was asked.
     """
     readings, shown, sections = table.readings, grades.shown, []
     f = page_facts(table, agree, agreed, shown=shown, worklist=worklist)
@@ -131,7 +131,7 @@ def readers_page(
         doubtful = _doubtful(readings, agreed, shown, images or [""] * f.items)
         sections = [section, doubtful, _counts(agreed, shown, f"{f.noun}s"), *_agreement(agree)]
     if worklist is not None and len(worklist):
-        sections.append(_next(worklist, review, brief=images is None))
+        sections.append(_next(worklist, brief=images is None))
     problems = [f"{problem.kind}, {problem.where}: {problem.detail}" for problem in table.problems[:PROBLEMS]]
     if len(table.problems) > PROBLEMS:
         problems.append(f"… and {len(table.problems) - PROBLEMS:,} more problems")
@@ -329,7 +329,12 @@ def _doubtful(readings: Readings, agreed: Consensus, shown: Sequence[str], image
         "suggested": names[agreed.grade[item]],
         "quality": probability[rows],
     })  # fmt: skip
-    return doubtful_section(worst, len(readings), "reading", thumbnail, file="readings.csv")
+    return doubtful_section(worst, len(readings), "reading", _picture, file="readings.csv")
+
+
+def _picture(image: str) -> str:
+    """The picture of an image; none of a name for which there is no file."""
+    return thumbnail(image) if os.path.isabs(image) and os.path.isfile(image) else ""
 
 
 def _counts(found: Consensus, shown: Sequence[str], counted: str) -> Section:
@@ -337,7 +342,7 @@ def _counts(found: Consensus, shown: Sequence[str], counted: str) -> Section:
     return Section("grades", "Consensus", tables=[counts_table(shown, counts, counted)])
 
 
-def _next(worklist: pd.DataFrame, review: str, *, brief: bool) -> Section:
+def _next(worklist: pd.DataFrame, *, brief: bool) -> Section:
     few = worklist.head(NEXT)
     table = data_table(
         few.astype({"reader": str}),
@@ -346,7 +351,7 @@ def _next(worklist: pd.DataFrame, review: str, *, brief: bool) -> Section:
         caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
     )
     text = ["One more reading of these helps most."]
-    return Section("next", "What to read next", text=text, code=review, tables=[table], brief=brief)
+    return Section("next", "What to read next", text=text, tables=[table], brief=brief)
 
 
 # Pairs of readers
