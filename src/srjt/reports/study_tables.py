@@ -20,7 +20,6 @@ from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
 from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.results import (
-    CONFIDENCE,
     LOWER_IS_BETTER,
     StudyResults,
     compare_ours,
@@ -98,11 +97,7 @@ def loss_usage(variant: str) -> dict[str, str] | None:
 NAIVE_LABEL, NAIVE_MEANING = NAIVE.split(": ", 1)
 
 CAPTION: list[Rule[Any]] = [
-    (lambda f: f.folds * f.seeds == 1,
-     "Test {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; one fold and one seed."),
-    (lambda f: f.folds * f.seeds > 1,
-     "Test {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; mean ± standard deviation "
-     "(population, ddof = 0) over {f.over}."),
+    (lambda f: True, "Test {f.metrics}: averaged over the last ten epochs (all, if fewer){f.networks}; {f.over}."),
     (lambda f: f.folds == 1 < f.seeds, "Seeds share their test patients: ± does not contain patients."),
     (lambda f: f.naive, f"{NAIVE_LABEL.capitalize()}: {NAIVE_MEANING}."),
     (lambda f: f.paper, "“paper”: the value that the paper prints for this setting (Takezaki et al., WACV 2025)."),
@@ -288,10 +283,12 @@ class StudyTables:
             body.append(Row(cells=naive, rule=True))
         runs = self.results.runs[self.results.runs["noise"].isin(noises)]
         folds, seeds = runs["fold"].nunique(), runs["seed"].nunique()
+        over = count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else "")
+        several = f"mean ± standard deviation (population, ddof = 0) over {over}"
         facts = SimpleNamespace(
             folds=folds,
             seeds=seeds,
-            over=count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else ""),
+            over=several if folds * seeds > 1 else "one fold and one seed",
             metrics=", ".join(METRICS[metric].long_name for metric in self.metrics),
             networks=networks_phrase(self.results.facts),
             naive=with_naive,
@@ -398,7 +395,7 @@ class StudyTables:
             ratio=self.ratio,
             count=count_of(int(tests["p_value"].notna().sum()), "comparison"),
         )
-        table = data_table(
+        return data_table(
             frame,
             title=title,
             slug=slug,
@@ -407,13 +404,6 @@ class StudyTables:
             groups=dict.fromkeys(("from", "to"), "95% interval"),
             rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
         )
-        clear = frame["p, Holm"] < 1 - CONFIDENCE
-        bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]
-        rows = tuple(
-            replace(row, cells=tuple(replace(cell, bold=k in bold and c) for k, cell in enumerate(row.cells)))
-            for row, c in zip(table.rows, clear.tolist(), strict=True)
-        )
-        return replace(table, rows=rows, bold_means=f"p, Holm below {1 - CONFIDENCE:.2g}")
 
 
 def mean_cell(values: pd.Series[float]) -> TableCell:
