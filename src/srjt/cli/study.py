@@ -4,11 +4,11 @@ and the whole idea in a minute and a half.
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
 import webbrowser
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 RUNS = "Every run"
 SHOWN = ("epochs", "network", "image_size", "crop", "batch_size", "learning_rate", "precision")
-LISTED = 20  # runs that a plan lists one by one: 24 lines are a screen
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
 
 
@@ -49,20 +48,20 @@ def run(
     computing: Annotated[Execution, Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    dry_run: bool = option(False, "Count the runs, and stop."),
-    time_: bool = option(False, "With --dry-run: train a few steps of each method, and print the time of all runs."),
+    dry_run: bool = option(False, "Count the runs of each method, and stop."),
+    time_: bool = option(False, "Train a few steps of each method, print the time of all runs, and stop."),
     how: Annotated[dict[str, Any], Fields(ReadOptions, without=("split_column",))],
 ) -> None:
     """Run methods × noises × folds × seeds.
 
     Give the same command again to resume. Add a method, and only its runs are new.
     """
+    import pandas as pd
+
     from srjt.studies.folder import error_file, run_status
     from srjt.studies.plan import StudyWatcher, open_data
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
-    if time_ and not dry_run:
-        raise SrjtError("--time is an option of --dry-run: add --dry-run.")
     preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
     if "methods" in grid:
         parts = " ".join(grid["methods"]).split()  # or separated by commas, which options of a method use themselves
@@ -74,14 +73,14 @@ def run(
     with progress_bar("Decoding", not quiet) as progress:
         data = open_data(study, progress=progress, quiet=quiet)
     planned_runs = list(data.planned_runs())
-    states = [run_status(out, planned.key) for planned in planned_runs]
-    left = [planned for planned, state in zip(planned_runs, states, strict=True) if state != "done"]
+    left = [planned for planned in planned_runs if run_status(out, planned.key) != "done"]
     if not quiet:
         _print_plan(study, data, runs=len(planned_runs), left=len(left))
-    if dry_run:
-        if time_:
-            print_study_times(data, left, device=(computing.device or "").split(",")[0] or None)
-        _print_runs(planned_runs, states)
+    if time_:
+        print_study_times(data, left, device=(computing.device or "").split(",")[0] or None)
+    if dry_run or time_:
+        counts = Counter(f"{planned.method.name}:{planned.method.variant}".rstrip(":") for planned in planned_runs)
+        print_table(pd.DataFrame(counts.items(), columns=["method", "runs"]))
         return
     bar = Bar() if quiet else Lines()
     if not quiet and is_terminal(err=False):
@@ -117,19 +116,6 @@ def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -
     if names or config.noise_rate == "auto":
         of = "methods that need it" if config.noise_rate == "auto" else ", ".join(dict.fromkeys(names))
         say(f"The noise rate of {of} is estimated from the training labels, for each noise, fold and seed.")
-
-
-def _print_runs(planned_runs: Sequence[PlannedRun], states: Sequence[str]) -> None:
-    """The runs with their states; of many, how many each method has."""
-    import pandas as pd
-
-    if len(states) <= LISTED:
-        for planned, state in zip(planned_runs, states, strict=True):
-            typer.echo(f"  {state:8}{planned.key}")
-        return
-    names = [f"{planned.method.name}:{planned.method.variant}".rstrip(":") for planned in planned_runs]
-    rows = pd.DataFrame({"method": names, "runs": 1, "done": [state == "done" for state in states]})
-    print_table(rows.groupby("method", sort=False).sum().reset_index())
 
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
@@ -222,17 +208,15 @@ def report(
             say("An audit, readers or evaluations are used if --also names them.")
         return
     say(f"The report is in {page}.")
-    drawn = sum(file.suffix in (".svg", ".png") for file in others)
-    for into, count, what in ((figures, drawn, "figure file"), (tables, len(others) - drawn, "table file")):
-        if into is not None:
-            say(f"{into} has {count_of(count, what)}.")
+    for into in filter(None, dict.fromkeys((figures, tables))):
+        say(f"{into} has {count_of(sum(file.parent == into for file in others), 'file')}.")
 
 
 def demo(
     out: Path = option(Path("srjt-demo"), "Folder of the images, the trainings and the pages.", metavar="DIR"),
     images: int = option(1000, "Number of images.", min=100),
     epochs: int = option(30, "Epochs per training.", min=2, max=10_000),
-    open_page: bool | None = option(None, "Open a page in a browser. [default: in a terminal]", "--open/--no-open"),
+    open_: bool = option(False, "Open the first page in a browser."),
 ) -> None:
     """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.
 
@@ -251,12 +235,5 @@ def demo(
     typer.echo(f"  {command} data inspect labels.csv")
     typer.echo(f"  {command} train labels.csv --fold 0 --out run{small}")
     typer.echo(f"  {command} audit labels.csv --out audit{small}")
-    if open_page or (open_page is None and _is_interactive()):
+    if open_:
         webbrowser.open(pages[0].absolute().as_uri())
-
-
-def _is_interactive() -> bool:
-    """Whether a person sits at a screen: a terminal, a display, and no continuous integration."""
-    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    seen = bool(display) or not sys.platform.startswith("linux")
-    return sys.stdout.isatty() and seen and not os.environ.get("CI")

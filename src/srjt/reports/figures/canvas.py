@@ -335,7 +335,7 @@ Write = Callable[[float, float], str]
 def matrix_figure(
     panels: Panels, *, grades: Sequence[str], emphasised: Sequence[str] = (), **options: Any
 ) -> ShownFigure:
-    """One matrix beside the other. emphasised: titles in bold. options: as for ``draw_shares``."""
+    """One matrix beside the other. emphasised: titles in bold. options: as for ``draw_matrix``."""
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
     longest = min(max(map(len, grades), default=1), LONGEST_NAME)
@@ -344,41 +344,26 @@ def matrix_figure(
     every = figure.subplots(down, across, squeeze=False).ravel()
     for place, (axes, (title, matrix)) in enumerate(zip(every, panels.items(), strict=False)):
         lowest, first = place + across >= len(panels), place % across == 0
-        draw_shares(axes, matrix, grades, names=(lowest, first), **options)
+        draw_matrix(axes, matrix, grades, names=(lowest, first), **options)
         axes.set_title(printable(title), pad=5, fontweight="bold" if title in emphasised else "normal")
     for axes in every[len(panels) :]:
         axes.remove()
     return figure
 
 
-def draw_shares(
+def draw_matrix(
     axes: Any, matrix: npt.ArrayLike, grades: Sequence[str], *, rows: str, columns: str, write: Write,
     names: tuple[bool, bool] = (True, True),
 ) -> None:  # fmt: skip
-    """A matrix (C, C) whose rows are shown as shares of their sums.
+    """Draw a matrix (C, C): the larger the share of a cell in its row, the darker it is.
 
     rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell. names: whether the grades
     are named below and beside it.
     """
     values = np.asarray(matrix, dtype=np.float64)
-    sums = values.sum(axis=1, keepdims=True)
+    sums, size = values.sum(axis=1, keepdims=True), len(values)
     shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
-    shown = [printable(grade, longest=LONGEST_NAME) for grade in grades]
-    draw_matrix(axes, values, shares, write=write, across=shown * names[0], down=shown * names[1])
-    axes.set(xlabel=columns * names[0], ylabel=rows * names[1])
-
-
-def _are_long(names: Sequence[str]) -> bool:
-    """Whether the names do not fit side by side below a matrix."""
-    return max(map(len, names), default=0) > 28 // max(len(names), 1)
-
-
-def draw_matrix(
-    axes: Any, values: Floats, shares: Floats, *, write: Write, across: Sequence[str], down: Sequence[str]
-) -> None:
-    """Draw a square matrix: the larger the share (0 … 1) of a cell, the darker it is. across, down: names beside it."""
-    size = len(values)
-    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
+    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", xlabel=columns * names[0], ylabel=rows * names[1])
     axes.tick_params(length=0, labelsize=8)
     axes.spines[:].set_visible(False)
     for (i, j), share in np.ndenumerate(shares):
@@ -389,13 +374,18 @@ def draw_matrix(
         axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,
                   fontsize=7.5 if size <= 5 else max(36 / size, 5.5),
                   color=INK if share <= PALE else "white")  # fmt: skip
-    ticks = np.arange(size) + 0.5
-    axes.set_xticks(ticks if len(across) else [], across)
-    axes.set_yticks(ticks if len(down) else [], down)
-    if _are_long(across):
+    shown, ticks = [printable(grade, longest=LONGEST_NAME) for grade in grades], np.arange(size) + 0.5
+    axes.set_xticks(ticks if names[0] else [], shown * names[0])
+    axes.set_yticks(ticks if names[1] else [], shown * names[1])
+    if _are_long(shown):
         axes.tick_params(axis="x", rotation=35)
         for label in axes.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
+
+
+def _are_long(names: Sequence[str]) -> bool:
+    """Whether the names do not fit side by side below a matrix."""
+    return max(map(len, names), default=0) > 28 // max(len(names), 1)
 
 
 def _share_and_count(count: float, share: float) -> str:
@@ -417,12 +407,6 @@ def transition_figure(panels: Panels, *, grades: Sequence[str], digits: int = 3,
         return f"{value:.{digits}f}" if value else "0"
 
     return matrix_figure(panels, grades=grades, rows="true grade", columns=columns, write=write)
-
-
-def correct_labels(matrix: npt.ArrayLike, grades: Sequence[str]) -> str:
-    """The diagonal of a transition matrix as a sentence."""
-    shares = ", ".join(f"{g} {p:.2f}" for g, p in zip(grades, np.diag(np.asarray(matrix)), strict=True))
-    return f"Probability that a label is correct, by true grade: {shares}."
 
 
 # Intervals: a row for each, and the line of no difference.

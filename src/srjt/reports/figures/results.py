@@ -125,7 +125,7 @@ def run_overview(
         canvas.panel(axes, curves, xlabel="epoch", title=title)
     if judged is not None:
         axes, options = every[0, -1], {**canvas.CONFUSION, "rows": judged.judged_by.removesuffix("s")}
-        canvas.draw_shares(axes, judged.confusion, grades, **options)
+        canvas.draw_matrix(axes, judged.confusion, grades, **options)
         axes.set_title(f"Confusion matrix, {judged.side} side", pad=5)
     return figure
 

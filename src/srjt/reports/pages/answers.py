@@ -21,7 +21,6 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement
 from srjt.reports.sections import pictures_of, run_name, run_sections
@@ -99,20 +98,20 @@ def predictions_page(
     """
     run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
-    facts, warnings, details = prediction_facts(predictions, expected), [], {}
+    facts, warnings, details = prediction_facts(predictions, expected), [], []
     if expected is not None and not evaluation_facts(expected).beaten:
         warnings.append(". ".join(judgement(expected)))
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
         if len(left_out) > NAMED:
             lines.append(f"… and {len(left_out) - NAMED:,} more")
-        text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
-        details[text] = [("Which, and why", "\n".join(lines))]
+        warnings.append(f"{count_of(len(left_out), 'file or row', 'files or rows')} left out.")
+        details.append(("Which, and why", "\n".join(lines)))
     return Page(
         kind=f"Predictions of {run_name(run)}",
         **said(facts, VERDICT, remarks=REMARKS),
         key_numbers=_key_numbers(predictions, facts),
-        warnings=[*warnings, *details],
+        warnings=warnings,
         details=details,
         sections=[
             Section("every-answer", "Answers", tables=[_table(predictions)]),
@@ -223,7 +222,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         key_numbers=numbers,
         warnings=[skipped] if found.skipped else [],
         remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
-        sections=[Section("images", "Images", tiles=tiles, large=True, brief=True)],
+        sections=[Section("images", "Images", tiles=tiles, brief=True)],
     )
 
 
@@ -246,8 +245,7 @@ def _image(found: Explanation, row: int) -> Tile:
             (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, ± {np.abs(heat).max():.2g}")
             for name, heat in zip(names, maps, strict=True)
         ],
-        more=list(zip(pictures, labels, strict=True)),
-        more_title="similar training images",
+        similar=list(zip(pictures, labels, strict=True)),
     )
 
 
@@ -269,11 +267,13 @@ NOTES: list[Rule[Any]] = [
 
 @page_of.register(SamplePlan)
 def plan_page(plan: SamplePlan) -> Page:
-    """The number as a sentence, a curve, and the table."""
+    """The number as a sentence, and what other half-widths take."""
     name = METRICS[plan.metric].long_name if plan.metric in METRICS else plan.metric.replace("-", " ")
     table = data_table(
         plan.table.rename(columns={"half_width": "± half-width"}),
         title="",
+        caption=f"1.96 · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
+        "patients.",
         formats={"± half-width": ".3g"},
         slug="plan",
     )
@@ -283,7 +283,7 @@ def plan_page(plan: SamplePlan) -> Page:
     ]
     sections = [
         *([Section("assumed", "Assumed", facts=assumed)] if assumed else []),
-        Section("widths", "Other half-widths", tables=[table]),
+        Section("widths", "Other half-widths", tables=[table], brief=True),
     ]
     if len(plan.readings):
         readings = data_table(
@@ -302,21 +302,5 @@ def plan_page(plan: SamplePlan) -> Page:
             KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source),
             KeyNumber(other, f"{getattr(plan, other):,}"),
         ],
-        figure=_curve(plan, name),
-        figure_table=table,
         sections=sections,
-    )
-
-
-def _curve(plan: SamplePlan, name: str) -> CaptionedFigure:
-    most = max(int(plan.table["patients"].max()), 10)
-    patients = np.unique(np.geomspace(max(5, most / 40), most, 60).round())
-    curve = Curve(name=name, x=patients, y=plan.half_width_of(patients), label=f"± {name}")
-    title, wanted = "Half-width of the 95 % interval", (plan.half_width, "wanted")
-    return CaptionedFigure(
-        name="plan",
-        figure=chart([curve], xlabel="patients", title=title, reference=wanted),
-        caption=f"1.96 · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
-        "patients.",
-        alt=f"Half-width by number of patients; {plan.patients:,} reach {plan.half_width:g}.",
     )
