@@ -246,8 +246,7 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
     yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
     if seen := summary.get("verified"):
-        wrong = f"{seen['wrong']:,} were wrong"
-        yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {wrong}."
+        yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {seen['wrong']:,} were wrong."
 
 
 def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
