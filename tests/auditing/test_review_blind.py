@@ -107,6 +107,12 @@ def test_answers_become_verified_grades(session: BlindSession, client: Client, a
     expected = {names[0]: "Mayo 0", names[1]: "Mayo 3", names[3]: "Mayo 1", names[4]: "Mayo 2"}
     assert read_verified_grades(audit_folder) == expected
     assert decisions.log() == []  # no label is decided
+    label_of = {audit.ids[line]: audit.grades[audit.labels[line]] for line in session.lines}
+    wrong = sum(label_of[name] != grade for name, grade in expected.items())
+    decisions.add_answer("of another audit", purpose="verify", reviewer="anna", grade="Mayo 0")  # does not count
+    verified = review_log.verified_so_far(audit, decisions.answers("verify"))
+    assert verified.startswith(f"Wrong among 4 verified labels: {wrong}, ")
+    assert review_log.verified_so_far(audit, []) == ""
     other = BlindSession(audit=audit, decisions=decisions, reviewer="ben", lines=session.lines)
     assert other.answers() == [None] * 8
     manifest = read(audit.table).manifest

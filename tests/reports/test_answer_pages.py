@@ -68,7 +68,7 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert page.remarks == sentences(answers.REMARKS, facts)
     rule = "the most likely grade" if "decoding" in options else expected.grade_rule
     assert f"A predicted grade is {rule}." in page.remarks
-    assert page.details["1 file or row left out."] == [("Which, and why", "a.png: <i>bad</i>")]
+    assert page.details == [("Which, and why", "a.png: <i>bad</i>")]
     assert "1 file or row left out." in page.warnings
     numbers = {number.label: number for number in page.key_numbers}
     for grade, name in zip(run.grades, ("none", "mi|ld", "<b>moderate", "severe"), strict=True):

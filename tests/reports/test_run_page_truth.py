@@ -115,8 +115,10 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     assert OF_IMAGES & shown.keys() == (set() if network.get("features") else OF_IMAGES)
     assert not any("patient" in text or "fold" in text for text in shown.values())  # a run does not know them
     data = next(section for section in all_sections(page) if section.slug == "data")
-    assert sum(count for _, count in data.counts) == SIZES["train"]
-    assert [grade for grade, _ in data.counts] == list(GRADES)
+    [table] = data.tables
+    grades, counts, _ = zip(*([cell.text for cell in row.cells] for row in table.rows), strict=True)
+    assert sum(map(int, counts)) == SIZES["train"]
+    assert grades == tuple(GRADES)
 
 
 PLAIN = SimpleNamespace(

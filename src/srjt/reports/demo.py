@@ -15,7 +15,6 @@ import numpy as np
 
 from srjt import noise
 from srjt.auditing.audit import Audit, audit
-from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import read
 from srjt.data.synthetic import generate, write
@@ -57,8 +56,6 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Tel
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pages say how far to trust a number
-        # Decoded here, not by the first of two processes while the other one waits.
-        open_store(data, size=load_preset("demo")["train"]["image_size"], resize="squash")
         results = study(labels, out=out / "study", preset="demo", noise="none", epochs=epochs)
         if failed := results.runs.query("status != 'done'")["key"].tolist():
             raise SrjtError(f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}.")

@@ -44,7 +44,7 @@ USE = (
 
 # of the checklist
 MODEL_FACTS = "grades model training software"
-DATA_FACTS = "source flow disjoint counts noise sha256"
+DATA_FACTS = "source sha256 flow disjoint counts noise"
 LIMITS: list[Rule[Any]] = [
     (lambda f: True, "Samples from other devices, places or populations may be graded differently; not tested."),
     (lambda f: not f.held_out, "All samples were used for training: the performance on new ones is not known."),

@@ -10,8 +10,8 @@ import hashlib
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, singledispatch
 from importlib import resources
 from pathlib import Path
@@ -60,10 +60,8 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
-    more: Sequence[tuple[str, str]] = ()  # (picture, text) of others, that the reader can open
-    more_title: str = ""
-    right: bool = False  # True: shown in grey, because the label is likely to be right
     beside: Sequence[tuple[str, str]] = ()  # (picture, title) of others, side by side with the first
+    similar: Sequence[tuple[str, str]] = ()  # (picture, title) of training images, which the reader can open
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,7 @@ class Section:
     text: Sequence[str] = ()  # paragraphs
     code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, value
-    counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
-    counted: str = "samples"  # what these numbers are of
-    hint: str = ""  # not printed
     tiles: Sequence[Tile] = ()
-    large: bool = False  # the tiles
     tables: Sequence[Table] = ()
     figures: Sequence[CaptionedFigure] = ()
     parts: Sequence[Section] = ()  # subsections
@@ -99,8 +93,7 @@ class Page:
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
     warnings: Sequence[str] = ()  # shown at the top
-    # warning → (summary, text)
-    details: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    details: Sequence[tuple[str, str]] = ()  # below the warnings: summary, and a text that the reader can open
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running: a browser loads the page again
@@ -194,8 +187,8 @@ def notebook_html(page: Page) -> str:
     shown = str(parts.first(page))
     for section in filter(lambda section: section.brief, page.sections):
         more = len(section.tiles) - TILES
-        hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
-        shown += str(parts.whole(replace(section, hint=hint, tiles=section.tiles[:TILES])))
+        text = [*section.text, f"The whole page has {more:,} more."] if more > 0 else section.text
+        shown += str(parts.whole(replace(section, text=text, tiles=section.tiles[:TILES])))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 
@@ -292,9 +285,7 @@ def _markdown_section(section: Section) -> Iterator[str]:
     yield from map(escape_markdown, section.text)
     if section.code:
         yield f"```bash\n{section.code}\n```"
-    counted = ", ".join(f"{grade}: {count:,}" for grade, count in section.counts)
-    facts = [*section.facts, *([(section.counted, counted)] if counted else [])]
-    yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in facts)
+    yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in section.facts)
     yield from (table.markdown().rstrip() for table in section.tables)
     for part in section.parts:
         yield f"### {escape_markdown(part.heading)}"

@@ -16,6 +16,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import duration
 from srjt.reports.page import Section
+from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
 from srjt.training.folder import RunFacts, describe_provenance, describe_source
 from srjt.training.trained import Trained
@@ -51,6 +52,13 @@ def _text(value: Any) -> str:
         nested = any(isinstance(item, (list, tuple)) for item in value)
         return ("; " if nested else ", ").join(_text(item) for item in value)
     return str(value)
+
+
+def counts_table(grades: Sequence[str], counts: Sequence[int], counted: str = "samples") -> Table:
+    """How many samples, or what else is counted, have each grade."""
+    shares = [count / max(sum(counts), 1) for count in counts]
+    frame = pd.DataFrame({"grade": grades, counted: counts, "share": shares})
+    return data_table(frame, title=f"{counted} by grade".capitalize(), formats={"share": ".1%"})
 
 
 def listed(names: Sequence[str], most: int) -> str:

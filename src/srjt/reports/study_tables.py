@@ -20,7 +20,6 @@ from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
 from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.results import (
-    CONFIDENCE,
     LOWER_IS_BETTER,
     StudyResults,
     compare_ours,
@@ -95,15 +94,10 @@ def loss_usage(variant: str) -> dict[str, str] | None:
     return options if options and options.keys() <= {"select", "update"} else None
 
 
-NETWORKS = " and the networks"
 NAIVE_LABEL, NAIVE_MEANING = NAIVE.split(": ", 1)
 
 CAPTION: list[Rule[Any]] = [
-    (lambda f: f.folds * f.seeds == 1,
-     "Test {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; one fold and one seed."),
-    (lambda f: f.folds * f.seeds > 1,
-     "Test {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; mean ± standard deviation "
-     "(population, ddof = 0) over {f.over}."),
+    (lambda f: True, "Test {f.metrics}: averaged over the last ten epochs (all, if fewer){f.networks}; {f.over}."),
     (lambda f: f.folds == 1 < f.seeds, "Seeds share their test patients: ± does not contain patients."),
     (lambda f: f.naive, f"{NAIVE_LABEL.capitalize()}: {NAIVE_MEANING}."),
     (lambda f: f.paper, "“paper”: the value that the paper prints for this setting (Takezaki et al., WACV 2025)."),
@@ -111,13 +105,11 @@ CAPTION: list[Rule[Any]] = [
 TEST_CAPTION: list[Rule[Any]] = [
     (lambda f: f.pooled, "“+ Ours” minus its host, averaged within a fold over hosts and noises."),
     (lambda f: not f.pooled, "Mean difference over the folds that both methods have."),
-    (lambda f: f.folds == 1, "There is one fold, so there are no intervals."),
-    (lambda f: f.folds == 2, "There are two folds: the smaller and the larger difference instead of an interval."),
+    (lambda f: f.folds < 3, "Fewer than three folds have no interval."),
     (lambda f: f.folds > 2, "95% interval and two-sided p-value by the corrected resampled t-test "
-     "(Nadeau and Bengio, 2003; test/train = {f.ratio:.3g}); p, Holm: corrected for the {f.count}."),
+     "(Nadeau and Bengio, 2003; test/train = {f.ratio:.3g}); p, Holm: corrected for the {f.count} of this table."),
     (lambda f: f.folds > 2 and f.seeds == 1, "One seed: the intervals do not contain what all folds share, such as "
      "the initial weights."),
-    (lambda f: f.folds > 2 and f.seeds > 1, "The intervals contain the variation between the {f.seeds} seeds."),
     (lambda f: not f.pooled and f.folds > 1, "The best of several methods is chosen for each fold by the other "
      "folds."),
     (lambda f: not f.pooled and f.folds == 1, "The best of several methods is chosen by the same results."),
@@ -156,7 +148,7 @@ def test_train_ratio(results: StudyResults) -> float:
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
     """How the scores of a method's networks are combined, and of which epoch others are, for a caption."""
-    config, combined = facts["study"]["train"], NETWORKS
+    config, combined = facts["study"]["train"], " and the networks"
     if config.get("convention") == "published-code":
         combined = ", predictions of the networks pooled"
     variants = [str(cell.get("variant", "")).split(",") for cell in facts.get("cells", [])]
@@ -203,13 +195,10 @@ class StudyTables:
                 raise unknown_name("metric", metric, available)
 
     @cached_property
-    def done(self) -> pd.DataFrame:
-        return finished(self.results)
-
-    @cached_property
     def values(self) -> dict[tuple[str, ...], pd.Series[float]]:
         """Method, variant, noise, metric → the values of the finished runs; index: fold and seed."""
-        groups = self.done.set_index(["fold", "seed"]).groupby(["method", "variant", "noise", "metric"])["value"]
+        by_run = finished(self.results).set_index(["fold", "seed"])
+        groups = by_run.groupby(["method", "variant", "noise", "metric"])["value"]
         return {tuple(map(str, key)): group for key, group in groups}
 
     @cached_property
@@ -294,12 +283,13 @@ class StudyTables:
             body.append(Row(cells=naive, rule=True))
         runs = self.results.runs[self.results.runs["noise"].isin(noises)]
         folds, seeds = runs["fold"].nunique(), runs["seed"].nunique()
-        names = [METRICS[metric].long_name for metric in self.metrics]
+        over = count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else "")
+        several = f"mean ± standard deviation (population, ddof = 0) over {over}"
         facts = SimpleNamespace(
             folds=folds,
             seeds=seeds,
-            over=count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else ""),
-            metrics=" and ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
+            over=several if folds * seeds > 1 else "one fold and one seed",
+            metrics=", ".join(METRICS[metric].long_name for metric in self.metrics),
             networks=networks_phrase(self.results.facts),
             naive=with_naive,
             paper=any(column.kind == "quoted" for column in columns),
@@ -344,38 +334,26 @@ class StudyTables:
     # Tables of tests
 
     def paired(self) -> list[Table]:
-        """Every "+ours" against its host and the best baseline, one table per kind of noise; none without "+ours".
-
-        p-values are corrected for the number of comparisons in all tables together.
-        """
-        tests = compare_ours(self.done, test_train_ratio=test_train_ratio(self.results), metrics=self.metrics)
+        """Every "+ours" against its host and the best baseline; none without "+ours"."""
+        tests = compare_ours(finished(self.results), test_train_ratio=self.ratio, metrics=self.metrics)
         if tests.empty:
             return []
         # one row instead of two if the host is the best baseline
         keys = ["noise", "metric", "method", "against"]
         tests["role"] = tests.groupby(keys, sort=False)["role"].transform(", ".join)
         tests = tests.drop_duplicates(keys)
-        tests["p_holm"] = holm(tests["p_value"])
-        places = {name: place for place, name in enumerate(paper_order(tests["method"]))}
-        tables = []
-        for kind, noises in self.kinds.items():
-            own = tests[tests["noise"].isin(noises)]
-            # by method, then by noise
-            own = own.iloc[np.lexsort((own["noise"].map(noises.index), own["method"].map(places)))]
-            if own.empty:
-                continue
-            labels: dict[str, Any] = {
-                "Method": own["method"].map(display_name),
-                "Noise": own["noise"].map(noise_label),
-                "Metric": own["metric"].map(_with_arrow),
-                "Against": [
-                    f"{', '.join(map(display_name, names.split(', ')))} ({role})"
-                    for names, role in zip(own["against"], own["role"], strict=True)
-                ],
-            }
-            title, count = f"Paired comparison, {NOISE_NAMES[kind]}", int(tests["p_value"].notna().sum())
-            tables.append(self._test_table(own, labels, f"paired-{kind}", title, corrected_for=count))
-        return tables
+        methods, noises = paper_order(tests["method"]), list(itertools.chain(*self.kinds.values()))
+        tests = tests.iloc[np.lexsort((tests["noise"].map(noises.index), tests["method"].map(methods.index)))]
+        labels = {
+            "Method": tests["method"].map(display_name),
+            "Noise": tests["noise"].map(noise_name),
+            "Metric": tests["metric"].map(_with_arrow),
+            "Against": [
+                f"{', '.join(map(display_name, names.split(', ')))} ({role})"
+                for names, role in zip(tests["against"], tests["role"], strict=True)
+            ],
+        }
+        return [self._test_table(tests, labels, "paired", "Paired comparison")]
 
     def pooled(self) -> list[Table]:
         """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer than two pairs."""
@@ -384,60 +362,48 @@ class StudyTables:
             groups.setdefault(noise_label(noise), []).append(noise)
         if len(groups) > 1:
             groups["all"] = [noise for noises in groups.values() for noise in noises]
-        ratio = test_train_ratio(self.results)
-        tests = pool_ours(self.done, groups, test_train_ratio=ratio, metrics=self.metrics)
+        tests = pool_ours(finished(self.results), groups, test_train_ratio=self.ratio, metrics=self.metrics)
         if tests.empty:
             return []
-        tests["p_holm"] = holm(tests["p_value"])
         pairs = zip(tests["hosts"], tests["noises"], strict=True)
         labels = {
             "Noise": tests["group"],
             "Hosts × noises": [f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs],
             "Metric": tests["metric"].map(_with_arrow),
         }
-        title, count = "“+ Ours” against hosts, pooled", int(tests["p_value"].notna().sum())
-        return [self._test_table(tests, labels, "pooled", title, corrected_for=count)]
+        return [self._test_table(tests, labels, "pooled", "“+ Ours” against hosts, pooled")]
 
-    def _test_table(
-        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, *, corrected_for: int
-    ) -> Table:
+    @cached_property
+    def ratio(self) -> float:
+        return test_train_ratio(self.results)
+
+    def _test_table(self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str) -> Table:
         """labels: the first columns. A line is drawn where the first of them changes."""
-        folds, pooled = self.results.runs["fold"].nunique(), slug == "pooled"
-        half = tests["std"] / 2**0.5  # of two folds' differences: mean ∓ std / √2
-        both = (tests["n"] == 2) & (folds == 2)
         frame = pd.DataFrame({
             **{name: list(column) for name, column in labels.items()},
             "Difference": tests["difference"].to_numpy(float),
-            "from": tests["low"].where(~both, tests["difference"] - half).to_numpy(float),
-            "to": tests["high"].where(~both, tests["difference"] + half).to_numpy(float),
+            "from": tests["low"].to_numpy(float),
+            "to": tests["high"].to_numpy(float),
             "p": tests["p_value"].to_numpy(float),
-            "p, Holm": tests["p_holm"].to_numpy(float),
+            "p, Holm": holm(tests["p_value"]),
             "Folds": tests["n"].to_numpy(int),
         })  # fmt: skip
-        interval = "the two folds" if folds == 2 else "95% interval"
         facts = SimpleNamespace(
-            folds=folds,
+            folds=self.results.runs["fold"].nunique(),
             seeds=self.results.runs["seed"].nunique(),
-            pooled=pooled,
-            ratio=test_train_ratio(self.results),
-            count=f"{count_of(corrected_for, 'comparison')} of this {'table' if pooled else 'report'}",
+            pooled=slug == "pooled",
+            ratio=self.ratio,
+            count=count_of(int(tests["p_value"].notna().sum()), "comparison"),
         )
-        table = data_table(
+        return data_table(
             frame,
             title=title,
             slug=slug,
             caption=" ".join(sentences(TEST_CAPTION, facts)),
             formats={**dict.fromkeys(("Difference", "from", "to"), "+.3f"), "p": _p_value, "p, Holm": _p_value},
-            groups={"from": interval, "to": interval},
+            groups=dict.fromkeys(("from", "to"), "95% interval"),
             rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
-        )  # fmt: skip
-        clear = frame["p, Holm"] < 1 - CONFIDENCE
-        bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]
-        rows = tuple(
-            replace(row, cells=tuple(replace(cell, bold=k in bold and c) for k, cell in enumerate(row.cells)))
-            for row, c in zip(table.rows, clear.tolist(), strict=True)
         )
-        return replace(table, rows=rows, bold_means=f"p, Holm below {1 - CONFIDENCE:.2g}")
 
 
 def mean_cell(values: pd.Series[float]) -> TableCell:

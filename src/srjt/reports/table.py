@@ -67,7 +67,6 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    bold_means: str = "a better mean than its host"
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -87,7 +86,7 @@ class Table:
         meanings = {
             "best": "best",
             "second": "second best",
-            "bold": self.bold_means,
+            "bold": "a better mean than its host",
             "partial": "mean over n runs, fewer than planned",
             "missing": "no finished run",
         }

@@ -95,20 +95,20 @@ def predictions_page(
     """
     run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
-    facts, warnings, details = prediction_facts(predictions, expected), [], {}
+    facts, warnings, details = prediction_facts(predictions, expected), [], []
     if expected is not None and not evaluation_facts(expected).beaten:
         warnings.append(". ".join(judgement(expected)))
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
         if len(left_out) > NAMED:
             lines.append(f"… and {len(left_out) - NAMED:,} more")
-        text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
-        details[text] = [("Which, and why", "\n".join(lines))]
+        warnings.append(f"{count_of(len(left_out), 'file or row', 'files or rows')} left out.")
+        details.append(("Which, and why", "\n".join(lines)))
     return Page(
         kind=f"Predictions of {run_name(run)}",
         **said(facts, VERDICT, remarks=REMARKS),
         key_numbers=_key_numbers(predictions, facts),
-        warnings=[*warnings, *details],
+        warnings=warnings,
         details=details,
         sections=[
             Section("every-answer", "Answers", tables=[_table(predictions)]),
@@ -219,7 +219,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         key_numbers=numbers,
         warnings=[skipped] if found.skipped else [],
         remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
-        sections=[Section("images", "Images", tiles=tiles, large=True, brief=True)],
+        sections=[Section("images", "Images", tiles=tiles, brief=True)],
     )
 
 
@@ -242,8 +242,7 @@ def _image(found: Explanation, row: int) -> Tile:
             (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, ± {np.abs(heat).max():.2g}")
             for name, heat in zip(names, maps, strict=True)
         ],
-        more=list(zip(pictures, labels, strict=True)),
-        more_title="similar training images",
+        similar=list(zip(pictures, labels, strict=True)),
     )
 
 

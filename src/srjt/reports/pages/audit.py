@@ -208,7 +208,7 @@ def doubtful_section(
     if any(pictures):
         hint = f"A number is the probability that the {noun} is right; A → B: {noun} A, suggested grade B."
         tiles = [_tile(row, shown) for row, shown in zip(worst.to_dict("records"), pictures, strict=True)]
-        return Section(slug, heading, hint=hint if judged else "", tiles=tiles)
+        return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
     columns = ["id", "reader", "grade", *(["suggested", "quality"] if judged else [])]
     table = data_table(
         worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
@@ -229,7 +229,6 @@ def _tile(row: Mapping[Any, Any], picture: str) -> Tile:
         number=_probability(row["quality"]) if judged else "",
         detail=str(row.get("reader", "")),
         text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
-        right=judged and row["grade"] == row["suggested"],
     )
 
 

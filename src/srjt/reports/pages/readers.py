@@ -24,7 +24,7 @@ from srjt.reports.figures.results import bias_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said
 from srjt.reports.pages.audit import doubtful_section
 from srjt.reports.pages.evaluation import interval_frame
-from srjt.reports.sections import listed, thumbnail
+from srjt.reports.sections import counts_table, listed, thumbnail
 from srjt.reports.table import MISSING, Table, between, data_table
 
 # on the page; everything is in the tables beside it
@@ -339,7 +339,7 @@ def _picture(image: str) -> str:
 
 def _counts(found: Consensus, shown: Sequence[str], counted: str) -> Section:
     counts = np.bincount(found.grade, minlength=len(found.grades)).tolist()
-    return Section("grades", "Consensus", counts=list(zip(shown, counts, strict=True)), counted=counted)
+    return Section("grades", "Consensus", tables=[counts_table(shown, counts, counted)])
 
 
 def _next(worklist: pd.DataFrame, *, brief: bool) -> Section:

@@ -19,7 +19,7 @@ from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import run_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said
 from srjt.reports.pages import evaluation
-from srjt.reports.sections import provenance_section
+from srjt.reports.sections import counts_table, provenance_section
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
@@ -302,7 +302,6 @@ def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedF
         "Data",
         text=[str(noise["why"])] if noise.get("why") else [],
         facts=[row for row in rows.items() if row[1]],
-        counts=list(zip(facts.grades.shown, labels, strict=True)) if any(labels) else [],
-        counted="training labels",
+        tables=[counts_table(facts.grades.shown, labels, "training labels")] if any(labels) else [],
     )
     yield provenance_section(facts, record.metrics)

@@ -19,7 +19,7 @@ from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
-from srjt.reports.sections import listed, settings_section
+from srjt.reports.sections import counts_table, listed, settings_section
 from srjt.reports.table import MISSING, Table, data_table
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import StudyResults, display_name, problem_lines
@@ -175,14 +175,13 @@ def study_page(
     facts, noises = study_facts(results), study_figures.study_noises(results)
     curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
     first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
-    texts = said(facts, VERDICT, warnings=WARNINGS, remarks=NOISE)
     errors = [("Errors; the tracebacks are in errors/", "\n".join(problem_lines(results)))]
     return Page(
         kind=f"Study: {results.facts.get('name') or results.folder.name or 'Study'}",
-        **texts,
+        **said(facts, VERDICT, warnings=WARNINGS, remarks=NOISE),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
-        details={texts["warnings"][0]: errors} if facts.failed else {},
+        details=errors if facts.failed else [],
         sections=[
             *learning_curve_section(results, metric="mae"),
             *(_results(results, metrics) if facts.test else []),
@@ -382,7 +381,7 @@ def _data(results: StudyResults) -> Section:
         "noise rate": str(study["study"]["noise_rate"] or ""),
     }
     facts = [(term, value) for term, value in entries.items() if value]
-    return Section("data", "Data", facts=facts, counts=list(zip(study["grades"], counts, strict=True)))
+    return Section("data", "Data", facts=facts, tables=[counts_table(study["grades"], counts)])
 
 
 def _reproduce(facts: dict[str, Any]) -> Section:
