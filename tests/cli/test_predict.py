@@ -334,7 +334,7 @@ def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -
     for arguments, sentence in (
         ((finished,), "at least two runs"),
         ((finished, "nothing"), "is not the folder of a run"),
-        ((finished, other, "--out", "c.html"), "--out writes JSON; a page with the figure is written by --html c.html"),
+        ((finished, other, "--out", "c.html"), "--out writes JSON: for a page with the figure give --html c.html"),
         ((finished, other, "--test", "nothing.csv"), "does not exist"),
         ((finished, other, "--test", labelled), "were trained on, and a score on them says nothing"),
         ((finished, other, "--images", "."), "--images is about the images of --test, which is not given"),

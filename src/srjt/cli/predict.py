@@ -228,7 +228,7 @@ def compare(
     from srjt.inference.predict import refuse_other_options
 
     if out is not None and out.suffix.lower() in (".html", ".svg", ".png"):
-        raise SrjtError(f"--out writes JSON; a page with the figure is written by --html {out.stem}.html.")
+        raise SrjtError(f"--out writes JSON: for a page with the figure give --html {out.with_suffix('.html')}.")
     check_outputs(out, html, force=force)
     if test is None and data.how:
         raise SrjtError(f"`{next(iter(data.how))}` is about the images of --test, which is not given.")
@@ -286,7 +286,6 @@ def explain(
         "The data that the run was trained on, read with the same options: adds the most similar training images.",
         metavar="SOURCE",
     ),
-    neighbours: int = option(4, "Similar training images per image, with --training.", min=1, max=20),
     limit: int = option(50, "Explain at most so many images.", min=1, max=500),
     force: options.Force = False,
     device: options.Device = None,
@@ -318,9 +317,8 @@ def explain(
         learnt = replace(data, source=training).read(grades=list(trained.grades))
         samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
     explanation = srjt.explain(
-        trained, manifest.select(range(min(limit, total))), training=samples, neighbours=neighbours,
-        on_bad_image=data.on_bad_image,
-    )  # fmt: skip
+        trained, manifest.select(range(min(limit, total))), training=samples, on_bad_image=data.on_bad_image
+    )
     data.list_unreadable(explanation.skipped, reading.problems, tell=False)
     write_page(explain_page(explanation, title=run_name(trained)), out)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""

@@ -133,7 +133,7 @@ def run_facts(folder: Path, facts: RunFacts) -> Known:
         share = f"By the training labels the share of wrong ones lies between {low:.0%} and {high:.0%} (95 % CI)."
         known.add("noise.json", [("noise", share)])
     if digest := read_summary(folder).get("files", {}).get("weights.safetensors"):
-        known.add("summary.json", [("sha256", f"SHA-256 of weights.safetensors: {digest}.")])
+        known.add("summary.json", [("availability", f"The networks are weights.safetensors, SHA-256 {digest}.")])
     return known
 
 
@@ -143,7 +143,7 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     if source:
         yield "source", f"The data were read from {source}."
         if sha256 := data["source"].get("sha256"):
-            yield "sha256", f"SHA-256 of {source}: {sha256}."
+            yield "sha256", f"Its SHA-256 is {sha256}."
     yield from _flow(data, "rows of features" if features else "images")
     if (left_out := data.get("left_out")) is not None:
         reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in left_out.items())
@@ -164,8 +164,8 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     number = methods.lookup(config.method).networks if config.method in methods.names() else None
     networks = "networks" if number is None else count_of(number, "network")
     network = "of the authors' own" if facts.own_network else str(config.network)
-    paper = f" ({paper_of(config.method)})" if paper_of(config.method) else ""
-    yield "model", f"The model: {networks} ({network}), trained with the method {display_name(config.method)}{paper}."
+    method = display_name(config.method) + (f" ({paper})" if (paper := paper_of(config.method)) else "")
+    yield "model", f"The model consists of {networks} ({network}), trained with the method {method}."
     yield "training", f"Training took {count_of(config.epochs, 'epoch')} in batches of {config.batch_size:,}."
     rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
     yield "training", f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed {config.seed}."
@@ -246,8 +246,7 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
     yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
     if seen := summary.get("verified"):
-        wrong = f"{seen['wrong']:,} were wrong"
-        yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {wrong}."
+        yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {seen['wrong']:,} were wrong."
 
 
 def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:

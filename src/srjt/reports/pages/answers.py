@@ -32,9 +32,8 @@ NAMED = 50  # samples that were left out
 
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}", "{f.error}"),
-    (lambda f: f.mildest == f.severest, "{f.answered}: grade {f.mildest}", "{f.error}"),
-    (lambda f: len(f.most) == 1, "{f.answered}: most often grade {f.most[0]}", "{f.error}"),
-    (lambda f: True, "{f.answered}: grades {f.mildest} to {f.severest}", "{f.error}"),
+    (lambda f: f.counts.max() == f.answers, "{f.answered}: grade {f.most}", "{f.error}"),
+    (lambda f: True, "{f.answered}: most often grade {f.most}", "{f.error}"),
 ]
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),  # the first remark is all that a terminal shows
@@ -73,9 +72,7 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
         refer=marked("refer"),
         unsure=marked("unsure"),
         counts=counts,
-        mildest=run.grades.show(str(counts.index[counts > 0][0])),
-        severest=run.grades.show(str(counts.index[counts > 0][-1])),
-        most=[run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]],
+        most=" or ".join(run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]),
         grade_rule=how["grade"],
         ranges=predictions.attrs["ranges"],
         error=error,

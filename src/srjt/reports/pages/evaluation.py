@@ -471,23 +471,18 @@ def true_scores_lead(found: Evaluation) -> str:
 
 
 def true_scores_section(found: Evaluation) -> list[Section]:
-    """Each score by the labels and against the true grades."""
+    """Scores by the labels and against the true grades."""
     truly = found.true_scores
     if truly is None:
         return []
-    names = {"mae": "absolute error ↓", "accuracy": "accuracy ↑", "qwk": "quadratic κ ↑"}
     by_label = found.intervals | (found.decision.operating_point if found.decision else {})
-    values = {name: interval.value for name, interval in by_label.items()}
-    for place, counts in enumerate(found.confusion):
-        names[f"recall_{place}"] = f"recall, {found.grades.show(place)}"
-        values[f"recall_{place}"] = counts[place] / sum(counts) if sum(counts) else math.nan
-    shown = [name for name, interval in truly.scores.items() if math.isfinite(interval.low)]
-    rows = [(names.get(name, name), values[name]) for name in shown]
-    frame = pd.DataFrame(rows, columns=["score", "by labels"])
+    scores = {name: score for name, score in truly.scores.items() if name in by_label and math.isfinite(score.low)}
+    headings = [metric_heading(name) if name in METRICS else name for name in scores]
+    frame = pd.DataFrame({"score": headings, "by labels": [by_label[name].value for name in scores]})
     verified = truly.basis == "verified grades"
     if verified:
-        frame["by true grades"] = [truly.scores[name].value for name in shown]
-    frame["95 % interval" if verified else "bounds"] = [between(*truly.scores[name][1:]) for name in shown]
+        frame["by true grades"] = [score.value for score in scores.values()]
+    frame["95 % interval" if verified else "bounds"] = [between(*score[1:]) for score in scores.values()]
     table = data_table(frame, title="Against the true grades", slug="true-scores")
     text = sentences(WHY, truly)
     return [Section("true-scores", "Against the true grades", text=text, tables=[table], brief=True)]
