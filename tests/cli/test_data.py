@@ -63,7 +63,7 @@ def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Srjt, labels: Path) 
     (labels.parent / "4.png").write_bytes(b"")
     with labels.open("a") as file:
         file.write("\n41.png,x,p1\n0.png,0,p0\n")
-    code, out, _ = srjt("inspect", labels, "--problems", "list/all.csv", "--sheet", "[a].png")
+    code, out, _ = srjt("inspect", labels, "--out", "[a]/new")
     assert code == 1
     assert "from a sample" not in out  # all images that can be read
     assert "error: 1 missing-image" in out
@@ -71,8 +71,8 @@ def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Srjt, labels: Path) 
     assert "error: 1 invalid-grade" in out
     assert "41.png: line 42: 'x' is not one of 0, 1, 2, 3" in out
     assert "warning: 1 duplicate-row" in out
-    assert [row["severity"] for row in rows(Path("list/all.csv"))].count("error") == 3
-    assert "Examples of each grade: [a].png" in out
+    assert [row["severity"] for row in rows(Path("[a]/new/problems.csv"))].count("error") == 3
+    assert "Examples of each grade: [a]/new/contact_sheet.png" in out
 
 
 def test_inspect_with_warnings_only_is_fine(srjt: Srjt, labels: Path) -> None:
@@ -251,7 +251,7 @@ def test_limuc_is_fetched_over_a_breaking_line_and_then_inspected(
     srjt.prints("limuc", "uc", "--url", mirror)
     assert BreaksOff.asked == asked  # nothing to fetch
 
-    code, out, _ = srjt("inspect", "uc", "--no-decode", "--problems", "problems.csv")
+    code, out, _ = srjt("inspect", "uc", "--no-decode")
     assert code == 1  # whole, but not the published thing
     assert "error: 6 not-as-published: " in out
     assert "images: 8 where 11,276 were published" in out

@@ -102,7 +102,7 @@ def test_standard_output_is_never_spared(finished: Path, labelled: Path, tmp_pat
 
 FULL_DISK = {
     **{which: (*COMMANDS[which], "--force") for which in COMMANDS},
-    "inspect": (["data", "inspect", "LABELS", "--problems", "problems.csv"], "examples.png"),
+    "inspect": (["data", "inspect", "LABELS"], "contact_sheet.png"),
 }
 
 
@@ -113,14 +113,14 @@ def test_on_a_full_disk_the_old_file_stays_whole(
     """Writes to the disk fail when they are flushed to it; a writer that does not ask has replaced the file by then."""
     words, name, *force = FULL_DISK[which]
     order = [{"RUN": finished, "LABELS": labelled}.get(str(word), word) for word in words]
-    option = "--sheet" if which == "inspect" else "--out"
+    option = [] if which == "inspect" else ["--out", name]
     Path(name).write_text(MINE)
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    assert "No space left on device" in command.refuses(*order, option, name, *force)
+    assert "No space left on device" in command.refuses(*order, *option, *force)
     assert Path(name).read_text() == MINE
     assert list(Path().glob(".*.tmp")) == []
 

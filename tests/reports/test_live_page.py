@@ -22,8 +22,8 @@ COUNTS = {"validation_counts": [6, 3, 2, 1]}
 @pytest.mark.slow
 def test_it_shows_validation_beside_one_grade_for_all_and_not_the_test_side(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", finished=False, seconds=90.0, data=COUNTS, network="tiny")
-    page = run_page(folder, live="training", show_test=False)
-    facts = run_page_facts(read_record(folder, live="training", show_test=False))
+    page = run_page(folder, live="training")
+    facts = run_page_facts(read_record(folder, live="training"))
     check_sentences(page, facts)
     assert (facts.reached, facts.planned, facts.side) == (6, 12, "validation")
     assert facts.left == "About 9 min to go."
@@ -32,7 +32,7 @@ def test_it_shows_validation_beside_one_grade_for_all_and_not_the_test_side(tmp_
     assert {"mae", "accuracy", "loss"} <= set(figures)
     assert all("test" not in figure.alt for figure in figures.values())
     assert all("test" not in number.label for number in page.key_numbers)
-    shown = run_page(folder, live="training")
+    shown = run_page(folder)
     assert any("test" in figure.alt for figure in page_figures(shown))
     html = render(page)
     assert "one grade for all" in html
@@ -46,7 +46,7 @@ def test_the_verdict_against_one_grade_is_by_the_metric_that_the_grades_are_for(
     for mae, accuracy, beaten in ((1.2, 0.9, False), (0.1, 0.4, True)):
         values = metrics["metric"].map({"accuracy": accuracy, "mae": mae}).where(metrics["split"] == "validation")
         metrics.assign(value=values.fillna(metrics["value"])).to_csv(folder / "metrics.csv", index=False)
-        facts = run_page_facts(read_record(folder, live="training", show_test=False))
+        facts = run_page_facts(read_record(folder, live="training"))
         assert (facts.score, facts.beaten) == (pytest.approx(mae), beaten)
         assert facts.naive == pytest.approx(10 / 12)
 

@@ -26,20 +26,17 @@ ROWS = [
 ]
 
 
-def test_the_headline_averages_the_networks_and_test_scores_are_shown_on_request_only(capsys: Any) -> None:
-    shown = headline(ROWS, show_test=True)
-    assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "samples/s": 1234.5})
+def test_the_headline_averages_the_networks_and_test_scores_are_not_shown(capsys: Any) -> None:
     assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "samples/s": 1234.5})
-    for show_test in (False, True):
-        with reporter_for(show_test=show_test) as plain:
-            plain.begin("", epochs=30)
-            plain.finished_epoch(2, ROWS)
-        assert ("test.acc" in capsys.readouterr().out) == show_test
-        bar = TerminalBar("")
-        with BarReporter(bar, show_test=show_test) as reporter:
-            reporter.begin("", epochs=30)
-            reporter.finished_epoch(2, ROWS)
-            assert bar.progress.tasks[0].fields["text"].startswith("test.acc" if show_test else "val.acc")
+    with reporter_for() as plain:
+        plain.begin("", epochs=30)
+        plain.finished_epoch(2, ROWS)
+    assert "test" not in capsys.readouterr().out
+    bar = TerminalBar("")
+    with BarReporter(bar) as reporter:
+        reporter.begin("", epochs=30)
+        reporter.finished_epoch(2, ROWS)
+        assert bar.progress.tasks[0].fields["text"].startswith("val.acc")
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    sheet: Path = option(Path("contact_sheet.png"), "PNG file of examples per grade."),
-    pairs: Path = option(
-        Path("duplicates.png"), "PNG file of identical and nearly identical images, if there are any."
-    ),
-    problems_file: Path = option(Path("problems.csv"), "CSV file of all problems, if there are any.", "--problems"),
+    out: Path = option(Path(), "Folder for contact_sheet.png (examples), duplicates.png, problems.csv.", metavar="DIR"),
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
     *,
@@ -67,15 +63,16 @@ def inspect(
     problems = [*reading.problems, *(differences or ()), *seen, *few_patients(manifest, folds)]
     print_problems(problems)
     if problems:
-        replaced = _replaced(problems_file)
-        srjt.data.write_problems(problems, problems_file)
-        say(f"The full list of problems: {problems_file}{replaced}")
+        file = out / "problems.csv"
+        replaced = _replaced(file)
+        srjt.data.write_problems(problems, file)
+        say(f"The full list of problems: {file}{replaced}")
     else:
         say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
         if alike is not None and len(alike):
-            _write_picture(pair_sheet(manifest, alike), pairs, "Images that are (nearly) the same")
-        _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
+            _write_picture(pair_sheet(manifest, alike), out / "duplicates.png", "Images that are (nearly) the same")
+        _write_picture(contact_sheet(manifest), out / "contact_sheet.png", "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
     read_with = [str(data.source), *options.as_words(data.how)]

@@ -17,7 +17,6 @@ import srjt
 from srjt.cli import OptionsReporter, check_outputs, options, print_table, say, show, typed_command
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
-from srjt.inference.options import EVALUATION
 from srjt.progress import Reporter, progress_bar
 from srjt.training.config import TrainConfig
 
@@ -33,7 +32,6 @@ def train(
     sides: Annotated[options.Splitting, Fields(options.Splitting)],
     group_near_duplicates: options.NearDuplicates = False,
     device: options.Device = None,
-    resume: bool = option(False, "Resume a run: an error if there is none in the folder."),
     log: list[str] | None = option(
         None,
         "Show the training in live.html, a page that reloads itself, or send every number to a tracker. "
@@ -41,7 +39,6 @@ def train(
         metavar="html|tensorboard|mlflow|wandb",
     ),
     dry_run: bool = option(False, "Say what would be trained, and for how long."),
-    show_test: bool = option(False, "Show test scores during the training too, not only at its end.", panel=EVALUATION),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     data: Annotated[options.Source, Fields(options.Source)],
@@ -76,8 +73,6 @@ def train(
     if dry_run:
         print_dry_run(manifest, split(manifest), config, device=device)
         return
-    if resume and not (out / "run.json").exists():
-        raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")
     own_sides = set(manifest.table.get("split", ())) if sides.official_split is not False else set()
     if not quiet and not sides.chosen and not own_sides & {"validation", "test"}:
         say(
@@ -89,7 +84,7 @@ def train(
     leads = os.environ.get("RANK", "0") == "0"  # of several processes one prints
     quiet = quiet or not leads
     with contextlib.ExitStack() as opened:
-        reporter = _reporter(opened, log or (), out, quiet=quiet, show_test=show_test, leads=leads)
+        reporter = _reporter(opened, log or (), out, quiet=quiet, leads=leads)
         run = train_run(
             manifest,
             out=out,
@@ -111,20 +106,18 @@ def train(
         typer.echo(f"Next: {_next_command(out, data.how, features=manifest.are_features)}")
 
 
-def _reporter(
-    opened: contextlib.ExitStack, log: Any, out: Path, *, quiet: bool, show_test: bool, leads: bool
-) -> Reporter:
+def _reporter(opened: contextlib.ExitStack, log: Any, out: Path, *, quiet: bool, leads: bool) -> Reporter:
     """The reporter of the terminal, and those of ``--log`` around it."""
     from srjt.reports.report import FILE, LiveReporter
     from srjt.training.reporters import TRACKERS, reporter_for, track
 
     if unknown := set(log) - {"html", *TRACKERS}:
         raise unknown_name("tracker", min(unknown), ("html", *TRACKERS))
-    reporter: Reporter = opened.enter_context(reporter_for(quiet=quiet, show_test=show_test))
+    reporter: Reporter = opened.enter_context(reporter_for(quiet=quiet))
     for tracker in dict.fromkeys(log) if leads else ():
         if tracker == "html":
             reporter.note(f"The training is shown in {out / FILE}.")
-            reporter = opened.enter_context(LiveReporter(reporter, out, show_test=show_test))
+            reporter = opened.enter_context(LiveReporter(reporter, out))
         else:
             reporter = track(reporter, tracker, out)
     return reporter

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,17 +65,10 @@ def write_model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = N
     return path
 
 
-def model_card(
-    folder: Path,
-    *,
-    sides: Mapping[str, Evaluation] | None = None,
-    usage: str | None = None,
-    tags: Sequence[str] = (),
-) -> str:
+def model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None, usage: str = "") -> str:
     """The card of a finished run, as Markdown.
 
-    sides: its held-out sides, if they are evaluated already. usage: how to use the model, if not by srjt. tags: further
-    ones for the metadata.
+    sides: its held-out sides, if they are evaluated already. usage: how to use it as an ONNX model.
     """
     facts, name = read_facts(folder), folder.resolve().name
     if sides is None:
@@ -87,7 +80,7 @@ def model_card(
     metadata: dict[str, Any] = {
         "library_name": "srjt",
         "pipeline_tag": "tabular-classification" if features else "image-classification",
-        "tags": ["ordinal-classification", "label-noise", facts.config.method, *tags],
+        "tags": ["ordinal-classification", "label-noise", facts.config.method, *(["onnx"] if usage else [])],
     }
     performance, tables = ["Not known: see the limits."], []
     if found is not None:
@@ -120,7 +113,7 @@ def model_card(
             Section("cite", "How to cite", text=[f"{cited}The software: srjt, see its CITATION.cff."]),
         ],
     )
-    if usage is None:
+    if not usage:
         predict = f"srjt predict {name} {'FEATURES' if features else 'IMAGES'} --out predictions.csv"
         usage = f"```bash\n{predict}\nsrjt export {name} --out model.onnx\n```"
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
@@ -170,9 +163,15 @@ def export_folder(
     >>> srjt.export_folder("runs/mine", "to_send")  # doctest: +SKIP
     """
     target, opened = Path(folder), open_run(run)
-    check_export_folder(target, overwrite=overwrite)
     if opened.folder is None:
         raise SrjtError("A model card describes the folder of a run: train with out=… to have one.")
+    if target.exists() and not target.is_dir():
+        raise SrjtError(f"{target} is a file, not a folder: choose another name.")
+    with explain_write_errors(f"{target} cannot be written"):
+        target.mkdir(parents=True, exist_ok=True)
+        filled = any(map(is_foreign, target.iterdir()))
+    if filled and not overwrite:
+        raise SrjtError(f"{target} is not empty: choose another folder, or pass `overwrite=True` to write there.")
     written = export(
         opened, target / MODEL, format="onnx", samples=samples, optimise=optimise, decoding=decoding,
         recalibrate=recalibrate,
@@ -184,7 +183,7 @@ def export_folder(
         f"is {written.metadata['grade_rule']}.\n\n"
         f"```bash\npip install -r {NEEDS}\npython {SCRIPT} {inputs} > predictions.csv\n```"
     )
-    card = model_card(opened.folder, sides=evaluate_sides(opened, asked), usage=usage, tags=("onnx",))
+    card = model_card(opened.folder, sides=evaluate_sides(opened, asked), usage=usage)
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
     with explain_write_errors(f"{target} cannot be written"):
         write_atomically(target / FILE, card.encode("utf-8", "replace"))
@@ -192,17 +191,6 @@ def export_folder(
         write_atomically(target / SCRIPT, script)
         write_atomically(target / NEEDS, REQUIREMENTS.encode())
     return written
-
-
-def check_export_folder(folder: Path, *, overwrite: bool = False) -> None:
-    """Raise an error if the folder cannot be meant, before minutes are spent."""
-    if folder.exists() and not folder.is_dir():
-        raise SrjtError(f"{folder} is a file, not a folder: choose another name.")
-    with explain_write_errors(f"{folder} cannot be written"):
-        folder.mkdir(parents=True, exist_ok=True)
-        filled = any(map(is_foreign, folder.iterdir()))
-    if filled and not overwrite:
-        raise SrjtError(f"{folder} is not empty: choose another folder, or pass `overwrite=True` to write there.")
 
 
 def _config(run: Trained, written: Exported) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, write_output
 from srjt.ordinal.metrics import Interval
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg, save_figure
-from srjt.reports.table import MISSING, Table, between, escape_markdown, pipe_row
+from srjt.reports.table import MISSING, Table, between, escape_markdown
 
 if TYPE_CHECKING:
     import jinja2
@@ -263,30 +263,13 @@ def page_text(page: Page) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 
-# Markdown, for a model card.
+# Markdown, for a model card or a checklist.
 
 
 def markdown(page: Page) -> str:
-    """The page as Markdown, without pictures and figures. Section headings are of the second level."""
+    """Title, lead, texts and tables as Markdown. Section headings are of the second level."""
     parts = [f"# {escape_markdown(page.title)}", escape_markdown(page.lead)]
-    if page.key_numbers:
-        rows = [map(escape_markdown, (n.label, n.value, n.interval, n.compared)) for n in page.key_numbers]
-        header = [["", "value", "95 % interval", "compared with"], ["---", "--:", "---", "---"]]
-        parts.append("\n".join(pipe_row(list(row)) for row in [*header, *rows]))
-    parts += [f"- {escape_markdown(warning)}" for warning in page.warnings]
     for section in page.sections:
-        parts += [f"## {escape_markdown(section.heading)}", *_markdown_section(section)]
-    if page.remarks:
-        parts += ["## Notes", "\n".join(f"- {escape_markdown(remark)}" for remark in page.remarks)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _markdown_section(section: Section) -> Iterator[str]:
-    yield from map(escape_markdown, section.text)
-    if section.code:
-        yield f"```bash\n{section.code}\n```"
-    yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in section.facts)
-    yield from (table.markdown().rstrip() for table in section.tables)
-    for part in section.parts:
-        yield f"### {escape_markdown(part.heading)}"
-        yield from _markdown_section(part)
+        tables = [table.markdown().rstrip() for table in section.tables]
+        parts += [f"## {escape_markdown(section.heading)}", *map(escape_markdown, section.text), *tables]
+    return "\n\n".join(filter(None, parts)) + "\n"

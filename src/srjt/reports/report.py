@@ -150,9 +150,9 @@ class LiveReporter(Forwarding):
     The page is there at once, and at the end it is the report of the run, which does not reload itself.
     """
 
-    def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
+    def __init__(self, inner: Reporter, folder: Path) -> None:
         super().__init__(inner)
-        self.folder, self.show_test = folder, show_test
+        self.folder = folder
         self._recording = False  # between the first step of the run itself and its end
         self._broken = False
         self._next = 0.0  # the earliest time of the next drawing
@@ -167,7 +167,7 @@ class LiveReporter(Forwarding):
             reason = " ".join(str(problem).split())
             self._write(live="stopped", problem=f"{reason.rstrip('.')}." if reason else "")
         elif problem is None and has_summary(self.folder):
-            self._write(show_test=True)
+            self._write()
             if not self._broken:
                 report(self.folder)
 
@@ -196,7 +196,7 @@ class LiveReporter(Forwarding):
         if self._broken:
             return
         try:
-            page = run.run_page(self.folder, **{"show_test": self.show_test, **state})
+            page = run.run_page(self.folder, **state)
             write_page(page, self.folder / FILE, write=write_atomically)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True

@@ -109,14 +109,13 @@ def run_sections(
         "network": "your own" if run.facts.own_network else str(run.config.network),
         "networks": str(run.method.networks),
         "training samples": f"{(run.facts.data.get('samples') or {}).get('train', 0):,}",
-        "trained": str(run.facts.provenance.get("started", ""))[:10],
-        "trained by": f"srjt {run.facts.version}",
+        "trained": f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip(),
     }
     data = [row for one in sources[:SOURCES] for row in _file_facts("data", describe_source(os.fspath(one)))]
     if len(sources) > SOURCES:
         data.append(("… and", f"{len(sources) - SOURCES:,} more"))
     return [
-        Section("model", "Model", facts=[row for row in model.items() if row[1]], closed=True),
+        Section("model", "Model", facts=list(model.items()), closed=True),
         _reproduce(describe_provenance(run.device, command=command), __version__, data),
     ]
 

@@ -19,24 +19,22 @@ from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_ba
 from srjt.training.checkpoint import MetricRow
 
 
-def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, float]:
+def headline(rows: list[MetricRow]) -> dict[str, float]:
     """The main numbers of an epoch, averaged over the networks.
 
-    show_test: also those of the test side. Whoever watches them will choose settings by them.
+    Those of the test side are not among them: whoever watches them will choose settings by them.
     """
     shown = (
         ("loss", "train", "loss"),
         ("lab.prec", "train", "label_precision"),
         ("val.acc", "validation", "accuracy"),
         ("val.mae", "validation", "mae"),
-        ("test.acc", "test", "accuracy"),
-        ("test.mae", "test", "mae"),
         ("samples/s", "train", "images_per_second"),
     )
     values, single = {}, [row for row in rows if row.network not in ("ensemble", "pooled")]
     for title, split, metric in shown:
         numbers = [row.value for row in single if (row.split, row.metric) == (split, metric)]
-        if numbers and (show_test or split != "test"):
+        if numbers:
             values[title] = sum(numbers) / len(numbers)
     return values
 
@@ -46,13 +44,10 @@ def _text(values: dict[str, float]) -> str:
 
 
 class BarReporter:
-    """Shows a training by a bar, in the terminal or a notebook, by lines, or not at all; and keeps the notes.
+    """Shows a training by a bar, in the terminal or a notebook, by lines, or not at all; and keeps the notes."""
 
-    show_test: show the test side's scores during the training.
-    """
-
-    def __init__(self, bar: Bar | None = None, *, show_test: bool = False) -> None:
-        self.bar, self.show_test = bar or Bar(), show_test
+    def __init__(self, bar: Bar | None = None) -> None:
+        self.bar = bar or Bar()
         self.notes: list[str] = []
         self.title, self.epochs, self.folds, self._latest = "", 1, 1, ""
 
@@ -83,9 +78,9 @@ class BarReporter:
         self._show(epoch, epoch - 1 + step / steps)
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        values = headline(rows, show_test=self.show_test)
+        values = headline(rows)
         self.bar.line(f"{self._position(epoch)}  {_text(values)}")
-        main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
+        main = "val.acc" if "val.acc" in values else "loss"
         self._latest = _text({name: values[name] for name in (main, "samples/s") if name in values})
         self._show(epoch, epoch, now=True)
 
@@ -100,12 +95,12 @@ class BarReporter:
         return f"{before}epoch {within + 1 if before else epoch}/{self.epochs}"
 
 
-def reporter_for(*, quiet: bool = False, show_test: bool = False) -> BarReporter:
+def reporter_for(*, quiet: bool = False) -> BarReporter:
     """The reporter for standard output: a bar in a terminal, lines in a file or pipe."""
     if quiet:
         return BarReporter()
     bar = TerminalBar("training", lasting=True, stderr=False) if sys.stdout.isatty() else Lines()
-    return BarReporter(bar, show_test=show_test)
+    return BarReporter(bar)
 
 
 def reporter_in_python(reporter: Reporter | None, *, progress: bool) -> AbstractContextManager[Reporter]:

@@ -30,9 +30,6 @@ from srjt.training.trained import Trained, load_run
 
 RECENT = 5  # epochs whose mean time predicts the others'
 
-State = Literal["training", "stopped", "unfinished", "finished"]
-
-
 RESUME = "Run the same command again to resume it."
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun", ""),
@@ -70,12 +67,11 @@ NOTES: list[Rule[Any]] = [
 class RunRecord:
     """A run, in memory or in a folder, as far as it is there."""
 
-    state: State
+    state: Literal["training", "stopped", "unfinished", "finished"]
     facts: run_folder.RunFacts
     metrics: pd.DataFrame
     sides: Mapping[str, Evaluation]
     folder: Path | None = None
-    show_test: bool = True  # else there is nothing of the test side
     problem: str = ""  # why a training has stopped
 
     @property
@@ -94,8 +90,9 @@ class RunRecord:
     @property
     def shown_sides(self) -> list[str]:
         """The sides that the networks' own grades are judged on."""
-        known = set(self.metrics["split"])
-        return [side for side in ("test", "validation") if side in known and (self.show_test or side != "test")]
+        live = self.state in ("training", "stopped")  # whoever watches test scores will choose settings by them
+        shown = ("validation",) if live else ("test", "validation")
+        return [side for side in shown if side in set(self.metrics["split"])]
 
 
 def run_page(folder: Path, **options: Any) -> Page:
@@ -111,12 +108,11 @@ def read_record(
     *,
     grade_names: Mapping[str, str] | None = None,
     live: Literal["training", "stopped"] | None = None,
-    show_test: bool = True,
     problem: str = "",
 ) -> RunRecord:
     """What the page of a run shows. grade_names: instead of the run's own.
 
-    live: the training is running, or has just stopped. show_test, problem: as in the record.
+    live: the training is running, or has just stopped. problem: as in the record.
     """
     facts = run_folder.read_facts(folder)
     if grade_names is not None:
@@ -131,7 +127,6 @@ def read_record(
         metrics=metrics,
         sides=stored_sides(folder, facts.grades) if done else {},
         folder=folder,
-        show_test=show_test,
         problem=problem,
     )
 
