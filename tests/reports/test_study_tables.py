@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
-from matplotlib.axes import Axes
 from scipy import stats
 
 from reports.score_tables import (
@@ -31,9 +30,6 @@ from reports.score_tables import (
     scores,
 )
 from srjt.errors import SrjtError
-from srjt.reports.figures.canvas import CaptionedFigure, save_figure
-from srjt.reports.figures.study import ablation_figures
-from srjt.reports.page import page_figures, render
 from srjt.reports.pages.study import study_page
 from srjt.reports.study_tables import ablation, study_tables
 from srjt.reports.table import Column, Row, Table, TableCell
@@ -379,42 +375,9 @@ def test_latex_compiles(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
 
 
-# The ablation's cells over epochs: which runs they are, what is drawn, and where it stands on the page.
+# The ablation's cells: which runs they are, and where their table stands on the page.
 
-SOFT_RUNS, MIXED = "select=soft,update=soft", "select=soft,update=hard"
-CELLS = ["hard/hard", "soft/soft", "hard/soft", "soft/hard"]
-TWO_HOSTS = tuple(
-    f"{host}{cell}"
-    for host in ("jocor", "co-teaching")  # not the paper's order
-    for cell in ("+ours", f":{MIXED}", f":{SOFT_RUNS}", "")
-)
-SMALL = {"methods": TWO_HOSTS, "noises": ("quasi:0.4",), "folds": 2, "epochs": 4}
-
-
-def with_values(study, metric: str, values: dict[tuple[str, str], tuple[float, float]]):
-    """The study with one constant value per (method, variant) in either fold."""
-    m = study.metrics
-    for (method, variant), per_fold in values.items():
-        for fold, value in enumerate(per_fold):
-            mine = (m["method"] == method) & (m["variant"] == variant) & (m["fold"] == fold)
-            m.loc[mine & (m["metric"] == metric), "value"] = value
-    return study
-
-
-def lines_of(axes: Axes, epochs: int = 4) -> dict[str, np.ndarray]:
-    """Label at a line's end → its values; found by the colour of its leader and the filling of its marker."""
-    curves = [line for line in axes.get_lines() if len(line.get_xdata()) == epochs]
-    ends = {(line.get_color(), float(line.get_ydata()[-1])): np.asarray(line.get_ydata()) for line in curves}
-    texts = [text for text in axes.texts if text.get_text() in CELLS]
-    return {text.get_text(): ends[text.arrowprops["color"], float(text.xy[1])] for text in texts}
-
-
-def words(axes: Axes) -> set[str]:
-    return {text.get_text() for text in axes.texts}
-
-
-def named(made: list[CaptionedFigure]) -> list[str]:
-    return [captioned.name for captioned in made]
+SOFT_RUNS = "select=soft,update=soft"
 
 
 def test_hosts_and_cells_are_in_the_papers_order_and_other_variants_take_no_part() -> None:
@@ -433,98 +396,17 @@ def test_hosts_and_cells_are_in_the_papers_order_and_other_variants_take_no_part
     assert list(ablation(given)["codis"]) == [("hard", "hard"), ("soft", "soft"), ("hard", "soft")]
 
 
-def ablation_axes(made, start: str = "ablation-label-precision") -> dict[str, Axes]:
-    """Host → the axes of its figure."""
-    drawn = [one for one in ablation_figures(made, "quasi:0.4") if one.name.startswith(start)]
-    axes = [one.figure.axes[0] for one in drawn]
-    return {one.get_title(loc="left").partition(":")[0]: one for one in axes}
-
-
-@pytest.mark.slow
-def test_each_host_has_a_figure_and_each_cell_its_mean_over_folds(study) -> None:
-    values = {
-        ("co-teaching", ""): (0.70, 0.80),
-        ("co-teaching", SOFT_RUNS): (0.60, 0.70),
-        ("co-teaching+ours", ""): (0.80, 0.84),
-        ("co-teaching", MIXED): (0.66, 0.68),
-        ("jocor", SOFT_RUNS): (0.50, 0.52),
-    }
-    made = with_values(study(**SMALL), "label_precision", values)
-    drawn = ablation_axes(with_values(made, "mae", {("jocor", MIXED): (0.3, 0.5)}))
-    assert list(drawn) == ["Co-teaching", "JoCor"]
-    found = lines_of(drawn["Co-teaching"])
-    for cell, mean in zip(CELLS, (0.75, 0.65, 0.82, 0.67), strict=True):
-        np.testing.assert_allclose(found[cell], mean)
-    np.testing.assert_allclose(lines_of(drawn["JoCor"])["soft/soft"], 0.51)
-    for axes in drawn.values():
-        assert words(axes) == {*CELLS, "1 − ε = 0.60: no selection"}
-        assert any(np.allclose(line.get_ydata(), 0.6) for line in axes.get_lines())
-    error = ablation_axes(made, "ablation-mae")["JoCor"]  # of the test side
-    assert words(error) == set(CELLS)
-    np.testing.assert_allclose(lines_of(error)["soft/hard"], 0.4)
-
-
-def test_cells_differ_without_their_colour(study) -> None:
-    for axes in ablation_axes(study(**SMALL)).values():
-        curves = [line for line in axes.get_lines() if len(line.get_xdata()) == 4]
-        looks = {(c.get_linestyle(), str(c.get_marker()), c.get_markerfacecolor() != "none") for c in curves}
-        assert len(looks) == len(curves) == 4
-        bold = [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"]
-        assert bold == ["hard/soft"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", ["ramp_epochs=13", "select=soft,ramp_epochs=13", "update=soft"])
-def test_no_figure_without_a_cell_that_selects_by_the_soft_loss(study, variant: str) -> None:
-    made = study(**{**SMALL, "methods": ("co-teaching", "co-teaching+ours", f"co-teaching:{variant}")})
-    assert ablation_figures(made, "quasi:0.4") == []
-    if variant == "update=soft":
-        assert "ablation" not in render(study_page(made)).partition("<main>")[2].replace("for the ablation", "")
-
-
-def test_a_variant_of_another_kind_is_in_no_panel_and_neither_is_a_host_without_soft_selection(study) -> None:
-    methods = ("codis", "codis+ours", "jocor", f"jocor:{SOFT_RUNS}", "jocor:ramp_epochs=13")
-    drawn = ablation_axes(study(**{**SMALL, "methods": methods}))
-    assert list(drawn) == ["JoCor"]
-    assert words(drawn["JoCor"]) == {"hard/hard", "soft/soft", "1 − ε = 0.60: no selection"}
-
-
-def test_where_the_truth_is_unknown_only_the_error_is_drawn(study) -> None:
-    made = study(**SMALL)
-    m = made.metrics
-    made = type(made)(**{**vars(made), "metrics": m[~m["metric"].str.startswith("label_")]})
-    hosts = ("co-teaching", "jocor")
-    assert named(ablation_figures(made, "quasi:0.4")) == [f"ablation-mae-{host}-quasi-0.4" for host in hosts]
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_the_figures_stand_below_their_table_and_above_the_paired_comparison(study, tmp_path: Path) -> None:
-    made = study(**SMALL)
-    page = study_page(made)
-    text = render(page)
-    marks = (
-        "Selection and updating</h2>",
-        "ablation-label-precision-jocor-quasi-0.4",
-        "Paired comparison",
-        'id="figures"',
-    )
-    places = [text.index(mark) for mark in marks]
-    assert places == sorted(places)
-    # after the one of the first screen
-    assert named(page_figures(page))[1:5] == named(ablation_figures(made, "quasi:0.4"))
-    files = save_figure(page_figures(page)[0], tmp_path)
-    assert [file.suffix for file in files] == [".svg", ".png"]
-    assert all(file.stat().st_size for file in files)
-
-
-@pytest.mark.slow
-def test_of_several_noises_those_with_an_ablation_have_figures(study) -> None:
-    made = study(**{**SMALL, "noises": ("quasi:0.2", "quasi:0.4")})
-    runs = made.runs[(made.runs["noise"] == "quasi:0.4") | (made.runs["variant"] == "")]
-    made = type(made)(**{**vars(made), "runs": runs})
-    assert ablation_figures(made, "quasi:0.2") == []
-    assert len(ablation_figures(made, "quasi:0.4")) == 4
+@pytest.mark.parametrize(
+    ("variant", "shown"),
+    [(SOFT_RUNS, True), ("select=soft,ramp_epochs=13", False), ("update=soft", False)],
+)
+def test_the_ablation_is_a_section_and_in_no_figure(study, variant: str, shown: bool) -> None:
+    methods = ("co-teaching", "co-teaching+ours", f"co-teaching:{variant}")
+    page = study_page(study(methods=methods, noises=("quasi:0.4",), folds=2, epochs=4))
+    assert ("ablation" in [section.slug for section in page.sections]) == shown
+    assert {text.get_text() for text in page.figure.figure.axes[0].texts} == {"Co-teaching", "Co-teaching + Ours"}
 
 
 # The tables of paired tests: differences, intervals, corrected p-values, and the pooled comparison.

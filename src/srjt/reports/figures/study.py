@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,21 +64,18 @@ def file_name(text: str) -> str:
     return "-".join("".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split())
 
 
-# Curves: mean and standard deviation over folds, seeds and networks averaged first. Finished runs only.
-
-Labels = Mapping[tables.MethodVariant, str]
+# Curves: mean and standard deviation over folds, seeds and networks averaged first. Finished runs only, no variants.
 
 
 def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFigure]:
     """The curves, the selection and the confusion matrices of one noise."""
-    selecting = _method_labels(_selecting_methods(results, noise))
     figures = (
         score_curves(results, noise, metric="accuracy"),
         score_curves(results, noise, metric="mae"),
         # of methods that do not select the curve is the line at 1 − ε
         _over_epochs(
-            results, noise, selecting, name="label-precision", split="train", metric="label_precision",
-            title=SELECTED, reference=no_selection(nominal_rates(results).get(noise)),
+            results, noise, _selecting_methods(results, noise), name="label-precision", split="train",
+            metric="label_precision", title=SELECTED, reference=no_selection(nominal_rates(results).get(noise)),
         ),
         selection_recall(results, noise),
         confusion_matrices(results, noise),
@@ -88,42 +85,19 @@ def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFig
 
 def score_curves(results: StudyResults, noise: str, *, metric: str) -> canvas.CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
-    title, methods = "Test MAE" if metric == "mae" else f"Test {metric}", _method_labels(study_methods(results))
+    title, methods = "Test MAE" if metric == "mae" else f"Test {metric}", study_methods(results)
     return _over_epochs(results, noise, methods, name=metric, split="test", metric=metric, title=title)
 
 
-def ablation_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFigure]:
-    """Hard or soft loss for selection and update: label precision and test MAE over epochs, a figure for each host.
-
-    None if no run selects by the soft loss.
-    """
-    runs = results.runs[results.runs["noise"] == noise]
-    level = no_selection(nominal_rates(results).get(noise))
-    figures = [
-        _over_epochs(
-            results, noise, {source: "/".join(usage) for usage, source in usages.items()}, split=split,
-            metric=metric, name=f"ablation-{metric.replace('_', '-')}-{host}", reference=reference,
-            title=f"{display_name(host)}: {title}", styles=canvas.method_styles(list(map(curve_name, usages.values()))),
-        )
-        for split, metric, title, reference in (
-            ("train", "label_precision", SELECTED, level),
-            ("test", "mae", "Test mean absolute error", None),
-        )
-        for host, usages in tables.ablation(zip(runs["method"], runs["variant"], strict=True)).items()
-        if any(select == "soft" for select, _ in usages)  # other figures show the other hosts
-    ]  # fmt: skip
-    return [figure for figure in figures if figure is not None]
-
-
 def _over_epochs(
-    results: StudyResults, noise: str, labels: Labels, *, name: str, split: str, metric: str, **options: Any
+    results: StudyResults, noise: str, methods: Sequence[str], *, name: str, split: str, metric: str, **options: Any
 ) -> canvas.CaptionedFigure | None:
     metrics, pooled = _finished(results, noise), results.facts["study"]["train"].get("convention") == "published-code"
-    by = ("method", "variant", "fold", "seed", "x")
     metrics = metrics.assign(x=metrics["epoch"])
+    by = ("method", "fold", "seed", "x")
     values = canvas.mean_over_networks(metrics, split=split, metric=metric, pooled=pooled, by=by)
     return _curves(
-        results, labels, values.reset_index(), name=f"{name}-{noise}", metric=metric, xlabel="epoch",
+        results, methods, values.reset_index(), name=f"{name}-{noise}", metric=metric, xlabel="epoch",
         caption=f"{tables.noise_name(noise)}; mean over networks and folds", **options,
     )  # fmt: skip
 
@@ -135,7 +109,7 @@ def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigur
     metrics = metrics[metrics["epoch"] > metrics.groupby("key")["epoch"].transform("max") - LAST]
     places = {f"label_recall[{c}]": c for c in range(len(grades))}
     return _curves(
-        results, _method_labels(_selecting_methods(results, noise)), metrics.assign(x=metrics["metric"].map(places)),
+        results, _selecting_methods(results, noise), metrics.assign(x=metrics["metric"].map(places)),
         name=f"selection-recall-{noise}", title=SELECTION_RECALL, xlabel="grade", metric="label_recall",
         caption=f"{tables.noise_name(noise)}; {LAST_EPOCHS}, networks and folds", xticks=(range(len(grades)), grades),
     )  # fmt: skip
@@ -144,7 +118,7 @@ def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigur
 def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
     """A figure for each kind of noise that was injected at two rates or more."""
     rates, scores = nominal_rates(results), results.scores
-    scores = scores[(scores[["split", "metric"]] == ["test", "mae"]).all(axis=1)]
+    scores = scores[(scores[["split", "metric", "variant"]] == ["test", "mae", ""]).all(axis=1)]
     over = "mean over the best epoch of each run" if _keeps_best(results) else LAST_EPOCHS
     specs = {noise: parse_noise(noise) for noise in study_noises(results) if noise in rates}
     figures = []
@@ -155,7 +129,7 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
         ticks = sorted(rate_of.values())
         figures.append(
             _curves(
-                results, _method_labels(study_methods(results)), scores.assign(x=scores["noise"].map(rate_of)),
+                results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)),
                 name=f"mae-against-rate-{kind}", title="Mean absolute error on the test side, lower is better",
                 xlabel="noise rate ε (nominal)", xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
                 caption=f"{name}; {over}, networks and folds", metric="mae",
@@ -165,40 +139,31 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
 
 
 def _finished(results: StudyResults, noise: str) -> pd.DataFrame:
-    """The metrics of the finished runs of a noise."""
-    done = results.runs.loc[(results.runs[["noise", "status"]] == [noise, "done"]).all(axis=1), "key"]
-    return results.metrics[results.metrics["key"].isin(done)]
-
-
-def _method_labels(methods: Sequence[str]) -> Labels:
-    return {(method, ""): display_name(method) for method in methods}
-
-
-def curve_name(source: tables.MethodVariant) -> str:
-    """As on the command line: "co-teaching", "co-teaching:select=soft"."""
-    return ":".join(filter(None, source))
+    """The metrics of the finished runs of a noise, without variants."""
+    done = (results.runs[["noise", "variant", "status"]] == [noise, "", "done"]).all(axis=1)
+    return results.metrics[results.metrics["key"].isin(results.runs.loc[done, "key"])]
 
 
 def _curves(
-    results: StudyResults, labels: Labels, values: pd.DataFrame, *, name: str, title: str, xlabel: str, caption: str,
-    metric: str, xticks: tuple[Sequence[float], Sequence[str]] | None = None, **options: Any,
+    results: StudyResults, methods: Sequence[str], values: pd.DataFrame, *, name: str, title: str, xlabel: str,
+    caption: str, metric: str, xticks: tuple[Sequence[float], Sequence[str]] | None = None, **options: Any,
 ) -> canvas.CaptionedFigure | None:  # fmt: skip
-    """A curve for each label, mean and standard deviation over folds. xticks, options: as for ``chart``.
+    """A curve for each method, mean and standard deviation over folds. xticks, options: as for ``chart``.
 
-    values: method, variant, fold, seed, x and value; what is repeated is averaged first, then the seeds of a fold.
+    values: method, fold, seed, x and value; what is repeated is averaged first, then the seeds of a fold.
     """
-    runs = values.groupby(["method", "variant", "fold", "seed", "x"])["value"].mean()
-    folds = runs.groupby(["method", "variant", "fold", "x"]).mean().unstack("x")
-    of_source, curves = dict(iter(folds.groupby(["method", "variant"]))), []
-    for source, label in labels.items():
-        if source not in of_source:
+    runs = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
+    folds = runs.groupby(["method", "fold", "x"]).mean().unstack("x")
+    curves = []
+    for method in methods:
+        if method not in folds.index:
             continue
-        own = of_source[source].dropna(axis=1, how="all")
+        own = folds.loc[[method]].dropna(axis=1, how="all")
         curves.append(
             canvas.Curve(
                 most=len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0,
-                name=curve_name(source),
-                label=label,
+                name=method,
+                label=display_name(method),
                 x=own.columns.to_numpy(np.float64),
                 y=own.mean().to_numpy(np.float64),
                 spread=own.std(ddof=0).to_numpy(np.float64) if len(own) > 1 else None,
@@ -216,10 +181,10 @@ def _curves(
             f"{curve.label}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
             for curve in curves
         )
-    options = {"styles": canvas.method_styles(study_methods(results)), **options}
+    styles = canvas.method_styles(study_methods(results))
     return canvas.CaptionedFigure(
         name=file_name(name),
-        figure=canvas.chart(curves, xlabel=xlabel, title=title, xticks=xticks, **options),
+        figure=canvas.chart(curves, xlabel=xlabel, title=title, xticks=xticks, styles=styles, **options),
         caption=f"{caption}.",
         alt=f"Curves by {xlabel}: {title}. {described}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -42,8 +43,8 @@ VERDICT: list[Verdict[Any]] = [
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.failed, "{f.failed:,} of {f.total} failed."),
     (lambda f: f.unfinished, "{f.unfinished:,} of {f.total} to finish; means are over the finished ones."),
-    (lambda f: f.singular, "Garg's loss inverts the noise matrix, which is nearly singular ({f.singular}): its results "
-     "do not show how good the method is."),
+    (lambda f: f.garg and f.condition > ILL_CONDITIONED, "Garg's loss inverts the noise matrix, which is nearly "
+     "singular (condition number up to {f.condition:.0f}): its results do not show how good the method is."),
     (lambda f: f.not_better, "No better than one grade for all, by {f.metric}: {f.not_better}."),
     (lambda f: not f.patients, "Patients are unknown: samples of one patient may be in training and test data, which "
      "makes test results too good."),
@@ -101,7 +102,8 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_means=best,
         not_better=listed(_not_better(results, purpose), NAMED),
-        singular=_singular(results) if "garg" in set(runs["method"]) else "",
+        garg="garg" in set(runs["method"]),
+        condition=results.noise["condition_number"].astype(float).max(),
         kinds={parse_noise(name).kind for name in study_figures.study_noises(results)},
     )
 
@@ -118,12 +120,9 @@ def best_means(results: StudyResults, metric: str) -> dict[str, Best]:
     """Noise → the best mean of the methods with the same runs; no noise with fewer than two of them."""
     tables, found = study_tables.StudyTables(results), {}
     choose = min if METRICS[metric].lower_is_better else max
-    for noise in [noise for noises in tables.kinds.values() for noise in noises]:
-        values = {
-            source: own
-            for source in tables.compared
-            if (own := tables.values.get((*source, noise, metric))) is not None
-        }
+    for noise in itertools.chain(*tables.kinds.values()):
+        of_noise = ((source, tables.values.get((*source, noise, metric))) for source in tables.compared)
+        values = {source: own for source, own in of_noise if own is not None}
         means = study_tables.comparable_means(values)
         if len(means) < 2:
             continue
@@ -151,14 +150,6 @@ def _not_better(results: StudyResults, purpose: Purpose) -> list[str]:
         for (noise, method, variant), (score, naive) in zip(means.index, means.to_numpy(), strict=True)
         if not_beaten(float(score), float(naive), purpose=purpose)
     ]
-
-
-def _singular(results: StudyResults) -> str:
-    """The noises whose matrix is badly inverted; "" if there are none."""
-    condition = results.noise["condition_number"].astype(float)
-    worst = condition[condition > ILL_CONDITIONED].groupby(results.noise["noise"], sort=False).max()
-    names = map(study_tables.noise_name, worst.index)
-    return "; ".join(f"{name}: condition number {n:.0f}" for name, n in zip(names, worst, strict=True))
 
 
 @page_of.register(StudyResults)
@@ -264,15 +255,13 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
             of_kind[-1] = replace(of_kind[-1], caption="")  # said once, below the last table
         of_kind.append(table)
     held_out, tests = f"Each {_column(results)} held out", [*kinds["pooled"], *kinds["paired"]]
-    noises = study_figures.study_noises(results)
-    figures = [figure for noise in noises for figure in study_figures.ablation_figures(results, noise)]
     sections = [
         Section("tables", "Results", tables=kinds["comparison"], brief=True),
         Section("held-out", held_out, tables=_held_out(results), brief=True),
-        Section("ablation", "Selection and updating", tables=kinds["ablation"], figures=figures),
+        Section("ablation", "Selection and updating", tables=kinds["ablation"]),
         Section("paired", "Paired tests", tables=tests, closed=True),
     ]
-    return [section for section in sections if section.tables or section.figures]
+    return [section for section in sections if section.tables]
 
 
 def _column(results: StudyResults) -> str:
