@@ -285,15 +285,14 @@ class Splitting:
     )
     hold_out: str | None = setting(
         None,
-        "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
-        "all folds, the column alone.",
-        metavar="COLUMN[=VALUE]",
+        "Test on one value of this column, such as a site, and train on the others: site=north.",
+        metavar="COLUMN=VALUE",
     )
     official_split: bool | None = setting(None, "Use the split column of the data.", shown="if there is one")
 
     def __post_init__(self) -> None:
-        if self.hold_out is not None and self.splits is not None:
-            raise SrjtError("--splits has its folds already: leave out --hold-out.")
+        if self.hold_out is not None and (self.fold, self.splits) != (None, None):
+            raise SrjtError("--hold-out says what is tested: leave out --fold and --splits.")
         if self.official_split and self.chosen:
             raise SrjtError(
                 "--official-split uses the data's own split: it cannot be combined with --fold, --splits or --hold-out."
@@ -321,13 +320,12 @@ class Splitting:
             column, _, value = self.hold_out.partition("=")
             parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed, hold_out=column)
             by_value = {part.held_out: part for part in parts}
-            if value and value not in by_value:
-                raise unknown_name(column, value, by_value)
-            if value:
-                return by_value[value]
-            if self.fold is None:
+            if not value:
                 names = ", ".join(by_value)
                 raise SrjtError(f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}.")
+            if value not in by_value:
+                raise unknown_name(column, value, by_value)
+            return by_value[value]
         else:
             manifest = srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
             parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,23 +47,14 @@ def opened(
     run = replace(run, grades=run.grades.named(grade_names))
     run.views(asked.views)  # an error if the run has no such views
     refuse_other_options(run, how, about=about)
-    if asked.calibrate_on is None or _share(asked.calibrate_on) is not None:
-        return run, replace(asked, calibrate_on=_share(asked.calibrate_on))
-    # its columns have the names of those of the source
-    reading = srjt.data.read(
-        asked.calibrate_on, grades=list(run.grades), **{name: how[name] for name in SHARED if name in how}
-    )
+    if asked.calibrate_on is None:
+        return run, asked
+    if re.fullmatch(r"0?\.\d+", str(asked.calibrate_on)):  # a share of the source
+        return run, replace(asked, calibrate_on=float(str(asked.calibrate_on)))
+    named = {name: how[name] for name in SHARED if name in how}
+    reading = srjt.data.read(asked.calibrate_on, grades=list(run.grades), **named)
     samples = srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
     return run, replace(asked, calibrate_on=samples)
-
-
-def _share(text: object) -> float | None:
-    """A number between 0 and 1 that is not the name of a file; None for anything else."""
-    try:
-        share = float(str(text))
-    except ValueError:
-        return None
-    return share if 0 < share < 1 and not Path(str(text)).exists() else None
 
 
 # ``srjt predict``: grades for new images.

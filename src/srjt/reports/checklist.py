@@ -27,7 +27,7 @@ from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.metrics import MAIN, METRICS
-from srjt.reports.page import KeyNumber, Page, Section, markdown, templates
+from srjt.reports.page import Page, Section, markdown, templates
 from srjt.reports.pages.evaluation import answered, confusion_table
 from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name, versions
@@ -344,8 +344,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     checklist_items(name, Known())  # an error before anything is computed
     known, tables = known_facts(folder, also)
     items = checklist_items(name, known)
-    whole = int((items["authors"] == "").sum())
-    partly = int(((items["known"] != "") & (items["authors"] != "")).sum())
+    filled, left = items["known"] != "", items["authors"] != ""
     frame = pd.DataFrame({
         "item": items["item"] + " " + items["section"],
         "what it asks": items["asks"],
@@ -361,12 +360,8 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     return Page(
         kind="Checklist",
         title=f"{CHECKLISTS[name].partition(' (')[0].partition(',')[0]}: {folder.resolve().name}",
-        lead=f"{CHECKLISTS[name]}, each item in our words.",
-        key_numbers=[
-            KeyNumber("answered from files", str(whole)),
-            KeyNumber("in part", str(partly)),
-            KeyNumber("for the authors", str(len(items) - whole - partly)),
-        ],
+        lead=f"{CHECKLISTS[name]}, each item in our words. Of {len(items)} items {(~left).sum()} are answered from "
+        f"files and {(filled & left).sum()} in part; the others are for the authors.",
         sections=sections,
     )
 

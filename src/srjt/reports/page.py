@@ -267,9 +267,8 @@ def page_text(page: Page) -> str:
 
 
 def markdown(page: Page) -> str:
-    """Title, lead, key numbers, texts and tables as Markdown. Section headings are of the second level."""
-    numbers = "\n".join(f"- {escape_markdown(f'{number.label}: {number.value}')}" for number in page.key_numbers)
-    parts = [f"# {escape_markdown(page.title)}", escape_markdown(page.lead), numbers]
+    """Title, lead, texts and tables as Markdown. Section headings are of the second level."""
+    parts = [f"# {escape_markdown(page.title)}", escape_markdown(page.lead)]
     for section in page.sections:
         tables = [table.markdown().rstrip() for table in section.tables]
         parts += [f"## {escape_markdown(section.heading)}", *map(escape_markdown, section.text), *tables]

@@ -144,8 +144,9 @@ def _table(predictions: Predictions) -> Table:
     whose, further = ([*per, "images"], []) if per else (["image"], ["patient"])
     # on a telephone only the first columns are seen without scrolling
     wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *further, *numbers)
-    frame = pd.DataFrame(predictions).assign(probability=predictions.apply(_probability, axis=1))
-    frame = frame[[name for name in wanted if name in frame]][:ALL]
+    frame = pd.DataFrame(predictions[:ALL])
+    frame["probability"] = frame.apply(_probability, axis=1)
+    frame = frame[[name for name in wanted if name in frame]]
     for name in {*graded} & {*frame}:
         shown = frame[name].map(dict(zip(grades, grades.shown, strict=True)))
         frame[name] = pd.Categorical(shown, categories=grades.shown, ordered=True)

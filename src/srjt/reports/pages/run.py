@@ -30,9 +30,6 @@ from srjt.training.trained import Trained, load_run
 
 RECENT = 5  # epochs whose mean time predicts the others'
 
-State = Literal["training", "stopped", "unfinished", "finished"]
-
-
 RESUME = "Run the same command again to resume it."
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun", ""),
@@ -70,7 +67,7 @@ NOTES: list[Rule[Any]] = [
 class RunRecord:
     """A run, in memory or in a folder, as far as it is there."""
 
-    state: State
+    state: Literal["training", "stopped", "unfinished", "finished"]
     facts: run_folder.RunFacts
     metrics: pd.DataFrame
     sides: Mapping[str, Evaluation]
