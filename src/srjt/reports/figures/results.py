@@ -186,19 +186,16 @@ def _net_benefit(decision: Decision, referral: str) -> canvas.CaptionedFigure:
 def risk_coverage_figure(abstention: Abstention) -> canvas.CaptionedFigure:
     """The share of wrong answers among the most confident samples."""
     answers = "referrals" if abstention.about == "referral" else "grades"
-    coverage, risk = abstention.curve
-    marked, point = "", None
-    if abstention.wanted is not None:
-        marked = f" The dot leaves {abstention.share:.1%} to a person."
-        point = (1 - abstention.share, float(np.interp(1 - abstention.share, coverage, risk)))
+    (coverage, risk), kept = abstention.curve, 1 - abstention.share
     return _panel(
         [(coverage, risk, OWN)],
         name="risk-coverage",
         xlabel="share of samples with an answer",
         title="Share of wrong answers",
-        point=point,
+        point=(kept, float(np.interp(kept, coverage, risk))),
         ylim=(0, max(1.1 * float(risk.max()), 0.01)),
-        caption=f"Share of wrong {answers} if the least confident answers are left to a person.{marked}",
+        caption=f"Share of wrong {answers} if the least confident answers are left to a person. The dot leaves "
+        f"{abstention.share:.1%} to a person.",
         alt=f"Risk–coverage curve; without abstention {risk[-1]:.3f} of the {answers} are wrong.",
     )
 

@@ -26,7 +26,7 @@ from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences, verdict
-from srjt.reports.sections import pictures_of, run_sections
+from srjt.reports.sections import pictures_of, run_section
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
@@ -127,7 +127,7 @@ def evaluation_page(
         *true_scores_section(found),
         *examples_section(found, data),
         calibration_section(found),
-        *([] if run is None else run_sections(run, sources=sources, command=command)),
+        *([] if run is None else [run_section(run, sources=sources, command=command)]),
     ]
     (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
     return Page(
@@ -275,15 +275,14 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         figures = results.decision_figures(decision, grade=grade)
         text = [f"{referred} {decision.found}"]
         yield Section("decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True)
-    if (abstention := found.abstention) is not None:
-        text, tables = [], []
-        if abstention.wanted is not None:
-            wrong = f" and {abstention.errors_left:.0%} of the wrong ones" * math.isfinite(abstention.errors_left)
-            text = [f"{abstention.share:.1%} of the answers{wrong} are left to a person. {abstention.found}"]
-        if kept := {name: score for name, score in abstention.kept.items() if name != "accuracy"}:
-            tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
+    if (abstention := found.abstention) is not None and abstention.wanted is not None:
+        wrong = f" and {abstention.errors_left:.0%} of the wrong ones" * math.isfinite(abstention.errors_left)
+        text = [f"{abstention.share:.1%} of the answers{wrong} are left to a person. {abstention.found}"]
+        # the first screen has the accuracy
+        kept = {name: score for name, score in abstention.kept.items() if name != "accuracy"}
+        tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")] if kept else []
         figures = [results.risk_coverage_figure(abstention)]
-        yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=bool(text))
+        yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=True)
     if (ranges := found.ranges) is not None:
         yield Section("ranges", "Ranges of grades", text=[ranges.promise], brief=True)
 
@@ -513,16 +512,16 @@ def external_section(found: Evaluation) -> list[Section]:
         sets["recalibrated"] = external.recalibrated
     frame = pd.DataFrame({"score": [*map(metric_heading, MAIN), "calibration error ↓"]})
     for name, one in sets.items():
-        intervals = [one.intervals[metric] for metric in MAIN]
-        frame[name] = [*(interval.value for interval in intervals), one.calibration_error]
-        frame[f"95 %, {name}"] = [*(between(*interval[1:]) for interval in intervals), ""]
+        scores = [one.intervals[metric] for metric in MAIN]
+        frame[name] = [*(f"{value:.3f} ({between(low, high)})" for value, low, high in scores),
+                       f"{one.calibration_error:.3f}"]  # fmt: skip
     samples, patients = external.calibrated_on
-    caption = "Home: the run's own test side, by the run as it was trained, as in “here”."
+    caption = "With 95 % intervals. Home: the run's own test side, by the run as it was trained, as in “here”."
     caption += " Both are of one view of each image." * (found.views > 1)
     if samples:
         of = f" of {count_of(patients, 'patient')}" if patients else ""
         caption += f" Recalibrated on {count_of(samples, 'sample')}{of}."
     table = data_table(frame, title="", slug="external-scores", caption=caption)
-    scores = Section("external-scores", "Scores at home and here", tables=[table])
+    beside = Section("external-scores", "Scores at home and here", tables=[table])
     # a terminal, too narrow for the table, shows the sentences alone
-    return [Section("external", "Beside the run's own test side", text=text, parts=[scores], brief=True)]
+    return [Section("external", "Beside the run's own test side", text=text, parts=[beside], brief=True)]
