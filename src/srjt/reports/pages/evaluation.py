@@ -26,7 +26,7 @@ from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences, verdict
-from srjt.reports.sections import pictures_of, run_sections
+from srjt.reports.sections import pictures_of, run_section
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
@@ -127,7 +127,7 @@ def evaluation_page(
         *true_scores_section(found),
         *examples_section(found, data),
         calibration_section(found),
-        *([] if run is None else run_sections(run, sources=sources, command=command)),
+        *([] if run is None else [run_section(run, sources=sources, command=command)]),
     ]
     (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
     return Page(

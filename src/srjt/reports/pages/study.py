@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from srjt.data.grades import Grades
@@ -248,20 +249,21 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> list[Sectio
 
 
 def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
-    kinds: dict[str, list[Table]] = {"comparison": [], "ablation": [], "pooled": [], "paired": []}
-    for table in study_tables.study_tables(results, metrics=metrics):
-        of_kind = kinds[table.slug.split("-")[0]]
-        if of_kind and of_kind[-1].caption == table.caption:
-            of_kind[-1] = replace(of_kind[-1], caption="")  # said once, below the last table
-        of_kind.append(table)
-    held_out, tests = f"Each {_column(results)} held out", [*kinds["pooled"], *kinds["paired"]]
+    tables, held_out = study_tables.StudyTables(results, metrics), f"Each {_column(results)} held out"
+    tests = [*tables.pooled(), *tables.paired()]
     sections = [
-        Section("tables", "Results", tables=kinds["comparison"], brief=True),
+        Section("tables", "Results", tables=_said_once(tables.comparison()), brief=True),
         Section("held-out", held_out, tables=_held_out(results), brief=True),
-        Section("ablation", "Selection and updating", tables=kinds["ablation"]),
+        Section("ablation", "Selection and updating", tables=_said_once(tables.ablation())),
         Section("paired", "Paired tests", tables=tests, closed=True),
     ]
     return [section for section in sections if section.tables]
+
+
+def _said_once(tables: Sequence[Table]) -> list[Table]:
+    """The caption of several tables below the last of them."""
+    before = [replace(table, caption="") if table.caption == tables[-1].caption else table for table in tables[:-1]]
+    return [*before, *tables[-1:]]
 
 
 def _column(results: StudyResults) -> str:
@@ -277,20 +279,19 @@ def _held_out(results: StudyResults) -> list[Table]:
     purpose = str(results.facts["study"]["train"].get("optimise", "mae"))
     naive = results.naive.assign(method=study_tables.NAIVE_LABEL.capitalize(), variant="")
     scores = pd.concat([study_tables.finished(results), naive])
-    by_fold = scores[scores["metric"] == purpose].pivot_table(
-        index=["noise", "method", "variant"], columns="fold", values="value", sort=False
-    )
-    rows = sorted(by_fold.index, key=lambda row: noises.index(row[0]))
-    frame = by_fold.reindex(index=rows, columns=range(len(names))).set_axis(names, axis=1)
-    frame.insert(0, "noise", [study_tables.noise_name(noise) for noise, *_ in rows], allow_duplicates=True)
-    frame.insert(1, "method", [display_name(*source) for _, *source in rows], allow_duplicates=True)
+    scores["method"] = list(map(display_name, scores["method"], scores["variant"]))
+    scores = scores[scores["metric"] == purpose]
+    by_fold = scores.pivot_table(index=["noise", "method"], columns="fold", values="value", sort=False)
+    frame = pd.concat([by_fold.loc[[noise]] for noise in noises if noise in by_fold.index])
+    new_noise = ~frame.index.get_level_values("noise").duplicated()
+    frame = frame.rename(index=study_tables.noise_name, level="noise").reindex(columns=range(len(names)))
     return [
         data_table(
-            frame,
+            frame.set_axis(names, axis=1).reset_index(allow_duplicates=True),
             title=f"Test {METRICS[purpose].long_name}",
             caption=f"Trained on the others; {count_of(len(results.facts['study']['seeds']), 'seed')}.",
             slug="held-out",
-            rule_before=[place for place in range(1, len(rows)) if rows[place][0] != rows[place - 1][0]],
+            rule_before=np.flatnonzero(new_noise)[1:].tolist(),
         )
     ]
 
