@@ -166,10 +166,9 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
 
 def scores_table(found: Evaluation) -> Table:
     """Every metric with its interval, beside that of one grade for all."""
-    names = [name for name in METRICS if name in found.intervals]
-    frame = interval_frame({metric_heading(name): found.intervals[name] for name in names}, "metric")
+    frame = interval_frame({metric_heading(name): score for name, score in found.intervals.items()}, "metric")
     if found.naive is not None:
-        frame["one grade"] = [getattr(found.naive, name, math.nan) for name in names]
+        frame["one grade"] = [getattr(found.naive, name, math.nan) for name in found.intervals]
     return data_table(frame, title="All metrics", slug="answers-scores")
 
 
@@ -385,19 +384,18 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _difference_table(comparison: Comparison) -> Table:
-    frame = pd.DataFrame([vars(row) for row in comparison.differences])
-    interval = f"{comparison.level:.0%} interval"
-    changes = frame["run"] != frame["run"].shift()
-    frame[interval] = [between(low, high, "+.3f") for _, low, high in frame["difference"]]
-    frame["metric"] = frame["metric"].map(metric_heading)
-    frame["difference"] = [value for value, *_ in frame["difference"]]
-    shown = ["metric", "run", "difference", interval, "adjusted", "value", "first"]
+    rows = [
+        (metric_heading(row.metric), row.run, row.difference.value, between(*row.difference[1:], "+.3f"), row.adjusted,
+         row.value, row.first)
+        for row in comparison.differences
+    ]  # fmt: skip
+    columns = ["metric", "run", "difference", f"{comparison.level:.0%} interval", "p", "this run", "first run"]
     return data_table(
-        frame[shown].rename(columns={"adjusted": "p", "value": "this run", "first": "first run"}),
+        pd.DataFrame(rows, columns=columns),
         title=f"Differences from {comparison.runs[0]}",
         formats={"difference": "+.3f"},
         slug="differences",
-        rule_before=np.flatnonzero(changes)[1:].tolist(),
+        rule_before=range(len(METRICS), len(rows), len(METRICS)),  # between runs
     )
 
 
