@@ -130,11 +130,6 @@ def test_methods_lists_all_of_them_by_family(command: Srjt, monkeypatch) -> None
     assert "host" in papers
 
 
-def test_methods_plain_is_for_scripts(command: Srjt) -> None:
-    out = command.prints("methods", "--plain")
-    assert out.splitlines() == list(methods.names())
-
-
 def test_a_misspelt_command_exits_2_and_is_suggested(command: Srjt) -> None:
     status, out, err = command("methds")
     assert status == 2
@@ -143,8 +138,8 @@ def test_a_misspelt_command_exits_2_and_is_suggested(command: Srjt) -> None:
 
 
 def test_a_misspelt_option_exits_2(command: Srjt) -> None:
-    code, _, err = command("methods", "--plane")
-    assert (code, "--plain" in err) == (2, True)
+    code, _, err = command("methods", "--improt")
+    assert (code, "--import" in err) == (2, True)
 
 
 def test_a_problem_with_the_input_is_one_sentence_and_status_2(command: Srjt, monkeypatch) -> None:

@@ -252,8 +252,8 @@ def test_limuc_is_fetched_over_a_breaking_line_and_then_inspected(
     assert BreaksOff.asked == asked  # nothing to fetch
 
     code, out, _ = srjt("inspect", "uc", "--no-decode")
-    assert code == 1  # whole, but not the published thing
-    assert "error: 6 not-as-published: " in out
+    assert code == 0  # own data may have the same layout
+    assert "warning: 6 not-as-published: " in out
     assert "images: 8 where 11,276 were published" in out
     assert rows(Path("problems.csv"))[5]["detail"] == "2 where 865 were published"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -74,11 +73,3 @@ def test_a_cache_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
     assert "set SRJT_CACHE to another" in ran(status=1)
-
-
-def test_a_broken_torchvision_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
-    text = ran()
-    assert "torchvision is installed but cannot be imported (RuntimeError: operator torchvision::nms" in text

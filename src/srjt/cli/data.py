@@ -36,11 +36,11 @@ def inspect(
     some cannot; 2, as for every command, if the source cannot be read at all.
 
     Errors: images missing, empty or unreadable; grades missing or invalid;
-    rows that contradict each other or have too few cells; of LIMUC and Kaggle DR,
-    counts that are not as published.
+    rows that contradict each other or have too few cells.
 
     Warnings: duplicate rows, identical and nearly identical images, identical
-    images with different grades, patients unknown, too few patients in a grade.
+    images with different grades, patients unknown, too few patients in a grade;
+    of LIMUC and Kaggle DR, counts that are not as published.
     """
     from srjt.data.checks import contact_sheet, examine_images, few_patients, pair_sheet
     from srjt.data.manifest import errors_in

@@ -4,7 +4,6 @@ Loads neither torch nor rich before it must, so that it answers at once.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import typer
 
 from srjt._version import __version__
-from srjt.cli.options import Import, option
+from srjt.cli.options import Import
 from srjt.errors import count_of, requirements_of
 from srjt.methods import RegisteredMethod, lookup, names
 
@@ -37,7 +36,6 @@ EXTRAS = {
     "onnx": "export to ONNX",
     "hub": "runs on the Hugging Face Hub",
 }
-LITTLE_SPACE = 2 * 2**30  # bytes; decoded images of a middle-sized data set
 
 
 class Package(NamedTuple):
@@ -70,13 +68,6 @@ def doctor() -> None:
     folder, used, free, writable = _cache()
     if not writable:
         problems.append(f"The cache folder {folder} cannot be written to: set SRJT_CACHE to another.")
-    elif free < LITTLE_SPACE:
-        advice.append(f"The disk of the cache folder has {_size(free)} left: set SRJT_CACHE to a larger one.")
-    if broken := _broken_torchvision():
-        advice.append(
-            f"torchvision is installed but cannot be imported ({broken}): timm needs it. Install the version "
-            "that belongs to your torch, or remove it."
-        )
     extras = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
     for name, purpose in EXTRAS.items():
         if packages := [_installed(line) for line in requirements_of(name)]:
@@ -147,16 +138,6 @@ def _cache() -> tuple[Path, int, int, bool]:
     return folder, used, shutil.disk_usage(existing).free, writable
 
 
-def _broken_torchvision() -> str:
-    """Why torchvision cannot be imported; "" if it can, or is not installed."""
-    try:
-        if importlib.util.find_spec("torchvision") is not None:
-            importlib.import_module("torchvision")
-    except Exception as problem:  # a build for another torch raises RuntimeError, AttributeError, OSError, …
-        return f"{type(problem).__name__}: {' '.join(str(problem).split())[:100]}"
-    return ""
-
-
 def _size(size: int) -> str:
     gigabytes = size / 2**30
     return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
@@ -178,14 +159,8 @@ scores   joint methods keep the samples of smallest score as clean.
 """
 
 
-def methods(
-    plain: bool = option(False, "Print names only, one per line, for scripts."),
-    import_: Import = None,
-) -> None:
+def methods(import_: Import = None) -> None:
     """List the methods: how each judges samples, what it learns from, and what it needs to know."""
-    if plain:
-        typer.echo("\n".join(names()))
-        return
     families: dict[str, list[RegisteredMethod]] = {}
     papers: dict[str, list[str]] = {}
     for row in map(lookup, names()):

@@ -194,7 +194,7 @@ Preset = Annotated[
     ),
 ]
 Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
-A_SETTING = "A setting by its name, e.g. method_options.ramp_epochs=10. Repeatable."
+A_SETTING = "A setting by its name: weight_decay=0.001; except in a study, method_options.ramp_epochs=10. Repeatable."
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
 settings_of_a_run = functools.partial(Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set)

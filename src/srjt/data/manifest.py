@@ -331,7 +331,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
         "one image with several grades or patients: all its rows are left out. If several readers graded it, "
         "`several_readings='consensus'` combines their grades",
     ),
-    "not-as-published": ("error", "counts that are not those of the published data set"),
+    "not-as-published": ("warning", "counts that are not those of the published data set of this layout"),
     "duplicate-row": ("warning", "the same image twice with the same grade: the first row is kept"),
     "conflicting-patients": ("warning", "the readings of one image name several patients: the first is used"),
     "conflicting-reference": ("warning", "one image with several trusted grades: none of them is used"),

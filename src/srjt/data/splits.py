@@ -446,7 +446,7 @@ def corrupt(
     >>> import srjt
     >>> clean = srjt.data.synthetic.generate(images=100, patients=20, size=32)
     >>> noisy, report, rho = srjt.data.corrupt(clean, noise="quasi", rate=0.4, seed=3)
-    >>> report.realised_rate == (noisy.labels != clean.labels).mean()
+    >>> bool(report.realised_rate == (noisy.labels != clean.labels).mean())
     True
     """
     if (rate is None) == (rho is None):

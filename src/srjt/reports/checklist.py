@@ -228,7 +228,7 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     answers = f"{side.side.capitalize()} side, {count_of(side.samples, 'answer')}"
     recalibrated = f"Probabilities were recalibrated: {side.recalibration}." if side.recalibration else ""
     yield "counts", f"{side.judged_by.capitalize()} of the {side.side} side: {_counted(grades, counts.sum(axis=1))}."
-    bootstrap = f"expanded percentiles (Hesterberg 2015) of 1,000 bootstrap samples of {unit}"
+    bootstrap = f"expanded percentiles (Hesterberg 2015) of 1,000 bootstrap draws of {unit}"
     yield "uncertainty", f"95 % confidence intervals (CI) of metrics are {bootstrap}."
     yield "uncertainty", f"Those of sensitivity, specificity and coverage are Wilson's{clustered}."
     yield "uncertainty", "The variation between trainings is not in them."

@@ -167,18 +167,13 @@ def render(page: Page) -> str:
     script = _asset("page.js")
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        templates()
-        .get_template("page.html")
-        .render(
-            page=page,
-            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-            "base-uri 'none'; form-action 'none'",
-            style=Markup(_asset("colours.css") + _asset("page.css")),
-            script=Markup(script),
-            version=__version__,
-        )
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )
+    style = Markup(_asset("colours.css") + _asset("page.css"))
+    template = templates().get_template("page.html")
+    return template.render(page=page, policy=policy, style=style, script=Markup(script), version=__version__)
 
 
 def notebook_html(page: Page) -> str:

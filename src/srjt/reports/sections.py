@@ -89,7 +89,7 @@ def pictures_of(data: Manifest | None) -> Callable[[str], str]:
     return lambda name: sample_thumbnail(data, place[name], size=PICTURE) if name in place else ""
 
 
-# Which model answered, and how the page was made: sections of the pages about new samples.
+# How a page about new samples, or a run, was made.
 
 SOURCES = 5  # that are named
 
@@ -99,25 +99,20 @@ def run_name(run: Trained) -> str:
     return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
 
 
-def run_sections(
-    run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
-) -> list[Section]:
-    """The run and its training data; and how a page about new samples was made: enough to make it again."""
-    model = {
-        "run": run_name(run),
-        "method": display_name(run.config.method),
-        "network": "your own" if run.facts.own_network else str(run.config.network),
-        "networks": str(run.method.networks),
-        "training samples": f"{(run.facts.data.get('samples') or {}).get('train', 0):,}",
-        "trained": f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip(),
-    }
-    data = [row for one in sources[:SOURCES] for row in _file_facts("data", describe_source(os.fspath(one)))]
-    if len(sources) > SOURCES:
-        data.append(("… and", f"{len(sources) - SOURCES:,} more"))
-    return [
-        Section("model", "Model", facts=list(model.items()), closed=True),
-        _reproduce(describe_provenance(run.device, command=command), __version__, data),
+def run_section(run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None) -> Section:
+    """Which run answered, and how a page about new samples was made: enough to make it again."""
+    facts = [
+        ("run", run_name(run)),
+        ("method", display_name(run.config.method)),
+        ("network", "your own" if run.facts.own_network else str(run.config.network)),
+        ("training samples", f"{(run.facts.data.get('samples') or {}).get('train', 0):,}"),
+        ("trained", f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip()),
     ]
+    for source in sources[:SOURCES]:
+        facts += _file_facts("data", describe_source(os.fspath(source)))
+    if len(sources) > SOURCES:
+        facts.append(("… and", f"{len(sources) - SOURCES:,} more"))
+    return _reproduce(describe_provenance(run.device, command=command), __version__, facts)
 
 
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:

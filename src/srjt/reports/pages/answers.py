@@ -23,7 +23,7 @@ from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement
-from srjt.reports.sections import pictures_of, run_name, run_sections
+from srjt.reports.sections import pictures_of, run_name, run_section
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
@@ -114,7 +114,7 @@ def predictions_page(
             Section("every-answer", "Answers", tables=[_table(predictions)]),
             *_least_certain(predictions, facts, data),
             Section("how", "How these answers came about", facts=[*how.items()], closed=True),
-            *run_sections(run, sources=sources, command=command),
+            run_section(run, sources=sources, command=command),
         ],
     )
 

@@ -26,7 +26,7 @@ from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences, verdict
-from srjt.reports.sections import pictures_of, run_sections
+from srjt.reports.sections import pictures_of, run_section
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
@@ -127,7 +127,7 @@ def evaluation_page(
         *true_scores_section(found),
         *examples_section(found, data),
         calibration_section(found),
-        *([] if run is None else run_sections(run, sources=sources, command=command)),
+        *([] if run is None else [run_section(run, sources=sources, command=command)]),
     ]
     (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
     return Page(
@@ -166,10 +166,9 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
 
 def scores_table(found: Evaluation) -> Table:
     """Every metric with its interval, beside that of one grade for all."""
-    names = [name for name in METRICS if name in found.intervals]
-    frame = interval_frame({metric_heading(name): found.intervals[name] for name in names}, "metric")
+    frame = interval_frame({metric_heading(name): score for name, score in found.intervals.items()}, "metric")
     if found.naive is not None:
-        frame["one grade"] = [getattr(found.naive, name, math.nan) for name in names]
+        frame["one grade"] = [getattr(found.naive, name, math.nan) for name in found.intervals]
     return data_table(frame, title="All metrics", slug="answers-scores")
 
 
@@ -385,19 +384,18 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _difference_table(comparison: Comparison) -> Table:
-    frame = pd.DataFrame([vars(row) for row in comparison.differences])
-    interval = f"{comparison.level:.0%} interval"
-    changes = frame["run"] != frame["run"].shift()
-    frame[interval] = [between(low, high, "+.3f") for _, low, high in frame["difference"]]
-    frame["metric"] = frame["metric"].map(metric_heading)
-    frame["difference"] = [value for value, *_ in frame["difference"]]
-    shown = ["metric", "run", "difference", interval, "adjusted", "value", "first"]
+    rows = [
+        (metric_heading(row.metric), row.run, row.difference.value, between(*row.difference[1:], "+.3f"), row.adjusted,
+         row.value, row.first)
+        for row in comparison.differences
+    ]  # fmt: skip
+    columns = ["metric", "run", "difference", f"{comparison.level:.0%} interval", "p", "this run", "first run"]
     return data_table(
-        frame[shown].rename(columns={"adjusted": "p", "value": "this run", "first": "first run"}),
+        pd.DataFrame(rows, columns=columns),
         title=f"Differences from {comparison.runs[0]}",
         formats={"difference": "+.3f"},
         slug="differences",
-        rule_before=np.flatnonzero(changes)[1:].tolist(),
+        rule_before=range(len(METRICS), len(rows), len(METRICS)),  # between runs
     )
 
 
