@@ -112,10 +112,6 @@ def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -
         say("Warning: no patient ids; images of one patient may be in training and test data.", fg="yellow")
     if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
         say(sentence)
-    names = [spec.name for spec in config.method_specs() if spec.own_rate == "auto"]
-    if names or config.noise_rate == "auto":
-        of = "methods that need it" if config.noise_rate == "auto" else ", ".join(dict.fromkeys(names))
-        say(f"The noise rate of {of} is estimated from the training labels, for each noise, fold and seed.")
 
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:

@@ -28,7 +28,6 @@ from srjt.studies.results import StudyResults, display_name, problem_lines
 from srjt.training.folder import not_beaten
 
 NAMED = 4  # methods or noises in a sentence
-STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
 BEST = "{f.best} mean {f.metric}: {f.leader}{f.won}"
 VERDICT: list[Verdict[Any]] = [
@@ -337,7 +336,7 @@ def _runs(results: StudyResults) -> Section:
     seconds = pd.to_numeric(runs["seconds"]).astype(float)
     frame = runs[["method", "noise", "fold", "seed", "status"]].assign(minutes=seconds / 60)
     frame["method"] = [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)]
-    frame["status"] = frame["status"].replace(STATUSES)
+    frame["status"] = frame["status"].replace("left", "not started")
     if held_out:
         frame.insert(3, "held out", frame["fold"].map(held_out))
     for metric in study_tables.PAPER_METRICS:
