@@ -127,9 +127,7 @@ def evaluate(
     sides: options.Sides,
     group_near_duplicates: options.NearDuplicates = False,
     grade_names: options.GradeNames = None,
-    out: Path | None = option(
-        None, "Write everything to a JSON file too, or the groups to a CSV file."
-    ),
+    out: Path | None = option(None, "Write everything to a JSON file too, or the groups to a CSV file."),
     html: options.Html = None,
     force: options.Force = False,
     device: options.Device = None,
@@ -154,9 +152,7 @@ def evaluate(
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
         raise SrjtError("A CSV file holds the scores of groups: give `by`, or a JSON file for everything else.")
-    trained, asked = opened(
-        run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names
-    )  # fmt: skip
+    trained, asked = opened(run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names)
     reading = data.read(grades=list(trained.grades))
     manifest = data.usable(reading)
     if side is not None or sides.chosen:
