@@ -203,11 +203,10 @@ LEADER = {"arrowstyle": "-", "linewidth": 0.7, "shrinkB": 0, "relpos": (0, 0.5)}
 class Curve:
     """x, y: (N,), from 0 to ``most``. spread: (N,) standard deviation, or None if there is one fold only."""
 
-    name: str
+    name: str  # the text at its end
     x: Floats
     y: Floats
     spread: Floats | None = None
-    label: str = ""  # the text at its end; default: its name
     most: float = math.inf  # a band ends at the ends of a metric's range
 
 
@@ -304,7 +303,7 @@ def _label_ends(axes: Any, curves: Sequence[Curve], styles: Mapping[str, Style])
     for curve, end, height in zip(curves, ends, heights, strict=True):
         style = styles[curve.name]
         axes.annotate(
-            printable(curve.label or curve.name, longest=30), end, (1.05, height), textcoords="axes fraction",
+            printable(curve.name, longest=30), end, (1.05, height), textcoords="axes fraction",
             va="center", fontsize=8.5, color=INK if style.prominent else GREY, annotation_clip=False,
             fontweight="bold" if style.bold else "normal", arrowprops={**LEADER, "color": style.colour},
         )  # fmt: skip

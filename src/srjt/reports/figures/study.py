@@ -55,7 +55,7 @@ def no_selection(rate: float | None) -> tuple[float, str] | None:
 
 def describe_ends(curves: Sequence[canvas.Curve]) -> str:
     """The last values as a sentence, highest first, for readers who cannot see the curves."""
-    last = sorted(((float(curve.y[-1]), curve.label or curve.name) for curve in curves), reverse=True)
+    last = sorted(((float(curve.y[-1]), curve.name) for curve in curves), reverse=True)
     return "At the end: " + ", ".join(f"{name} {value:.3f}" for value, name in last) + "."
 
 
@@ -162,8 +162,7 @@ def _curves(
         curves.append(
             canvas.Curve(
                 most=len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0,
-                name=method,
-                label=display_name(method),
+                name=display_name(method),
                 x=own.columns.to_numpy(np.float64),
                 y=own.mean().to_numpy(np.float64),
                 spread=own.std(ddof=0).to_numpy(np.float64) if len(own) > 1 else None,
@@ -178,10 +177,10 @@ def _curves(
     if xticks is not None:  # few values: all of them
         text_of = dict(zip(*xticks, strict=True))
         described = "; ".join(
-            f"{curve.label}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
+            f"{curve.name}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
             for curve in curves
         )
-    styles = canvas.method_styles(study_methods(results))
+    styles = {display_name(name): style for name, style in canvas.method_styles(study_methods(results)).items()}
     return canvas.CaptionedFigure(
         name=file_name(name),
         figure=canvas.chart(curves, xlabel=xlabel, title=title, xticks=xticks, styles=styles, **options),

@@ -28,8 +28,6 @@ from srjt.training.loop import starved_grades
 from srjt.training.single_run import finished_metrics
 from srjt.training.trained import Trained, load_run
 
-RECENT = 5  # epochs whose mean time predicts the others'
-
 RESUME = "Run the same command again to resume it."
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun", ""),
@@ -200,11 +198,9 @@ def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
-    recorded = metrics[(metrics["split"] == "train") & (metrics["metric"] == "seconds")].sort_values("epoch")
-    if recorded.empty or planned <= recorded["epoch"].max():
-        return ""
-    seconds = float(recorded["value"].tail(RECENT).mean()) * (planned - int(recorded["epoch"].max()))
-    return f"About {duration(max(seconds, 1))} to go."
+    seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"].tail(5)
+    left = planned - metrics["epoch"].max() if len(seconds) else 0
+    return f"About {duration(max(seconds.mean() * left, 1))} to go." if left else ""
 
 
 def _wrong_labels(record: RunRecord) -> float:
