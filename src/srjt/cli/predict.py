@@ -106,13 +106,12 @@ def predict(
         ours.remove("grade_name")  # a column of the source
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
     table[ours] = table[ours].map(neutralise_formula)
-    streamed = is_stream(out)
     write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
     page = predictions_page(
         predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems],
     )  # fmt: skip
-    finish(page, out=out, html=html, err=streamed)
+    finish(page, out=out, html=html, err=is_stream(out))
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
 
 
@@ -338,7 +337,6 @@ def export(
 
     if folder is not None and out is not None:
         raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
-    Answering(**grading)  # an error before the run is opened
     out = out or (folder or Path()) / MODEL
     if folder is None:
         check_outputs(out, force=force)

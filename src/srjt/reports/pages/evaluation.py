@@ -264,8 +264,8 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
 def _asked(found: Evaluation) -> Iterator[Section]:
     """The decision to refer, the answers left to a person, the ranges."""
     if (decision := found.decision) is not None:
-        grade, of = found.grades.show(decision.refer_from), f"of {decision.samples:,} referred"
-        referred = f"{decision.referred:,} {of}, {decision.positives:,} should be."
+        grade = found.grades.show(decision.refer_from)
+        referred = f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be."
         # the first screen has sensitivity and specificity
         predictive = {name: n for name, n in decision.operating_point.items() if name.endswith("value")}
         table = _scores({**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}")
