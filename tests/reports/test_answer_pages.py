@@ -196,12 +196,11 @@ def test_a_held_out_side_is_judged_by_its_true_grades_where_they_are_known(truth
 
 
 def test_long_grade_names_are_not_column_headings_of_a_terminal() -> None:
-    for name, heads in (("a", "0 (a0)"), ("very long name", "0")):
-        named = Grades("0123", {grade: f"{name}{grade}" for grade in "0123"})
-        found = evaluate_sides(made_run(held_out={"test": drawn_side(40)}, grades=named), resamples=0)["test"]
-        table = confusion_table(found)
-        assert table.columns[1].label == heads
-        assert [row.cells[0].text for row in table.rows] == named.shown
+    named = Grades("0123", {grade: f"very long name {grade}" for grade in "0123"})
+    found = evaluate_sides(made_run(held_out={"test": drawn_side(40)}, grades=named), resamples=0)["test"]
+    table = confusion_table(found)
+    assert [column.label for column in table.columns[1:-1]] == list("0123")
+    assert [row.cells[0].text for row in table.rows] == named.shown
 
 
 @pytest.mark.slow

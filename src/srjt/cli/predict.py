@@ -106,13 +106,12 @@ def predict(
         ours.remove("grade_name")  # a column of the source
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
     table[ours] = table[ours].map(neutralise_formula)
-    streamed = is_stream(out)
     write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
     page = predictions_page(
         predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems],
     )  # fmt: skip
-    finish(page, out=out, html=html, err=streamed)
+    finish(page, out=out, html=html, err=is_stream(out))
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
 
 
@@ -127,9 +126,7 @@ def evaluate(
     sides: options.Sides,
     group_near_duplicates: options.NearDuplicates = False,
     grade_names: options.GradeNames = None,
-    out: Path | None = option(
-        None, "Write everything to a JSON file too, or the groups to a CSV file."
-    ),
+    out: Path | None = option(None, "Write everything to a JSON file too, or the groups to a CSV file."),
     html: options.Html = None,
     force: options.Force = False,
     device: options.Device = None,
@@ -154,9 +151,7 @@ def evaluate(
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
         raise SrjtError("A CSV file holds the scores of groups: give `by`, or a JSON file for everything else.")
-    trained, asked = opened(
-        run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names
-    )  # fmt: skip
+    trained, asked = opened(run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names)
     reading = data.read(grades=list(trained.grades))
     manifest = data.usable(reading)
     if side is not None or sides.chosen:
@@ -342,7 +337,6 @@ def export(
 
     if folder is not None and out is not None:
         raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
-    Answering(**grading)  # an error before the run is opened
     out = out or (folder or Path()) / MODEL
     if folder is None:
         check_outputs(out, force=force)

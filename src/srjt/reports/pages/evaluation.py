@@ -211,12 +211,10 @@ def confusion_of(found: Evaluation) -> CaptionedFigure:
 
 
 def confusion_table(found: Evaluation) -> Table:
-    """The confusion matrix as a table, for a terminal. Columns have names if these are short."""
-    names = found.grades.shown
-    heads = names if sum(map(len, names)) + 3 * len(names) <= 36 else list(found.grades)
-    frame = pd.DataFrame(found.confusion, columns=heads)
+    """The confusion matrix as a table, for a terminal: its columns have no names of grades."""
+    frame = pd.DataFrame(found.confusion, columns=list(found.grades))
     frame["recall"] = np.diag(frame) / frame.sum(axis=1)
-    frame.insert(0, f"{found.judged_by.removesuffix('s')} ╲ predicted", names)
+    frame.insert(0, f"{found.judged_by.removesuffix('s')} ╲ predicted", found.grades.shown)
     return data_table(frame, title="", slug="confusion")
 
 
@@ -266,8 +264,8 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
 def _asked(found: Evaluation) -> Iterator[Section]:
     """The decision to refer, the answers left to a person, the ranges."""
     if (decision := found.decision) is not None:
-        grade, of = found.grades.show(decision.refer_from), f"of {decision.samples:,} referred"
-        referred = f"{decision.referred:,} {of}, {decision.positives:,} should be."
+        grade = found.grades.show(decision.refer_from)
+        referred = f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be."
         # the first screen has sensitivity and specificity
         predictive = {name: n for name, n in decision.operating_point.items() if name.endswith("value")}
         table = _scores({**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}")
@@ -493,7 +491,7 @@ EXTERNAL: list[Rule[External]] = [
      "{f.by_answers:+.3f} by answers to the same grades."),
     (lambda f: not math.isfinite(f.by_mix), "Mean absolute error {f.here.intervals[mae].value:.3f} here and "
      "{f.home.intervals[mae].value:.3f} on the run's own test side, which lacks a grade that is here."),
-    (lambda f: f.recalibrated is not None, "Recalibrated on a part of them: mean absolute error "
+    (lambda f: f.recalibrated is not None, "Recalibrated on {f.calibrated_on[0]:,} samples: mean absolute error "
      "{f.recalibrated.intervals[mae].value:.3f}, calibration error {f.here.calibration_error:.3f} → "
      "{f.recalibrated.calibration_error:.3f}."),
 ]  # fmt: skip
@@ -513,12 +511,8 @@ def external_section(found: Evaluation) -> list[Section]:
         scores = [one.intervals[metric] for metric in MAIN]
         frame[name] = [*(f"{value:.3f} ({between(low, high)})" for value, low, high in scores),
                        f"{one.calibration_error:.3f}"]  # fmt: skip
-    samples, patients = external.calibrated_on
     caption = "With 95 % intervals. Home: the run's own test side, by the run as it was trained, as in “here”."
     caption += " Both are of one view of each image." * (found.views > 1)
-    if samples:
-        of = f" of {count_of(patients, 'patient')}" if patients else ""
-        caption += f" Recalibrated on {count_of(samples, 'sample')}{of}."
     table = data_table(frame, title="", slug="external-scores", caption=caption)
     beside = Section("external-scores", "Scores at home and here", tables=[table])
     # a terminal, too narrow for the table, shows the sentences alone
