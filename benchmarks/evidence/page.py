@@ -64,7 +64,7 @@ def from_studies() -> dict[str, str]:
         for study in ("eyepacs", "deepdrid", "ablation"):
             results = read_study(Path(folder) / study)
             for table in study_tables(results):
-                name = STUDIES.get((study, table.title.partition(": ")[2]))
+                name = STUDIES.get((study, table.title))
                 if name is not None:
                     text = pipe_table(table.markdown()).replace("Labels as given: ", "")
                     found[name] = text.replace("| srjt |", "| former srjt |")
