@@ -21,13 +21,13 @@ from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
-from srjt.reports.sections import counts_table, listed, settings_section
+from srjt.reports.sections import counts_table, settings_section
 from srjt.reports.table import MISSING, Table, data_table
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import StudyResults, display_name, problem_lines
 from srjt.training.folder import not_beaten
 
-NAMED = 4  # methods or noises in a sentence
+NAMED = 4  # noises with a key number
 
 BEST = "{f.best} mean {f.metric}: {f.leader}{f.won}"
 VERDICT: list[Verdict[Any]] = [
@@ -45,7 +45,7 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: f.unfinished, "{f.unfinished:,} of {f.total} to finish; means are over the finished ones."),
     (lambda f: f.garg and f.condition > ILL_CONDITIONED, "Garg's loss inverts the noise matrix, which is nearly "
      "singular (condition number up to {f.condition:.0f}): its results do not show how good the method is."),
-    (lambda f: f.not_better, "No better than one grade for all, by {f.metric}: {f.not_better}."),
+    (lambda f: f.not_better, "No better than one grade for all, by {f.metric}, under some noise: {f.not_better}."),
     (lambda f: not f.patients, "Patients are unknown: samples of one patient may be in training and test data, which "
      "makes test results too good."),
     (lambda f: f.folds == 1, "Only one of {f.planned_folds} folds is part of the study: there is no paired test."),
@@ -100,7 +100,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         side="below" if metric.lower_is_better else "above",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_means=best,
-        not_better=listed(_not_better(results, purpose), NAMED),
+        not_better=_not_better(results, purpose),
         garg="garg" in set(runs["method"]),
         condition=results.noise["condition_number"].astype(float).max(),
         kinds={parse_noise(name).kind for name in study_figures.study_noises(results)},
@@ -137,18 +137,18 @@ def best_means(results: StudyResults, metric: str) -> dict[str, Best]:
     return found
 
 
-def _not_better(results: StudyResults, purpose: Purpose) -> list[str]:
-    """Methods and noises whose mean on the test side does not beat the naive one on the same runs."""
+def _not_better(results: StudyResults, purpose: Purpose) -> str:
+    """Methods whose mean on the test side does not beat the naive one on the same runs, under some noise."""
     scores = study_tables.finished(results)
-    both = scores[scores["metric"] == purpose].merge(
-        results.naive, on=["noise", "fold", "seed", "metric"], suffixes=("", "_naive")
-    )
-    means = both.groupby(["noise", "method", "variant"], sort=False)[["value", "value_naive"]].mean()
-    return [
-        f"{display_name(method, variant)}, {study_tables.noise_name(noise)} ({score:.3f}, naive {naive:.3f})"
-        for (noise, method, variant), (score, naive) in zip(means.index, means.to_numpy(), strict=True)
+    same_runs = ["noise", "fold", "seed", "metric"]
+    both = scores[scores["metric"] == purpose].merge(results.naive, on=same_runs, suffixes=("", "_naive"))
+    means = both.groupby(["method", "variant", "noise"], sort=False)[["value", "value_naive"]].mean()
+    worse = (
+        display_name(method, variant)
+        for (method, variant, _), (score, naive) in zip(means.index, means.to_numpy(), strict=True)
         if not_beaten(float(score), float(naive), purpose=purpose)
-    ]
+    )
+    return "; ".join(dict.fromkeys(worse))
 
 
 @page_of.register(StudyResults)
