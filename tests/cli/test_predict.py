@@ -334,7 +334,7 @@ def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -
     for arguments, sentence in (
         ((finished,), "at least two runs"),
         ((finished, "nothing"), "is not the folder of a run"),
-        ((finished, other, "--out", "c.html"), "--out writes JSON: for a page with the figure give --html c.html"),
+        ((finished, other, "--out", "c.html"), "--out writes numbers: for a page with its figures give --html c.html"),
         ((finished, other, "--test", "nothing.csv"), "does not exist"),
         ((finished, other, "--test", labelled), "were trained on, and a score on them says nothing"),
         ((finished, other, "--images", "."), "--images is about the images of --test, which is not given"),
@@ -374,7 +374,8 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
     [
         (["--html", "there.html"], "there.html already exists: choose another file, or pass --force"),
         (["--html", "here"], "here is a folder: give the name of an HTML file"),
-        (["--html", "same.html", "--out", "same.html"], "--html and --out are the same file"),
+        (["--html", "same.csv", "--out", "same.csv"], "--html and --out are the same file"),
+        (["--out", "page.html"], "for a page with its figures give --html page.html"),
     ],
 )
 def test_mistakes_about_pages(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:

@@ -101,6 +101,8 @@ def test_a_page_of_files_that_the_run_has_not_written_is_refused(
     if name == "held_out.csv":
         with pytest.raises(SrjtError, match=r"held_out\.csv is not the file that this run has written"):
             srjt.load_run(run)
+        with pytest.raises(SrjtError, match=r"held_out\.csv is not the file that this run has written"):
+            srjt.report(run, checklist="claim")
 
 
 @pytest.mark.slow

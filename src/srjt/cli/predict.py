@@ -33,6 +33,13 @@ SHARED = (
 )  # fmt: skip
 
 
+def check_files(out: Path | None, html: Path | None, *, force: bool) -> None:
+    """An error before anything is computed: a page belongs to --html, and no file is overwritten by accident."""
+    if out is not None and out.suffix.lower() in (".html", ".svg", ".png"):
+        raise SrjtError(f"--out writes numbers: for a page with its figures give --html {out.with_suffix('.html')}.")
+    check_outputs(out, html, force=force)
+
+
 def opened(
     folder: Path, asked: Options, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]],
     device: str | None, grade_names: options.GradeNames,
@@ -86,7 +93,7 @@ def predict(
     from srjt.inference.predict import refuse_other_kind
     from srjt.reports.pages.answers import predictions_page
 
-    check_outputs(out, html, force=force)
+    check_files(out, html, force=force)
     trained, asked = opened(
         run, asked, data.how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device, grade_names=grade_names,
@@ -147,7 +154,7 @@ def evaluate(
     """
     from srjt.reports.pages.evaluation import evaluation_page
 
-    check_outputs(out, html, force=force)
+    check_files(out, html, force=force)
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
         raise SrjtError("A CSV file holds the scores of groups: give `by`, or a JSON file for everything else.")
@@ -214,9 +221,7 @@ def compare(
     """
     from srjt.inference.predict import refuse_other_options
 
-    if out is not None and out.suffix.lower() in (".html", ".svg", ".png"):
-        raise SrjtError(f"--out writes JSON: for a page with the figure give --html {out.with_suffix('.html')}.")
-    check_outputs(out, html, force=force)
+    check_files(out, html, force=force)
     if test is None and data.how:
         raise SrjtError(f"`{next(iter(data.how))}` is about the images of --test, which is not given.")
     trained = [srjt.load_run(run, device=device) for run in runs]
@@ -248,7 +253,7 @@ def plan(
     From a pilot run, or from what you assume: --metric sensitivity --value 0.9
     --half-width 0.05 --prevalence 0.2 --images-per-patient 2 --correlation 0.3.
     """
-    check_outputs(out, html, force=force)
+    check_files(out, html, force=force)
     planned = srjt.plan(pilot, **planning)
     if out is not None:
         write_output(out, as_json(planned.to_dict()))

@@ -140,6 +140,7 @@ def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *,
 
 def stored_sides(folder: Path, grades: Grades) -> dict[str, Evaluation]:
     """The held-out sides with the answers of srjt predict; none if the networks cannot be opened."""
+    run_folder.check_files(folder)  # a damaged file is an error, not an answer less
     try:
         return evaluate_sides(replace(load_run(folder, device="cpu"), grades=grades))
     except SrjtError:  # no weights, those of your own network, or a method that is not installed
