@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -61,7 +61,6 @@ def _noise_numbers(spec: NoiseSpec) -> list[str]:
 
 # The runs of a study that form the paper's ablation: hard or soft loss for selection and update, for every host.
 
-Key = TypeVar("Key")
 LossUsage = tuple[str, str]  # loss for selection, loss for the update: hard or soft
 MethodVariant = tuple[str, str]  # method, variant
 
@@ -170,11 +169,11 @@ def naive_values(results: StudyResults, noise: str, metric: str) -> pd.Series[fl
     return naive.loc[(naive["noise"] == noise) & (naive["metric"] == metric), "value"]
 
 
-def comparable_means(values: Mapping[Key, pd.Series[float]]) -> dict[Key, float]:
+def comparable_means(values: Mapping[MethodVariant, pd.Series[float]]) -> dict[MethodVariant, float]:
     """The means of those with the same runs: of the largest set of runs, the most common one of that size."""
     sets = Counter(frozenset(own.index) for own in values.values() if len(own))
     common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=None)
-    return {key: _rounded(own.mean()) for key, own in values.items() if frozenset(own.index) == common}
+    return {who: _rounded(own.mean()) for who, own in values.items() if frozenset(own.index) == common}
 
 
 @dataclass(frozen=True)

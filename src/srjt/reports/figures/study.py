@@ -15,7 +15,6 @@ from srjt.studies.config import parse_noise
 from srjt.studies.results import StudyResults, display_name, is_ours, paper_order
 from srjt.training.checkpoint import LAST
 
-LAST_EPOCHS = "mean over the last ten epochs (all, if fewer)"
 SELECTED = "Share of correct labels among the selected"
 SELECTION_RECALL = "Share of correctly labelled samples that is selected"
 
@@ -41,11 +40,6 @@ def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
     metrics = results.metrics
     partial = (metrics["noise"] == noise) & (metrics["metric"] == "label_recall") & (metrics["value"] < 1)
     return [method for method in study_methods(results) if method in set(metrics["method"][partial])]
-
-
-def _keeps_best(results: StudyResults) -> bool:
-    """Whether all runs of the study keep their best epoch, not only those of a variant."""
-    return bool(results.facts["study"]["train"].get("keep") == "best")
 
 
 def no_selection(rate: float | None) -> tuple[float, str] | None:
@@ -111,7 +105,8 @@ def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigur
     return _curves(
         results, _selecting_methods(results, noise), metrics.assign(x=metrics["metric"].map(places)),
         name=f"selection-recall-{noise}", title=SELECTION_RECALL, xlabel="grade", metric="label_recall",
-        caption=f"{tables.noise_name(noise)}; {LAST_EPOCHS}, networks and folds", xticks=(range(len(grades)), grades),
+        caption=f"{tables.noise_name(noise)}; mean over the last ten epochs (all, if fewer), networks and folds",
+        xticks=(range(len(grades)), grades),
     )  # fmt: skip
 
 
@@ -119,7 +114,6 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
     """A figure for each kind of noise that was injected at two rates or more."""
     rates, scores = nominal_rates(results), results.scores
     scores = scores[(scores[["split", "metric", "variant"]] == ["test", "mae", ""]).all(axis=1)]
-    over = "mean over the best epoch of each run" if _keeps_best(results) else LAST_EPOCHS
     specs = {noise: parse_noise(noise) for noise in study_noises(results) if noise in rates}
     figures = []
     for kind, name in tables.NOISE_NAMES.items():
@@ -132,7 +126,7 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
                 results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)),
                 name=f"mae-against-rate-{kind}", title="Mean absolute error on the test side, lower is better",
                 xlabel="noise rate ε (nominal)", xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
-                caption=f"{name}; {over}, networks and folds", metric="mae",
+                caption=f"{name}; the scores of the tables, mean over folds", metric="mae",
             )
         )  # fmt: skip
     return [figure for figure in figures if figure is not None]
@@ -202,13 +196,12 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
             panels[display_name(method)] = np.sum([results.confusions[key] for key in keys], axis=0)
     if not panels:
         return None
-    epoch = "epoch that was best on the validation side" if _keeps_best(results) else "last epoch"
     right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
     emphasised = [display_name(method) for method in study_methods(results) if is_ours(method)]
     return canvas.CaptionedFigure(
         name=file_name(f"confusion-{noise}"),
         figure=canvas.confusion_figure(panels, grades=results.facts["grades"], emphasised=emphasised),
-        caption=f"{tables.noise_name(noise)}; test side, after the {epoch}. Colour and percentage: share of the row; "
+        caption=f"{tables.noise_name(noise)}; test side, final networks. Colour and percentage: share of the row; "
         "below it the count, folds and networks pooled.",
         alt=f"Confusion matrices, {tables.noise_name(noise)}. Share of the test side predicted correctly: {right}.",
     )
