@@ -93,11 +93,9 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
     return SimpleNamespace(**known, suggestion=sentences(SUGGESTIONS, SimpleNamespace(**known))[0])
 
 
-def audit_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
-    """The page for a folder that ``srjt audit`` has written. grade_names: instead of the audit's own."""
+def audit_page(folder: Path) -> Page:
+    """The page for a folder that ``srjt audit`` has written."""
     facts, summary = audit_folder.read_facts(folder), audit_folder.read_summary(folder)
-    if grade_names is not None:
-        facts["grade_names"] = grade_names
     # a file name need not be valid UTF-8
     scores = audit_folder.read_scores(folder, facts, encoding_errors="surrogateescape")
     readings = None
