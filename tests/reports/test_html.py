@@ -106,9 +106,16 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
 
 def test_a_gain_is_measured_on_the_same_runs_only(study) -> None:
     options = {"methods": ("standard", "jocor", "sord"), "noises": ("quasi:0.2",), "folds": 3}
-    assert "that of plain training; means do not show" in study_page(study(**options)).lead
+    assert "that of plain training; no paired test" in study_page(study(**options)).lead
     fewer = study_page(study(**options, statuses={"standard quasi:0.2 1": "failed"}))
     assert "plain training" not in fewer.lead + fewer.key_numbers[1].compared
+
+
+def test_a_gain_that_no_paired_test_shows_is_called_so(study) -> None:
+    for methods, folds, shown in ((("standard", "jocor"), 5, False), (("standard", "jocor+ours"), 5, True),
+                                  (("standard", "jocor+ours"), 2, False)):  # fmt: skip
+        page = study_page(study(methods=methods, noises=("quasi:0.2",), folds=folds))
+        assert page.lead.endswith("no paired test shows this difference.") != shown
 
 
 def test_what_a_study_is_made_of_is_counted_by_its_runs(study) -> None:

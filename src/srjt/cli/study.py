@@ -5,6 +5,7 @@ and the whole idea in a minute and a half.
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 import webbrowser
 from collections import Counter
@@ -183,7 +184,6 @@ def report(
         "For the checklist: the folder of an audit or of readers, or a JSON file of evaluate. Repeatable.",
         metavar="PATH",
     ),
-    grade_names: options.GradeNames = None,
     force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
@@ -195,7 +195,7 @@ def report(
     check_outputs(out, force=force)
     page, *others = srjt.report(
         folder, out=out, figures=figures, tables=tables, metrics=[name.strip() for name in metrics.split(",")],
-        grade_names=grade_names, checklist=checklist, also=also or (),
+        checklist=checklist, also=also or (),
     )  # fmt: skip
     if checklist is not None:
         say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
@@ -219,14 +219,16 @@ def demo(
     """
     from srjt.reports.demo import run_demo
 
+    # In a clone set up by make the command is not on the PATH.
+    command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
     pages = run_demo(out, images=images, epochs=epochs, tell=lambda text: say(f"{text}\n"))
     say("The pages:")
     for page in pages:
         typer.echo(f"  {page}")
     say("With your own labels.csv (image, grade, patient):")
     small = " --preset cpu" if options.machine_options(images) else ""
-    typer.echo("  srjt data inspect labels.csv")
-    typer.echo(f"  srjt train labels.csv --fold 0 --out run{small}")
-    typer.echo(f"  srjt audit labels.csv --out audit{small}")
+    typer.echo(f"  {command} data inspect labels.csv")
+    typer.echo(f"  {command} train labels.csv --fold 0 --out run{small}")
+    typer.echo(f"  {command} audit labels.csv --out audit{small}")
     if open_:
         webbrowser.open(pages[0].absolute().as_uri())

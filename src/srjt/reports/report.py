@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ def report(
     figures: str | Path | None = None,
     tables: str | Path | None = None,
     metrics: Sequence[str] = PAPER_METRICS,
-    grade_names: Mapping[str, str] | None = None,
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
 ) -> list[Path]:
@@ -55,8 +54,6 @@ def report(
         Folder for the tables of a study as Markdown, CSV and LaTeX.
     metrics : sequence of str
         Metrics of the tables, for example ``("accuracy", "mae", "qwk")``. Default: the paper's three.
-    grade_names : mapping of str to str, optional
-        Grade → its name. Default: the names that the folder was made with.
     checklist : {"tripod-ai", "claim", "stard-ai"}, optional
         Write the items of this checklist of reporting instead, with what the files of a finished run know, as HTML for
         a word processor and as Markdown. Each answer names its file.
@@ -89,7 +86,7 @@ def report(
     for name in metrics:
         if name not in METRICS:
             raise unknown_name("metric", name, METRICS)
-    page, results = _read_page(folder, tuple(metrics), grade_names)
+    page, results = _read_page(folder, tuple(metrics))
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
     write_page(page, path, write=write)
@@ -99,18 +96,16 @@ def report(
     return files
 
 
-def _read_page(
-    folder: Path, metrics: tuple[str, ...], grade_names: Mapping[str, str] | None
-) -> tuple[Page, StudyResults | None]:
+def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
     try:
         if (folder / "study.json").exists():
             results = collect_results(folder)
-            return study.study_page(results, metrics=metrics, grade_names=grade_names), results
+            return study.study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
-            return run.run_page(folder, grade_names=grade_names), None
+            return run.run_page(folder), None
         if (folder / "audit.json").exists() or begun_audit(folder):
-            return audit.audit_page(folder, grade_names=grade_names), None
+            return audit.audit_page(folder), None
         if (folder / "readers.json").exists():
             again = f"srjt readers TABLE --out {folder} --force"
             raise SrjtError(f"{folder} is the folder of srjt readers, which writes its page itself: {again}.")

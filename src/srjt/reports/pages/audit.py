@@ -49,8 +49,8 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
      "here rests on the readings."),
-    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: srjt review "
-     "--sample {f.sample}, or a column verified_grade."),
+    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: --sample "
+     "{f.sample} of srjt review, or a column verified_grade."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
      "image's is right."),
     (lambda f: f.patients is None, "There are no patient ids: a label may be judged by networks that were trained on "
@@ -93,11 +93,9 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
     return SimpleNamespace(**known, suggestion=sentences(SUGGESTIONS, SimpleNamespace(**known))[0])
 
 
-def audit_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
-    """The page for a folder that ``srjt audit`` has written. grade_names: instead of the audit's own."""
+def audit_page(folder: Path) -> Page:
+    """The page for a folder that ``srjt audit`` has written."""
     facts, summary = audit_folder.read_facts(folder), audit_folder.read_summary(folder)
-    if grade_names is not None:
-        facts["grade_names"] = grade_names
     # a file name need not be valid UTF-8
     scores = audit_folder.read_scores(folder, facts, encoding_errors="surrogateescape")
     readings = None

@@ -101,20 +101,9 @@ def run_page(folder: Path, **options: Any) -> Page:
     return _page(read_record(folder, **options))
 
 
-def read_record(
-    folder: Path,
-    *,
-    grade_names: Mapping[str, str] | None = None,
-    live: Literal["training", "stopped"] | None = None,
-    problem: str = "",
-) -> RunRecord:
-    """What the page of a run shows. grade_names: instead of the run's own.
-
-    live: the training is running, or has just stopped. problem: as in the record.
-    """
+def read_record(folder: Path, *, live: Literal["training", "stopped"] | None = None, problem: str = "") -> RunRecord:
+    """What the page of a run shows. live: the training is running, or has just stopped. problem: as in the record."""
     facts = run_folder.read_facts(folder)
-    if grade_names is not None:
-        facts = replace(facts, grades=facts.grades.named(grade_names))
     done = live is None and (folder / "summary.json").exists()  # weights may have been deleted to save space
     metrics, file = pd.DataFrame(columns=list(HEADER)), folder / "metrics.csv"
     if done or file.exists():

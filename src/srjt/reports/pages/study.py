@@ -24,7 +24,7 @@ from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, 
 from srjt.reports.sections import counts_table, settings_section
 from srjt.reports.table import MISSING, Table, data_table
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
-from srjt.studies.results import StudyResults, display_name, problem_lines
+from srjt.studies.results import StudyResults, compare_ours, display_name, problem_lines
 from srjt.training.folder import not_beaten
 
 NAMED = 4  # noises with a key number
@@ -36,8 +36,7 @@ VERDICT: list[Verdict[Any]] = [
     (lambda f: not f.test, "There are no test results", "The splits have no test side."),
     (lambda f: not f.leader, "{f.composition}", "Nothing is compared: fewer than two methods have the same "
      "runs."),
-    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training; means "
-     "do not show whether this is more than chance."),
+    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training{f.doubt}."),
     (lambda f: True, BEST, "{f.composition}."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
@@ -98,6 +97,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         best="Lowest" if metric.lower_is_better else "Highest",
         gain=" to ".join(dict.fromkeys(f"{gain:.3f}" for gain in gains[:1] + gains[-1:])),
         side="below" if metric.lower_is_better else "above",
+        doubt="" if _tested(results, purpose, best) else "; no paired test shows this difference",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_means=best,
         not_better=_not_better(results, purpose),
@@ -137,6 +137,16 @@ def best_means(results: StudyResults, metric: str) -> dict[str, Best]:
     return found
 
 
+def _tested(results: StudyResults, metric: str, best: Mapping[str, Best]) -> bool:
+    """Whether paired tests show that each of the best methods differs from plain training."""
+    ratio, metrics = study_tables.test_train_ratio(results), [metric] if best else []
+    tests = compare_ours(study_tables.finished(results), test_train_ratio=ratio, metrics=metrics)
+    low, high = (pd.to_numeric(tests[end]) for end in ("low", "high"))
+    shown = tests[(tests["against"] == "standard") & (low * high > 0)]
+    pairs = {(noise, display_name(method)) for noise, method in shown[["noise", "method"]].to_numpy()}
+    return all((noise, own.names) in pairs for noise, own in best.items() if own.plain is not None)
+
+
 def _not_better(results: StudyResults, purpose: Purpose) -> str:
     """Methods whose mean on the test side does not beat the naive one on the same runs, under some noise."""
     scores = study_tables.finished(results)
@@ -152,15 +162,9 @@ def _not_better(results: StudyResults, purpose: Purpose) -> str:
 
 
 @page_of.register(StudyResults)
-def study_page(
-    results: StudyResults,
-    *,
-    metrics: Sequence[str] = study_tables.PAPER_METRICS,
-    grade_names: Mapping[str, str] | None = None,
-) -> Page:
-    """The page of a study, finished or not. grade_names: instead of the study's own."""
-    names = results.facts["study"]["grade_names"] if grade_names is None else grade_names
-    shown = Grades(map(str, results.facts["grades"]), names).shown
+def study_page(results: StudyResults, *, metrics: Sequence[str] = study_tables.PAPER_METRICS) -> Page:
+    """The page of a study, finished or not."""
+    shown = Grades(map(str, results.facts["grades"]), results.facts["study"]["grade_names"]).shown
     results = replace(results, facts={**results.facts, "grades": shown})
     facts, noises = study_facts(results), study_figures.study_noises(results)
     curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
