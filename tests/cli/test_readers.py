@@ -107,6 +107,17 @@ def test_a_folder_with_other_files_is_refused(command: Srjt, table: Path, tmp_pa
     assert "contains other files" in command.refuses("readers", table, "--out", tmp_path / "full")
 
 
+def test_the_page_is_there_although_nobody_reads_the_output(
+    command: Srjt, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def show(page: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("srjt.cli.audit.show", show)
+    assert command("readers", table, "--out", tmp_path / "out")[0] == 141
+    assert (tmp_path / "out" / "report.html").exists()
+
+
 @pytest.mark.slow
 def test_a_worklist_needs_a_number(command: Srjt, table: Path) -> None:
     assert "--per-reader belongs to --next" in command("readers", table, "--per-reader", 2)[2]

@@ -48,6 +48,15 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     assert "epoch 1/2" not in out
 
 
+def test_the_best_epoch_without_a_validation_side_is_refused_before_anything_is_trained(
+    command: Srjt, labelled: Path
+) -> None:
+    words = ("--no-official-split", "--keep", "best", "--preset", "cpu", "--device", "cpu", "--quiet")
+    code, out, err = command("train", labelled, "--out", "run", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("srjt: keep 'best' chooses the epoch by the validation side, and this run has none: add --")
+
+
 def assert_naive(out: str, table: pd.DataFrame) -> None:
     """Beside the scores of the test side stand those of one grade for all; a run that does not beat them says so."""
     training = table.loc[table["split"] == "train", "grade"]

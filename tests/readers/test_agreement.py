@@ -1,6 +1,7 @@
 """Agreement of readers, against scikit-learn, published values and closed forms."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,6 +86,17 @@ def test_intraclass_correlations_with_gaps() -> None:
     assert found.icc_one_way.value == pytest.approx(variance / (variance + within))
     apart: list[list[int | None]] = [[1, None, 2], [None, 3, 4], [2, 3, None]]
     assert np.isnan(agreement(from_table(apart, classes=5), resamples=0).icc_agreement.value)
+
+
+def test_intervals_of_two_way_correlations_count_the_patients_that_all_have_read() -> None:
+    """A third reader with one patient's items: no draw tells of other patients."""
+    draw = np.random.default_rng(0)
+    table: list[list[int | None]] = [draw.integers(0, 4, size=24).tolist() for _ in range(3)]
+    table[2][6:] = [None] * 18
+    readings = replace(from_table(table, classes=4), groups=[f"p{item // 6}" for item in range(24)])
+    found = agreement(readings, resamples=50)
+    assert np.isfinite([found.icc_agreement.value, found.icc_one_way.low]).all()
+    assert np.isnan([*found.icc_agreement[1:], *found.icc_consistency[1:]]).all()
 
 
 @pytest.mark.parametrize("seed", range(3))

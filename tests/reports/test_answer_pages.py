@@ -166,6 +166,8 @@ def test_the_page_of_an_evaluation(
     assert ("sensitivity" in numbers, "coverage of the ranges" in numbers) == (
         "refer_from" in options, "coverage" in options
     )  # fmt: skip
+    equally = "all patients count equally" in _tables(page)["By grade"].caption
+    assert equally == ("coverage" in options and patients)
     if found.decision is not None:
         should = int((rows["label"] != "0").sum())
         referred = f"{found.decision.referred} of {len(rows)} referred, {should} "

@@ -191,11 +191,12 @@ def readers(
         about: dict[str, Any] = {"source": table.name, "images": located, "worklist": worklist}
         readers_folder.write_readers_folder(out, *results, **about, probabilities=probabilities, overwrite=force)
     page = readers_page(*results, source=table.name, grades=grades, images=located, worklist=worklist)
+    if out is not None:  # before it is shown: whoever reads the output may stop reading
+        write_page(page, out / "report.html", write=write_atomically)
     show(page)
     if out is None:
         typer.echo("--out DIR writes the page, the consensus and every reading; --next N also what to read next.")
         return
-    write_page(page, out / "report.html", write=write_atomically)
     typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
         typer.echo(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")

@@ -60,6 +60,7 @@ def train(
     from srjt.reports.model_card import write_model_card
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
+    from srjt.training.single_run import no_validation_side
     from srjt.training.train import check_settings, train as train_run
 
     config = options.layered_settings(settings)
@@ -74,6 +75,8 @@ def train(
         print_dry_run(manifest, split(manifest), config, device=device)
         return
     own_sides = set(manifest.table.get("split", ())) if sides.official_split is not False else set()
+    if config.keep == "best" and not sides.chosen and "validation" not in own_sides:  # before images are decoded
+        raise no_validation_side()
     if not quiet and not sides.chosen and not own_sides & {"validation", "test"}:
         say(
             f"All {len(manifest):,} {_samples(manifest)} are used for training: how well the run grades new ones will "

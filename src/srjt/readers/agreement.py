@@ -270,6 +270,7 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
             drawn[name].append(values)
     draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
     patients = len(np.unique(owner[shared.item]))
+    complete = int((sums["complete"][:, [0]] > 0).sum())  # patients with an item that all have read
     of_pair = np.bincount(np.unique(shared.pair * groups + owner[shared.item]) // groups, minlength=len(first))
     total, coincidences, items = (
         draws[name].reshape(-1, classes, classes) for name in ("pooled", "coincidences", "items")
@@ -307,8 +308,8 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
         fleiss=interval_of(fleiss_kappa(items, draws["shares"]), patients, confidence),
         ac2=interval_of(gwet_ac2(items, draws["shares"]), patients, confidence),
         icc_one_way=interval_of(icc_one_way(draws["one_way"]), patients, confidence),
-        icc_agreement=interval_of(agreement_icc, patients, confidence),
-        icc_consistency=interval_of(consistency_icc, patients, confidence),
+        icc_agreement=interval_of(agreement_icc, complete, confidence),
+        icc_consistency=interval_of(consistency_icc, complete, confidence),
         exact=interval_of_share(total, distance == 0, shared, owner, confidence),
         within_one=interval_of_share(total, distance <= 1, shared, owner, confidence),
         quadratic=interval_of(weighted_kappa(total, power=2), patients, confidence),

@@ -191,7 +191,8 @@ def by_grade_table(found: Evaluation) -> Table:
     })  # fmt: skip
     caption = ""
     if found.ranges is not None:
-        caption = "Coverage: how often the range contains the grade; all patients count equally."
+        caption = "Coverage: how often the range contains the grade"
+        caption += "; all patients count equally." if found.by_patient else "."
         coverage = [interval for _, interval in found.ranges.grades]
         frame["coverage"] = [interval.value for interval in coverage]
         frame["95 %, coverage"] = [between(*interval[1:]) for interval in coverage]

@@ -228,7 +228,7 @@ def _beside_reference(readings: Readings) -> KeyNumber:
     single = np.abs(readings.grade - trusted[readings.item])[trusted[readings.item] >= 0]
     errors = f"off by {off.mean():.2f} and {single.mean():.2f} grades"
     return KeyNumber(
-        f"consensus equal to {count_of(len(off), 'trusted grade')}",
+        f"equal to {count_of(len(off), 'trusted grade')}",
         f"{(off == 0).mean():.0%}",
         compared=f"single readings: {(single == 0).mean():.0%}; {errors}",
     )

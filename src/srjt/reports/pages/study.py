@@ -44,7 +44,7 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: f.unfinished, "{f.unfinished:,} of {f.total} to finish; means are over the finished ones."),
     (lambda f: f.garg and f.condition > ILL_CONDITIONED, "Garg's loss inverts the noise matrix, which is nearly "
      "singular (condition number up to {f.condition:.0f}): its results do not show how good the method is."),
-    (lambda f: f.not_better, "No better than one grade for all, by {f.metric}, under some noise: {f.not_better}."),
+    (lambda f: f.not_better, "No better than one grade for all, by {f.metric}{f.somewhere}: {f.not_better}."),
     (lambda f: not f.patients, "Patients are unknown: samples of one patient may be in training and test data, which "
      "makes test results too good."),
     (lambda f: f.folds == 1, "Only one of {f.planned_folds} folds is part of the study: there is no paired test."),
@@ -107,6 +107,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_means=best,
         not_better=_not_better(results, purpose),
+        somewhere=", under some noise" if runs["noise"].nunique() > 1 else "",
         garg="garg" in set(runs["method"]),
         condition=results.noise["condition_number"].astype(float).max(),
         kinds={parse_noise(name).kind for name in study_figures.study_noises(results)},
