@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, options, say, show
+from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, say, show
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
@@ -348,6 +348,9 @@ def export(
 
     if readings and (verified or conflicts is not None):
         raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
+    if conflicts is not None and conflicts.absolute() == out.absolute():
+        raise SrjtError(f"--conflicts and --out are the same file, {out}: give two names.")
+    check_outputs(conflicts, force=force)  # before the table is written
     source = open_folder(folder, readers=readings)
     if readings:
         answers = review_log.read_answers(folder, "read")
@@ -378,8 +381,8 @@ def export(
         differing = review_log.disagreements(own)
         if conflicts is not None:
             review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
-        listed = "--conflicts FILE lists them" if conflicts is None else f"{conflicts} lists them"
-        if count := differing["id"].nunique():
+        if (count := differing["id"].nunique()) or conflicts is not None:
+            listed = f"{conflicts or '--conflicts FILE'} lists them"
             say(f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and {listed}.")
     command = review_log.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts["features"])]
