@@ -355,8 +355,7 @@ def export(
     if readings:
         answers = review_log.read_answers(folder, "read")
         if not answers:
-            command = f"srjt review {folder} --worklist {folder / 'worklist.csv'}"
-            raise SrjtError(f"Nothing of a worklist is read in {folder} yet: start with {command}.")
+            raise SrjtError(f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE.")
         table, notes = review_log.new_readings(source, answers)
         graded = sum(answer.grade is not None for answer in answers)
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")

@@ -365,11 +365,8 @@ def comparison_page(comparison: Comparison) -> Page:
         **said(facts, COMPARED, remarks=COMPARED_NOTES),
         key_numbers=[
             KeyNumber.of(
-                metric_heading(row.metric) if facts.two else row.run,
-                row.difference,
-                "+.3f",
-                compared=f"{row.value:.3f} vs {row.first:.3f}"
-                + f", p {row.adjusted:.3f}" * math.isfinite(row.adjusted),
+                metric_heading(row.metric) if facts.two else row.run, row.difference, "+.3f",
+                compared=f"{row.value:.3f} vs {row.first:.3f}" + f", p {row.adjusted:.3f}" * (row.adjusted >= 0),
             )
             for metric in usual
             for row in comparison.differences
