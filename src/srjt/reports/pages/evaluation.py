@@ -512,7 +512,7 @@ def external_section(found: Evaluation) -> list[Section]:
         scores = [one.intervals[metric] for metric in MAIN]
         frame[name] = [*(f"{value:.3f} ({between(low, high)})" for value, low, high in scores),
                        f"{one.calibration_error:.3f}"]  # fmt: skip
-    caption = "With 95 % intervals. Home: the run's own test side, by the run as it was trained, as in “here”."
+    caption = "With 95 % intervals. Home: the run's own test side. Both are by the run as it was trained."
     caption += " Both are of one view of each image." * (found.views > 1)
     table = data_table(frame, title="", slug="external-scores", caption=caption)
     beside = Section("external-scores", "Scores at home and here", tables=[table])
