@@ -204,7 +204,7 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
     table = srjt.predict(run, test, calibrate_on=validation, **how)
     pd.testing.assert_frame_equal(kept[["grade_low", "grade_high"]], table[["grade_low", "grade_high"]])
     old = {name: replace(side, columns={}) for name, side in run.held_out.items()}  # as without keep_columns
-    with pytest.raises(SrjtError, match=r"the column eye .*: give `calibrate_on` .*`keep_columns=\[eye\]`"):
+    with pytest.raises(SrjtError, match=r"the column eye .*: give `calibrate_on` .*`keep_columns=\['eye'\]`"):
         srjt.predict(replace(run, held_out=old), test, **how)
     assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
     assert "random eyes of new patients" in table.attrs["ranges"]
