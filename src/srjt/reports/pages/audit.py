@@ -49,8 +49,8 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
      "here rests on the readings."),
-    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: --sample "
-     "{f.sample} of srjt review, or a column verified_grade."),
+    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: srjt review "
+     "AUDIT --sample {f.sample}, or a column verified_grade."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
      "image's is right."),
     (lambda f: f.patients is None, "There are no patient ids: a label may be judged by networks that were trained on "
