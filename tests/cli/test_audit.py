@@ -87,7 +87,7 @@ def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, 
     order = ["audit", labelled, "--out", tmp_path / "audit", "--folds", "2", *SMALL]
     said = command.prints(*order)
     more = json.loads((tmp_path / "audit" / "summary.json").read_text())["verify_more"]
-    assert f"verify {more} labels, drawn at random: srjt review AUDIT --sample {more}" in said
+    assert f"To know the rate within ±5%, verify {more} labels, drawn at random: srjt review" in said
     audit, decisions = read_audit(tmp_path / "audit"), Decisions(tmp_path / "audit" / "decisions.sqlite")
     truth = pd.read_csv(labelled, dtype=str).set_index("image")["true_grade"]
     sample = [audit.ids[line] for line in draw_sample(audit, 40)]

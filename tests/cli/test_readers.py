@@ -150,7 +150,7 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(command: Srjt
 def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
     doubtful = save(tmp_path, simulated(items=20, seed=1))
     said = command("readers", doubtful, "--next", 3)[1]
-    assert "--out DIR writes the page, the consensus, every reading and what to read next." in said
+    assert "--out DIR writes the page, the consensus and every reading; --next N also what to read next." in said
 
 
 @pytest.mark.slow

@@ -32,7 +32,8 @@ def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> No
     assert repr(found).startswith("<Comparison: ")
     shown = found.report()
     assert shown.title == "run 2 is better than run 1"
-    assert shown.key_numbers[0].value == f"{found.differences[0].difference.value:+.3f}"
+    judged = next(row for row in found.differences if row.metric == found.purpose)
+    assert shown.key_numbers[0].value == f"{judged.difference.value:+.3f}".replace("-", "−")
     assert shown.key_numbers[0].value in found._repr_html_()
     assert (found.runs, found.samples, found.patients) == (("run 1", "run 2"), 200, 40)
     assert {row.metric for row in found.differences} == set(METRICS)

@@ -195,7 +195,7 @@ def readers(
         write_page(page, out / "report.html", write=write_atomically)
     show(page)
     if out is None:
-        typer.echo("--out DIR writes the page, the consensus, every reading and what to read next.")
+        typer.echo("--out DIR writes the page, the consensus and every reading; --next N also what to read next.")
         return
     typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
@@ -352,7 +352,8 @@ def export(
     if readings:
         answers = review_log.read_answers(folder, "read")
         if not answers:
-            raise SrjtError(f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE.")
+            command = f"srjt review {folder} --worklist {folder / 'worklist.csv'}"
+            raise SrjtError(f"Nothing of a worklist is read in {folder} yet: start with {command}.")
         table, notes = review_log.new_readings(source, answers)
         graded = sum(answer.grade is not None for answer in answers)
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
@@ -363,7 +364,7 @@ def export(
     if verified:
         grades = review_log.read_verified_grades(folder)
         if not grades:
-            raise SrjtError(f"Nothing is verified in {folder} yet: start with srjt review --sample 100.")
+            raise SrjtError(f"Nothing is verified in {folder} yet: start with srjt review {folder} --sample 100.")
         table, notes = review_log.verified_table(source, grades)
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")

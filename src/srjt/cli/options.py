@@ -305,8 +305,8 @@ class Splitting:
         """Whether samples are held out by an option, not by a column of the data."""
         return (self.fold, self.splits, self.hold_out) != (None, None, None)
 
-    def split(self, manifest: srjt.data.Manifest, *, skipping: bool) -> srjt.data.Split:
-        """The sides. skipping: whether samples of a file of splits may be missing."""
+    def split(self, manifest: srjt.data.Manifest, *, skipping: bool, training: bool = False) -> srjt.data.Split:
+        """The sides. skipping: whether samples of a file of splits may be missing; training: another seed may do."""
         from srjt.training.single_run import resolve_split
 
         fold = self.fold or 0
@@ -329,7 +329,8 @@ class Splitting:
         else:
             manifest = srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
             parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed)
-            _warn_about_absent_grades(manifest, parts[fold], fold)
+            if training:
+                _warn_about_absent_grades(manifest, parts[fold], fold)
         check_fold(fold, len(parts))
         return parts[fold]
 

@@ -70,7 +70,7 @@ def train(
     manifest = data.usable(reading)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
-    split = partial(sides.split, skipping=data.on_bad_image == "skip")
+    split = partial(sides.split, skipping=data.on_bad_image == "skip", training=True)
     if dry_run:
         print_dry_run(manifest, split(manifest), config, device=device)
         return

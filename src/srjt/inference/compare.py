@@ -201,7 +201,7 @@ def compare(
     """
     grading = from_names(Grading, options, kind="option")
     if len(runs) < 2:
-        raise SrjtError("A comparison needs at least two runs: srjt.compare(first, second).")
+        raise SrjtError("A comparison needs at least two runs.")
     opened = [open_run(run) for run in runs]
     names = _names(opened)
     for name, run in zip(names, opened, strict=True):

@@ -61,6 +61,7 @@ class ReferralRule:
     position: int
     threshold: float | None
     found: str  # where the threshold comes from, as a sentence
+    wanted: float = 0.0  # sensitivity
 
     def scores(self, answers: Answers) -> Floats:
         return decisions.referral_probability(answers.probabilities, refer_from=self.position)
@@ -77,14 +78,16 @@ class ReferralRule:
         positive, score, sent = answers.labels >= self.position, self.scores(answers), self.applies(answers)
         both = bool(positive.any() and not positive.all())
         areas = decisions.areas(positive, score, groups=answers.groups, resamples=resamples) if both else {}
+        point = decisions.operating_point(positive, sent, groups=answers.groups)
+        missed = point["sensitivity"].high < self.wanted
         return Decision(
             refer_from=run.grades[self.position],
             threshold=self.threshold,
-            found=self.found,
+            found=f"{self.found} The sensitivity is lower here." if missed else self.found,
             samples=len(answers),
             positives=int(positive.sum()),
             referred=int(sent.sum()),
-            operating_point=decisions.operating_point(positive, sent, groups=answers.groups),
+            operating_point=point,
             areas=areas,
             roc=decisions.roc_curve(positive, score) if both else None,
             precision_recall=decisions.precision_recall_curve(positive, score) if both else None,
@@ -134,7 +137,7 @@ def referral_rule(run: Trained, options: Answering, *, validation: Validation, v
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
     found = f"{found} {describe_labels(run, per=options.per)}"
-    return ReferralRule(position=position, threshold=chosen, found=found)
+    return ReferralRule(position=position, threshold=chosen, found=found, wanted=sensitivity)
 
 
 @dataclass(frozen=True, kw_only=True)

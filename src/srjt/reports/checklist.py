@@ -179,7 +179,7 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "noise", f"Training took the share of wrong labels to be {noise['used']:.0%}."
     device = f"; on {made['device']}" if made.get("device") else ""
     yield "software", f"Software: {versions(made, facts.version)}{device}."
-    yield "command", f"Command: {made['command']}" if made.get("command") else ""
+    yield "command", f"Command: “{made['command']}”." if made.get("command") else ""
 
 
 def _flow(data: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
@@ -312,7 +312,7 @@ def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
     """ "0.310 (95 % CI 0.280 to 0.350)"."""
     value, low, high = np.array([values.get(name) for name in ("value", "low", "high")], dtype=float)  # None: nan
     ends = "" if not high - low >= 1e-9 else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
-    return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}"
+    return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}".replace("-", "−")
 
 
 def _counted(grades: Sequence[str], counts: Sequence[int]) -> str:

@@ -49,6 +49,7 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
 
 # not those of predict, which recalibrates and may decode otherwise: the last value differs from the score of the run
 SCORES = {"mae": "MAE of the networks' own grades, lower is better", "accuracy": "Accuracy of the networks' own grades"}
+OWN_GRADES = "Own grades: the most likely ones. Scores elsewhere are of the grades that srjt predict gives."
 
 
 def run_figures(
@@ -81,7 +82,7 @@ def run_figures(
         canvas.CaptionedFigure(
             name=name,
             figure=canvas.chart(drawn, xlabel="epoch", title=title, reference=reference),
-            caption="",
+            caption=OWN_GRADES if name in SCORES else "",
             alt=f"Curve chart over epochs: {title}. {describe_ends(drawn)}",
         )
         for name, title, drawn, reference in shown

@@ -96,7 +96,7 @@ def predictions_page(
     run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
     facts, warnings, details = prediction_facts(predictions, expected), [], []
-    if expected is not None and not evaluation_facts(expected).beaten:
+    if expected is not None and not evaluation_facts(expected).clear:
         warnings.append(". ".join(judgement(expected)))
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]

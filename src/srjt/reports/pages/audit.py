@@ -49,8 +49,8 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
      "here rests on the readings."),
-    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: srjt review "
-     "AUDIT --sample {f.sample}, or a column verified_grade."),
+    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: {{f.review}} "
+     "--sample {f.sample}, or a column verified_grade."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
      "image's is right."),
     (lambda f: f.patients is None, "There are no patient ids: a label may be judged by networks that were trained on "
@@ -141,6 +141,7 @@ def _page(
         figures = [_quality(scores["quality"].to_numpy(np.float64))] if f.judged else []
         parts.append(Section("noise", "Noise", facts=form, figures=figures))
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
+    f.review = command or "srjt review AUDIT"
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
     entries |= {"samples": f"{f.samples:,}", "srjt": str(f.version)}

@@ -282,7 +282,8 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         figures = [results.risk_coverage_figure(abstention)]
         yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=True)
     if (ranges := found.ranges) is not None:
-        yield Section("ranges", "Ranges of grades", text=[ranges.promise], brief=True)
+        fewer = f" Here fewer do: {between(*ranges.coverage[1:], '.0%')}." * (ranges.coverage.high < ranges.promised)
+        yield Section("ranges", "Ranges of grades", text=[ranges.promise + fewer], brief=True)
 
 
 def _scores(scores: Mapping[str, Interval], title: str) -> Table:
@@ -357,8 +358,8 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
-    # of two runs the usual metrics; of several the metric that the grades are for
-    usual = MAIN if facts.two else (comparison.purpose,)
+    # the metric that the grades are for, first; of two runs also the others
+    usual = dict.fromkeys([comparison.purpose, *MAIN]) if facts.two else [comparison.purpose]
     return Page(
         kind="Comparison",
         **said(facts, COMPARED, remarks=COMPARED_NOTES),
@@ -370,8 +371,9 @@ def comparison_page(comparison: Comparison) -> Page:
                 compared=f"{row.value:.3f} vs {row.first:.3f}"
                 + f", p {row.adjusted:.3f}" * math.isfinite(row.adjusted),
             )
+            for metric in usual
             for row in comparison.differences
-            if row.metric in usual
+            if row.metric == metric
         ],
         figure=results.forest_figure(comparison),
         warnings=[
@@ -402,8 +404,9 @@ def _difference_table(comparison: Comparison) -> Table:
 
 SUBGROUPS: list[Rule[Subgroups]] = [
     (lambda f: f.worst is None, f"No group has {TOO_FEW} patients: nothing can be said about any of them."),
-    (lambda f: f.worst and not f.differing, "No group is shown to differ from all others in mean absolute error; the "
-     "worst is {f.worst}."),
+    (lambda f: f.worst and len(f.groups) == 1, "All are one group: there is none to compare it with."),
+    (lambda f: f.worst and len(f.groups) > 1 and not f.differing, "No group is shown to differ from all others in mean "
+     "absolute error; the worst is {f.worst}."),
     (lambda f: f.differing, "The mean absolute error differs from that of all others by more than chance (p ≤ 0.05 "
      "after Holm's correction): {f.differing}. The worst is {f.worst}."),
 ]  # fmt: skip

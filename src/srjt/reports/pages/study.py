@@ -60,6 +60,12 @@ NOISE_COLUMNS = {  # those without a value are left out
     "max": "largest estimate",
     "condition_number": "condition number",
 }
+NOISE_CAPTIONS = {
+    "nominal": "Nominal: expected from the matrix and the class mix.",
+    "realised": "Realised: after injection.",
+    "estimated": "Estimated: as used by the runs.",
+    "condition number": f"Above a condition number of {ILL_CONDITIONED:.0f}, inverting the matrix is unreliable.",
+}
 
 
 class Best(NamedTuple):
@@ -323,9 +329,7 @@ def _noise(results: StudyResults) -> Section:
         frame.rename_axis("noise").reset_index(),
         title="Share of wrong labels among the training samples",
         slug="noise",
-        caption="Means over folds. Nominal: expected from the matrix and the class mix; realised: after injection; "
-        f"estimated: as used by the runs. Above a condition number of {ILL_CONDITIONED:.0f}, methods that invert the "
-        "matrix are unreliable.",
+        caption=" ".join(["Means over folds.", *(text for name, text in NOISE_CAPTIONS.items() if name in frame)]),
         formats={"condition number": ".1f"},
     )
     matrices = filter(None, (study_figures.noise_matrix(results, name) for name in noises))
