@@ -175,6 +175,19 @@ def test_two_reviewers(tmp_path: Path, srjt: Command) -> None:
     listed = read(tmp_path / "conflicts.csv")
     assert sorted(set(listed["id"])) == sorted([audit.ids[2], audit.ids[4]])
     assert len(listed) == 4
+    code, said = srjt("review", "export", folder, "--out", "new.csv", "--conflicts", "conflicts.csv")
+    assert (code, "conflicts.csv already exists" in said) == (2, True)
+    code, said = srjt("review", "export", folder, "--out", "new.csv", "--conflicts", "new.csv", "--force")
+    assert (code, "are the same file" in said) == (2, True)
+    assert not (tmp_path / "new.csv").exists()  # a table without its conflicts is not what was asked for
+
+
+def test_reviewers_who_agree_have_no_conflicts(tmp_path: Path, srjt: Command) -> None:
+    folder = make_audit(tmp_path / "audit", images=8)
+    Reviewer(folder, "anna")(0, "set", 1)
+    code, said = srjt("review", "export", folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
+    assert (code, "Graded differently: 0 samples" in said) == (0, True)
+    assert read(tmp_path / "conflicts.csv").empty
 
 
 def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: Path, srjt: Command) -> None:

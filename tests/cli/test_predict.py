@@ -332,7 +332,7 @@ def test_two_runs(command: Srjt, finished: Path, other: Path) -> None:
 
 def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -> None:
     for arguments, sentence in (
-        ((finished,), "at least two runs"),
+        ((finished,), "at least two runs.\n"),
         ((finished, "nothing"), "is not the folder of a run"),
         ((finished, other, "--out", "c.html"), "--out writes numbers: for a page with its figures give --html c.html"),
         ((finished, other, "--test", "nothing.csv"), "does not exist"),

@@ -165,6 +165,9 @@ def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_pa
     ):
         assert problem in command.refuses("readers", *words, "--out", out)
     assert {file: file.read_bytes() for file in out.iterdir()} == before
+    (out / "readers.json").write_text('{"format": 3}')  # of an earlier version
+    refused = command.refuses("readers", other, "--out", out)
+    assert ("has format 3" in refused, "or pass --force" in refused) == (True, True)
     assert command("readers", other, "--out", out, "--force")[0] == 0
     assert (out / "consensus.csv").read_bytes() != before[out / "consensus.csv"]
 

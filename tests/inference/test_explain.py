@@ -75,6 +75,9 @@ def test_training_data_of_another_run_are_an_error(run: Trained, data: Manifest)
     other = srjt.data.from_arrays(black, [0, 1, 2, 3], ids=["w", "x", "y", "z"]).manifest
     with pytest.raises(SrjtError, match="None of these samples has the id"):
         srjt.explain(run, data.select([0]), training=other)
+    rows = srjt.data.from_arrays(np.eye(4, dtype=np.float32), [0, 1, 2, 3], ids=list(run.training_ids[:4])).manifest
+    with pytest.raises(SrjtError, match="has rows of features"):
+        srjt.explain(run, data.select([0]), training=rows)
 
 
 def test_the_overlay_is_orange_where_the_map_is_positive_and_blue_where_negative() -> None:

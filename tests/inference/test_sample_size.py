@@ -38,7 +38,7 @@ def test_assumed_values_by_closed_forms(options: dict[str, Any], images: float) 
     clustered = plan(**options, half_width=0.05, images_per_patient=4, correlation=0.5)
     assert clustered.patients == pytest.approx(images * (1 + 3 * 0.5) / 4, abs=1)
     assert clustered.images == pytest.approx(4 * clustered.patients)
-    assert found.half_width_of(found.patients) == pytest.approx(0.05, rel=0.02)
+    assert 1.96 * found.deviation / found.patients**0.5 == pytest.approx(0.05, rel=0.02)
     assert found.table["patients"].is_monotonic_increasing
     assert found.table.set_index("half_width")["patients"][0.025] == pytest.approx(4 * images, abs=2)
 

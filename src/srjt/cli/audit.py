@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, options, say, show
+from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, say, show
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
@@ -348,12 +348,14 @@ def export(
 
     if readings and (verified or conflicts is not None):
         raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
+    if conflicts is not None and conflicts.absolute() == out.absolute():
+        raise SrjtError(f"--conflicts and --out are the same file, {out}: give two names.")
+    check_outputs(conflicts, force=force)  # before the table is written
     source = open_folder(folder, readers=readings)
     if readings:
         answers = review_log.read_answers(folder, "read")
         if not answers:
-            command = f"srjt review {folder} --worklist {folder / 'worklist.csv'}"
-            raise SrjtError(f"Nothing of a worklist is read in {folder} yet: start with {command}.")
+            raise SrjtError(f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE.")
         table, notes = review_log.new_readings(source, answers)
         graded = sum(answer.grade is not None for answer in answers)
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
@@ -379,8 +381,8 @@ def export(
         differing = review_log.disagreements(own)
         if conflicts is not None:
             review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
-        listed = "--conflicts FILE lists them" if conflicts is None else f"{conflicts} lists them"
-        if count := differing["id"].nunique():
+        if (count := differing["id"].nunique()) or conflicts is not None:
+            listed = f"{conflicts or '--conflicts FILE'} lists them"
             say(f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and {listed}.")
     command = review_log.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts["features"])]

@@ -344,10 +344,8 @@ def _warn_about_absent_grades(manifest: srjt.data.Manifest, split: srjt.data.Spl
     for side, rows in split.sides().items():
         absent = (manifest.select(rows, images=False).class_counts == 0) & (manifest.class_counts > 0)
         if absent.any():
-            warn(
-                f"No sample of grade {manifest.grades[absent.argmax()]} is on the {side} side of fold {fold}: folds do "
-                "not depend on labels. Try another --split-seed."
-            )
+            grade = manifest.grades[absent.argmax()]
+            warn(f"No sample of grade {grade} is on the {side} side of fold {fold}: try another --split-seed.")
             return
 
 

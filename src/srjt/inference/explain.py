@@ -222,6 +222,8 @@ def explain(
         if not len(samples):
             raise SrjtError("None of these samples has the id of a sample that the run was trained on.")
         learnt = prepared.open_store(samples)
+        if learnt.pixels.ndim == 2:
+            raise SrjtError("This run was trained on images: `training` has rows of features.")
         similar = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
     return Explanation(
         predictions=table,

@@ -161,7 +161,7 @@ def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> npt.NDArray[np.floa
 
 def keep_at_training(columns: Sequence[str]) -> str:
     """What to do for a run that has not kept some columns of its validation side."""
-    return f"train again, to another folder, with `keep_columns=[{', '.join(columns)}]`"
+    return f"train again, to another folder, with `keep_columns={[*columns]}`"
 
 
 def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:

@@ -76,10 +76,6 @@ class SamplePlan(Reported):
     def __repr__(self) -> str:
         return f"<SamplePlan: {self.patients:,} patients for {self.metric} ± {self.half_width:g}>"
 
-    def half_width_of(self, patients: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """The half-width that so many patients give."""
-        return np.asarray(Z * self.deviation / np.sqrt(np.asarray(patients, dtype=np.float64)))
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         tables = {name: getattr(self, name).to_dict("records") for name in ("table", "readings")}
@@ -99,7 +95,7 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     Returns
     -------
     SamplePlan
-        ``plan(...).report()`` is its page, with a curve.
+        ``plan(...).report()`` is its page.
 
     Examples
     --------

@@ -183,7 +183,10 @@ def write_readers_folder(
 
 def _refuse_other_readings(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
     """An error if the folder holds what would be lost."""
-    same_network = read_readers_file(folder).probabilities_sha256 == about.probabilities_sha256
+    try:
+        same_network = read_readers_file(folder).probabilities_sha256 == about.probabilities_sha256
+    except SrjtError as problem:  # of an earlier version, or damaged
+        raise SrjtError(f"{problem} Choose another `out`, or pass `overwrite=True`.") from None
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
             f"{folder} has the consensus of other readings or networks: choose another `out`, or pass `overwrite=True`."

@@ -365,11 +365,8 @@ def comparison_page(comparison: Comparison) -> Page:
         **said(facts, COMPARED, remarks=COMPARED_NOTES),
         key_numbers=[
             KeyNumber.of(
-                metric_heading(row.metric) if facts.two else row.run,
-                row.difference,
-                "+.3f",
-                compared=f"{row.value:.3f} vs {row.first:.3f}"
-                + f", p {row.adjusted:.3f}" * math.isfinite(row.adjusted),
+                metric_heading(row.metric) if facts.two else row.run, row.difference, "+.3f",
+                compared=f"{row.value:.3f} vs {row.first:.3f}" + f", p {row.adjusted:.3f}" * (row.adjusted >= 0),
             )
             for metric in usual
             for row in comparison.differences
@@ -515,7 +512,7 @@ def external_section(found: Evaluation) -> list[Section]:
         scores = [one.intervals[metric] for metric in MAIN]
         frame[name] = [*(f"{value:.3f} ({between(low, high)})" for value, low, high in scores),
                        f"{one.calibration_error:.3f}"]  # fmt: skip
-    caption = "With 95 % intervals. Home: the run's own test side, by the run as it was trained, as in “here”."
+    caption = "With 95 % intervals. Home: the run's own test side. Both are by the run as it was trained."
     caption += " Both are of one view of each image." * (found.views > 1)
     table = data_table(frame, title="", slug="external-scores", caption=caption)
     beside = Section("external-scores", "Scores at home and here", tables=[table])

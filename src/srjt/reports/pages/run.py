@@ -41,7 +41,7 @@ VERDICT: list[Verdict[Any]] = [
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
-     "per_class, a slower ramp (ramp_epochs) or a smaller noise_rate."),
+     "method_options per_class or ramp_epochs (a slower ramp), or a smaller noise_rate."),
     (lambda f: f.state != "finished" and not f.beaten, "No better than one grade for all so far: {f.metric} "
      "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
     (lambda f: f.state == "finished" and f.sides == {"train", "validation"}, "There is no test side: all scores "

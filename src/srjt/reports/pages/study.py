@@ -61,8 +61,7 @@ NOISE_COLUMNS = {  # those without a value are left out
     "condition_number": "condition number",
 }
 NOISE_CAPTIONS = {
-    "nominal": "Nominal: expected from the matrix and the class mix.",
-    "realised": "Realised: after injection.",
+    "realised": "Nominal: expected from the matrix and the class mix; realised: after injection.",
     "estimated": "Estimated: as used by the runs.",
     "condition number": f"Above a condition number of {ILL_CONDITIONED:.0f}, inverting the matrix is unreliable.",
 }
