@@ -495,7 +495,7 @@ def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
     assert "p(grade ≥ 2 (minimal))" in out
     assert all(len(line) <= 80 for line in out.splitlines())
     hostile = "0=<script>alert(1)</script>,1=b,2=c,3=$x$"
-    assert command("report", finished, "--grade-names", hostile, "--out", "page.html")[0] == 0
+    assert command("evaluate", finished, held_out, "--grade-names", hostile, "--html", "page.html")[0] == 0
     page = Path("page.html").read_text()
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
