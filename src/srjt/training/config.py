@@ -197,8 +197,8 @@ class TrainConfig(Plain):
     )
     keep_columns: tuple[str, ...] = setting(
         (),
-        "Columns, such as the eye, that later commands may use: `per`, `coverage_by`.",
-        metavar="LIST",
+        "Columns that later commands may use: `keep_columns=['eye', 'centre']`.",
+        metavar="COLUMN",
         shown="none but the patient",
         takes="names of columns, such as [eye, centre]",
     )
