@@ -58,7 +58,7 @@ def test_the_page_of_an_audit_is_true(
         monkeypatch.setattr(f"srjt.reports.pages.audit.{place}", lambda *args, **kwargs: None)
     folder = folder_of(case, tmp_path / "audit", make_audit_folder)
     audit = read_audit(folder)
-    facts = audit_page.audit_facts(read_facts(folder), read_summary(folder))
+    facts = audit_page.audit_facts(read_facts(folder), read_summary(folder), folder)
     another = int((audit.suggested != audit.labels).sum())
     expected = {
         "judged": learnt,
@@ -105,7 +105,7 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
     every = []
     for number, case in enumerate(CASES):
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
-        every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder)))
+        every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder), folder))
     every.append(SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False}))
     every.append(SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0}))
     # the first two remarks are always made

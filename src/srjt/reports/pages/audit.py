@@ -67,7 +67,7 @@ REMARKS: list[Rule[Any]] = [
 ]  # fmt: skip
 
 
-def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleNamespace:
+def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None) -> SimpleNamespace:
     """What the rules know: the contents of ``audit.json`` (facts) and of ``summary.json``, and more."""
     several, suggestions = "readings" in summary, summary.get("suggestions", {})
     noun, twins = "consensus grade" if several else "label", summary.get("twins", {}).get("labels")
@@ -88,6 +88,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
         "twins": count_of(twins, "label") if twins else "",
         "thing": ("sample" if facts["features"] else "image") + " or its patient" * bool(summary["patients"]),
         "epochs": count_of(facts["epochs"], "epoch"),
+        "review": f"srjt review {'AUDIT' if folder is None else shlex.quote(str(folder))}",
     }
     known = {**facts, **summary["networks"], **summary, **own}
     return SimpleNamespace(**known, suggestion=sentences(SUGGESTIONS, SimpleNamespace(**known))[0])
@@ -122,7 +123,7 @@ def _page(
 ) -> Page:
     """picture: of the sample with this cell in the column ``image``."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
-    f, shown = audit_facts(facts, summary), dict(zip(grades, grades.shown, strict=True))
+    f, shown = audit_facts(facts, summary, folder), dict(zip(grades, grades.shown, strict=True))
     scores = scores.astype({"grade": str, "suggested": str, "quality": float})
     worst = scores.head(WORST).replace({"grade": shown, "suggested": shown})
     if not f.judged:
@@ -140,8 +141,6 @@ def _page(
         form = [("likeliest form", f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}")]
         figures = [_quality(scores["quality"].to_numpy(np.float64))] if f.judged else []
         parts.append(Section("noise", "Noise", facts=form, figures=figures))
-    command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
-    f.review = command or "srjt review AUDIT"
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
     entries |= {"samples": f"{f.samples:,}", "srjt": str(f.version)}
@@ -151,7 +150,10 @@ def _page(
         **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
         key_numbers=_key_numbers(f),
         figure=figure,
-        sections=[*parts, Section("method", "Review and method", code=command, facts=[*entries.items()])],
+        sections=[
+            *parts,
+            Section("method", "Review and method", code="" if folder is None else f.review, facts=[*entries.items()]),
+        ],
     )
 
 
