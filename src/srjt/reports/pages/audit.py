@@ -49,8 +49,8 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
      "here rests on the readings."),
-    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: {{f.review}} "
-     "--sample {f.sample}, or a column verified_grade."),
+    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: {{f.sample}}, "
+     "or a column verified_grade."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
      "image's is right."),
     (lambda f: f.patients is None, "There are no patient ids: a label may be judged by networks that were trained on "
@@ -71,6 +71,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Pa
     """What the rules know: the contents of ``audit.json`` (facts) and of ``summary.json``, and more."""
     several, suggestions = "readings" in summary, summary.get("suggestions", {})
     noun, twins = "consensus grade" if several else "label", summary.get("twins", {}).get("labels")
+    audit = "AUDIT" if folder is None else shlex.quote(str(folder))
     wrong_readings = sum(row["expected_errors"] for row in summary["readers"] or ())
     verified, verify = summary.get("verified", {"labels": 0})["labels"], summary["verify_more"]
     own = {
@@ -84,11 +85,10 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Pa
         "suggested": suggestions.get("count", 0),
         "right": suggestions.get("expected_right", 0.0),
         "verify": count_of(verify, f"more {noun}" if verified else noun) if verify else "",
-        "sample": verified + verify,
+        "sample": f"srjt review {audit} --sample {verified + verify}",
         "twins": count_of(twins, "label") if twins else "",
         "thing": ("sample" if facts["features"] else "image") + " or its patient" * bool(summary["patients"]),
         "epochs": count_of(facts["epochs"], "epoch"),
-        "review": f"srjt review {'AUDIT' if folder is None else shlex.quote(str(folder))}",
     }
     known = {**facts, **summary["networks"], **summary, **own}
     return SimpleNamespace(**known, suggestion=sentences(SUGGESTIONS, SimpleNamespace(**known))[0])
@@ -144,6 +144,7 @@ def _page(
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
     entries |= {"samples": f"{f.samples:,}", "srjt": str(f.version)}
+    command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
         kind=f"Label audit of {source}",
@@ -152,7 +153,7 @@ def _page(
         figure=figure,
         sections=[
             *parts,
-            Section("method", "Review and method", code="" if folder is None else f.review, facts=[*entries.items()]),
+            Section("method", "Review and method", code=command, facts=[*entries.items()]),
         ],
     )
 
