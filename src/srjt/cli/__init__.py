@@ -174,8 +174,7 @@ class OptionsReporter(Forwarding):
         self.inner.note(as_typed(text))
 
 
-# Writing files for the user: never over another one by accident, and with one sentence where it is not
-# possible.
+# Writing files for the user: never over another one by accident, and with one sentence where it is not possible.
 
 
 def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = False) -> None:
