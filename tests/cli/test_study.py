@@ -379,6 +379,8 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
         each = errors[errors["method"] == method].sort_values("fold")["value"]
         folds = ", ".join(f"{value:.3f}" for value in each)
         assert f"{each.mean():.3f} (folds: {folds})" in told
+    means = errors.groupby("method")["value"].mean()
+    assert ("% lower." in told) == (means["srjt"] < 0.995 * means["standard"])
 
     audited = pd.read_csv("shown/audit/audit.csv")
     assert len(audited) == len(labels)

@@ -61,11 +61,6 @@ def counts_table(grades: Sequence[str], counts: Sequence[int], counted: str = "s
     return data_table(frame, title=f"{counted} by grade".capitalize(), formats={"share": ".1%"})
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are."""
-    return "; ".join(names[:most]) + (f"; and {len(names) - most:,} more" if len(names) > most else "")
-
-
 # Small pictures of samples, wherever their images are.
 
 PICTURE = 144  # pixels

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.noise.matrices import FAMILIES
 from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import Rule, sentences
-from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
+from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.results import (
     LOWER_IS_BETTER,
@@ -346,7 +346,7 @@ class StudyTables:
         labels = {
             "Method": tests["method"].map(display_name),
             "Noise": tests["noise"].map(noise_name),
-            "Metric": tests["metric"].map(_with_arrow),
+            "Metric": tests["metric"].map(partial(metric_heading, short=True)),
             "Against": [
                 f"{', '.join(map(display_name, names.split(', ')))} ({role})"
                 for names, role in zip(tests["against"], tests["role"], strict=True)
@@ -368,7 +368,7 @@ class StudyTables:
         labels = {
             "Noise": tests["group"],
             "Hosts × noises": [f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs],
-            "Metric": tests["metric"].map(_with_arrow),
+            "Metric": tests["metric"].map(partial(metric_heading, short=True)),
         }
         return [self._test_table(tests, labels, "pooled", "“+ Ours” against hosts, pooled")]
 
@@ -429,10 +429,6 @@ def _mark(mean: float | None, means: Sequence[float], metric: str) -> Literal[""
         return ""
     best, second = sorted(means, reverse=metric not in LOWER_IS_BETTER)[:2]
     return "best" if mean == best else "second" if len(means) > 2 and mean == second else ""
-
-
-def _with_arrow(metric: str) -> str:
-    return f"{METRICS[metric].short_name} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
 
 
 def _p_value(p: float) -> str:

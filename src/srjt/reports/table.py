@@ -241,9 +241,10 @@ def between(low: float, high: float, pattern: str = ".3f") -> str:
     return " – ".join(end.replace("-", "−") if end.strip("-0.%") else end.lstrip("-") for end in ends)
 
 
-def metric_heading(name: str) -> str:
+def metric_heading(name: str, *, short: bool = False) -> str:
     """A metric in words, with an arrow in the better direction."""
-    return f"{METRICS[name].long_name} {'↓' if METRICS[name].lower_is_better else '↑'}"
+    metric = METRICS[name]
+    return f"{metric.short_name if short else metric.long_name} {'↓' if metric.lower_is_better else '↑'}"
 
 
 def pipe_row(cells: Sequence[str]) -> str:

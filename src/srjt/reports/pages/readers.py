@@ -14,7 +14,7 @@ import pandas as pd
 
 from srjt.data.grades import Grades
 from srjt.data.sources.readings import NO_READER, ReadingsTable, combine
-from srjt.errors import count_of
+from srjt.errors import count_of, few
 from srjt.ordinal.metrics import Interval
 from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
 from srjt.readers.consensus import NEW_READER, Consensus
@@ -24,7 +24,7 @@ from srjt.reports.figures.results import bias_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said
 from srjt.reports.pages.audit import doubtful_section
 from srjt.reports.pages.evaluation import interval_frame
-from srjt.reports.sections import counts_table, listed, thumbnail
+from srjt.reports.sections import counts_table, thumbnail
 from srjt.reports.table import MISSING, Table, between, data_table
 
 # on the page; everything is in the tables beside it
@@ -94,7 +94,7 @@ def page_facts(
         assumption=agreed.assumption,
         resampled="patients" if columns.patient is not None else "images" if of_images else "items",
         kinds=", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
-        constant=listed(constant, 3),
+        constant=few(constant),
         nothing_next=worklist is not None and worklist.empty,
         new_reader=worklist is not None and NEW_READER in worklist["reader"].tolist(),
     )
