@@ -302,6 +302,8 @@ def _result(worker: _Worker) -> Ended:
         ended = worker.future.result()
     except BrokenProcessPool:
         process = worker.process
+        # Python before 3.11.6 waits for ever until the dead process has read its task (CPython issue 94777).
+        worker.executor._call_queue._reader.close()  # type: ignore[union-attr]
         _end(worker, wait=True)  # then its exit code is known
         exitcode = process.exitcode
         ended = Ended(exitcode=exitcode, error=NOT_STARTED if exitcode == 1 else "")
