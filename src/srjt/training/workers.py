@@ -9,7 +9,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -303,9 +302,6 @@ def _result(worker: _Worker) -> Ended:
         ended = worker.future.result()
     except BrokenProcessPool:
         process = worker.process
-        if sys.version_info < (3, 11, 5):  # else Python closes it itself: CPython issue 94777
-            # without it, the executor waits for ever until the dead process has read its task
-            worker.executor._call_queue._reader.close()  # type: ignore[union-attr]
         _end(worker, wait=True)  # then its exit code is known
         exitcode = process.exitcode
         ended = Ended(exitcode=exitcode, error=NOT_STARTED if exitcode == 1 else "")
