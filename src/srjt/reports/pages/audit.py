@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from srjt.auditing import folder as audit_folder
 from srjt.auditing.audit import Audit
-from srjt.auditing.scores import WITHIN, judges_labels
+from srjt.auditing.scores import READINGS_REMAIN, WITHIN, judges_labels
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError, count_of
 from srjt.noise.model import FORMS
@@ -47,8 +47,7 @@ SUGGESTIONS: list[Rule[Any]] = [
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
     (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
-    (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
-     "here rests on the readings."),
+    (lambda f: f.several and not f.learnt, READINGS_REMAIN),
     (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: {{f.sample}}, "
      "or a column verified_grade."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
