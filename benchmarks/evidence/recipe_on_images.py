@@ -5,8 +5,8 @@
     python benchmarks/evidence/recipe_on_images.py table recipe.csv
     python benchmarks/evidence/recipe_on_images.py settings small PROBABILITIES --case acne:doctor --out acne_srjt.npz
 
-``pack`` reads DATA/deepdrid256, eyepacs256, appareal144 and acne160 (labels.csv, images; votes.csv or readings.csv)
-and writes their images of 128 × 128 pixels as one file per set, about 29 MiB together.
+``pack`` reads DATA/deepdrid256, eyepacs256, appareal144, acne160 and knee160 (labels.csv, images; votes.csv or
+readings.csv) and writes their images of 128 × 128 pixels as one file per set.
 ``lite0_weights.py`` makes the weights. ``run`` appends one row per training; after so many minutes it ends, and the
 same command continues. The six methods that matter most come
 first, in all cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
@@ -36,7 +36,13 @@ import recipe_cases
 import recipe_table
 
 SIDE, CROP = 128, 112
-SETS = {"deepdrid": "deepdrid256", "eyepacs": "eyepacs256", "appareal": "appareal144", "acne": "acne160"}
+SETS = {
+    "deepdrid": "deepdrid256",
+    "eyepacs": "eyepacs256",
+    "appareal": "appareal144",
+    "acne": "acne160",
+    "knee": "knee160",
+}
 
 
 def pack(data: Path, out: Path) -> None:

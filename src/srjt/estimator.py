@@ -71,11 +71,11 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
         seed=int(check_random_state(parameters["random_state"]).randint(2**31 - 1)),
     )
     # Incomplete batches are dropped: with even batches an epoch leaves out fewer rows.
-    steps = -(-len(manifest) // config.batch_size)
-    if rate is None and manifest.are_features and config.epochs * steps < FEW_STEPS:
+    steps = -(-len(manifest) // config.known_batch_size)
+    if rate is None and manifest.are_features and config.known_epochs * steps < FEW_STEPS:
         rate = 1e-3
     config = config.replace(batch_size=len(manifest) // steps, learning_rate=rate)
-    return config.for_data(features=manifest.are_features)
+    return config.for_data(features=manifest.are_features, samples=len(manifest))
 
 
 def without_estimate_if_few(config: TrainConfig, manifest: Manifest) -> TrainConfig:
@@ -312,7 +312,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.transition_ = None if matrix is None else np.asarray(matrix, dtype=np.float64)
         self.selected_ = _selected(trained)
         self.history_ = trained.metrics
-        self.n_iter_ = used.epochs
+        self.n_iter_ = used.known_epochs
         self.trained_ = trained
         return self
 

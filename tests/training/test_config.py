@@ -17,8 +17,7 @@ from srjt.training.config import PRESETS, TrainConfig, load_preset
 
 
 def test_defaults_are_the_papers() -> None:
-    config = TrainConfig().for_data(features=False)
-    assert (config.epochs, config.batch_size) == (150, 64)
+    config = TrainConfig().for_data(features=False, samples=10_000)
     assert (config.image_size, config.crop, config.flip) == (256, 224, True)
     assert (config.network, config.pretrained) == ("resnet18", True)
     assert (config.method, config.convention) == ("srjt", "paper")  # the method alone is ours
@@ -27,7 +26,7 @@ def test_defaults_are_the_papers() -> None:
 @pytest.mark.parametrize("network", ["resnet18", "timm:vit_small_patch16_224"])
 def test_the_papers_methods_learn_as_in_the_paper(network: str) -> None:
     for method in methods.plain_names():
-        config = TrainConfig(method=method, network=network).for_data(features=False)
+        config = TrainConfig(method=method, network=network).for_data(features=False, samples=10_000)
         assert (config.noise_rate, config.balance, config.method_options) == (None, 0.0, {})
         assert (config.optimizer, config.schedule, config.warmup_epochs) == ("adam", "steps", 0)
         assert (config.learning_rate, config.weight_decay, config.gamma) == (1e-4, 1e-4, 0.1)
@@ -41,14 +40,34 @@ def test_the_papers_methods_learn_as_in_the_paper(network: str) -> None:
     [("resnet18", 1e-3), ("timm:convnext_tiny", 1e-3), ("timm:vit_small_patch16_224", 1e-4)],
 )
 def test_srjt_learns_images_faster(network: str, rate: float) -> None:
-    config = TrainConfig(network=network).for_data(features=False)
+    config = TrainConfig(network=network).for_data(features=False, samples=10_000)
     assert (config.optimizer, config.schedule, config.warmup_epochs) == ("adamw", "cosine", 1)
     assert (config.learning_rate, config.weight_decay) == (rate, 0.05)
 
 
+@pytest.mark.parametrize(
+    ("images", "epochs", "batch_size"),
+    [(2, 40, 16), (639, 40, 16), (640, 40, 32), (1_279, 40, 32), (1_280, 40, 64), (2_000, 30, 64), (10**6, 20, 64)],
+)
+def test_the_length_of_the_recipe_follows_the_number_of_images(images: int, epochs: int, batch_size: int) -> None:
+    config = TrainConfig().for_data(features=False, samples=images)
+    assert (config.epochs, config.batch_size) == (epochs, batch_size)
+    assert TrainConfig(epochs=7).for_data(features=False, samples=images).batch_size == batch_size
+    assert TrainConfig(batch_size=8).for_data(features=False, samples=images).epochs == epochs
+    # the paper's length: of its methods, of its optimiser, of heads
+    for paper, features in (
+        (TrainConfig(method="standard"), False),
+        (TrainConfig.from_dict({"preset": "paper"}), False),
+        (TrainConfig(milestones=(90, 120)), False),
+        (TrainConfig(network="mlp"), True),
+    ):
+        chosen = paper.for_data(features=features, samples=images)
+        assert (chosen.epochs, chosen.batch_size) == (150, 64)
+
+
 def test_the_learning_rate_along_a_cosine() -> None:
     """0.3 in the warm-up, all of it after that, half of it (and half of 1 %) in the middle, 1 % in the end."""
-    config = TrainConfig(epochs=22, learning_rate=1.0).for_data(features=False)
+    config = TrainConfig(epochs=22, learning_rate=1.0).for_data(features=False, samples=10_000)
     rates = [config.learning_rate_at(epoch) for epoch in (1, 2, 12, 22)]
     assert rates == pytest.approx([0.3, 1.0, 0.505, 0.01])
     slow = config.replace(warmup_epochs=7)
@@ -58,12 +77,12 @@ def test_the_learning_rate_along_a_cosine() -> None:
 
 def test_what_is_given_about_the_optimisation_stays() -> None:
     given = TrainConfig(optimizer="adam", schedule="steps", learning_rate=1e-4, warmup_epochs=0)
-    config = given.for_data(features=False)
+    config = given.for_data(features=False, samples=10_000)
     assert (config.optimizer, config.schedule, config.learning_rate, config.warmup_epochs) == (
         "adam", "steps", 1e-4, 0,
     )  # fmt: skip
     assert config.weight_decay == 1e-4  # of adam: 0.05 as L2 regularisation would stop the learning
-    assert TrainConfig(milestones=(10, 20)).for_data(features=False).schedule == "steps"
+    assert TrainConfig(milestones=(10, 20)).for_data(features=False, samples=10_000).schedule == "steps"
     with pytest.raises(SrjtError, match="milestones belong to the schedule 'steps'"):
         TrainConfig(schedule="cosine", milestones=(10, 20))
 
@@ -71,7 +90,7 @@ def test_what_is_given_about_the_optimisation_stays() -> None:
 def test_milestones_scale_with_the_epochs() -> None:
     assert TrainConfig(epochs=30).effective_milestones == (18, 24, 28)
     given = TrainConfig(epochs=30, milestones=(), learning_rate=1e-4, method="standard")
-    assert given.for_data(features=False).learning_rate_at(30) == 1e-4
+    assert given.for_data(features=False, samples=10_000).learning_rate_at(30) == 1e-4
 
 
 def test_an_unknown_setting_suggests_the_nearest() -> None:

@@ -316,7 +316,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(jobs: Any, *, device: str | None = None, **changes: Any) -> Workers | None:
         given: dict[str, Any] = {"folds": 5, "samples": 1000, "out": Path("fits")}
         settings = {"method": "sord", "epochs": 30, "network": "resnet18", **changes.pop("config", {})}
-        config = TrainConfig(**settings)
+        config = TrainConfig(**{"batch_size": 64, **settings})
         setup = Setup(device=device, reporter=reporter, transform=changes.pop("transform", None))
         return choose_workers(jobs, config=config, setup=setup, **{**given, **changes})
 

@@ -196,9 +196,9 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, run: Trained, da
     ],
 )
 def test_defaults_depend_on_the_data(given: Any, features: bool, network: str, rate: float) -> None:
-    config = TrainConfig(**given).for_data(features=features)
+    config = TrainConfig(**given).for_data(features=features, samples=10_000)
     assert (config.network, config.learning_rate) == (network, rate)
-    assert config.for_data(features=not features) == config  # once decided, it stays
+    assert config.for_data(features=not features, samples=10_000) == config  # once decided, it stays
 
 
 def by_name(frame: pd.DataFrame) -> pd.DataFrame:

@@ -230,11 +230,11 @@ def test_two_that_need_the_same_estimate_make_it_once(
 
 def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
     run = asked.replace(epochs=150, milestones=(100,), soft_labels="estimated")
-    short = warm_up(run)
+    short = warm_up(run, samples=1_000)
     assert (short.noise_rate, short.transition, short.milestones) == (None, None, None)
     assert short.soft_labels == "paper"
     # three trainings on two thirds of the samples, each by one network: at most a third of the run of two
-    assert [warm_up(asked.replace(epochs=n)).epochs for n in (1, 2, 20, 30, 150)] == [1, 1, 6, 10, 30]
+    assert [warm_up(asked.replace(epochs=n), samples=1_000).epochs for n in (1, 2, 20, 30, 150)] == [1, 1, 6, 10, 30]
     assert (short.network, short.learning_rate, short.seed) == (run.network, run.learning_rate, run.seed)
 
 
@@ -245,7 +245,9 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
     estimate = read_noise_estimate(tmp_path / "run")
     assert run.config.noise_rate == min(estimate.rate, 0.5)
     other = fits.replace(method="co-teaching", noise_rate="auto")
-    assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
+    chosen = config.for_data(features=True, samples=1_000)
+    short = warm_up(chosen, samples=1_000)
+    assert short == warm_up(config, samples=1_000) == warm_up(other, samples=1_000)
     _, same = resolve(noisy, other, split=split)
     assert same.rate == estimate.rate
     again = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")

@@ -34,7 +34,7 @@ def first_committee(method: str, **settings: Any) -> tuple[TrainConfig, StackedN
     config = TrainConfig(
         method_options=options, method=method, noise_rate=NOISE, network="tiny", image_size=SIZE, crop=CROP,
         epochs=EPOCHS, batch_size=BATCH, learning_rate=1e-3, **settings,
-    ).for_data(features=False)  # fmt: skip
+    ).for_data(features=False, samples=10_000)  # fmt: skip
     committee = build_networks(config, build_method(config, num_classes=4), in_shape=(3, CROP, CROP))
     return config, committee.double()
 

@@ -24,19 +24,19 @@ SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what 
 
 @pytest.mark.parametrize("features", [False, True])
 def test_unset_settings_follow_the_recipe(features: bool) -> None:
-    config = TrainConfig(epochs=20).for_data(features=features)
+    config = TrainConfig(epochs=20).for_data(features=features, samples=10_000)
     assert config.method == "srjt"  # what is trained if nothing is asked for
     assert (config.noise_rate, config.transition) == ("auto", None)
     assert config.balance == methods.lookup("srjt").recipe.balance
-    assert config.method_options == {**SPELT_OUT, "grows_with": "fit" if features else "training"}
-    assert config.for_data(features=not features) == config  # what is chosen stays
-    assert config.for_data(features=features) == config  # once decided, it stays
+    assert config.method_options == {"grows_with": "fit", "co_lambda": 4.0 if features else 10.0}
+    assert config.for_data(features=not features, samples=10_000) == config  # what is chosen stays
+    assert config.for_data(features=features, samples=10_000) == config  # once decided, it stays
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_what_is_given_stays() -> None:
     given = {"balance": 0.5, "method_options": {"co_lambda": 1.0}}
-    config = TrainConfig(method="srjt", **given).for_data(features=False)
+    config = TrainConfig(method="srjt", **given).for_data(features=False, samples=10_000)
     assert config.balance == 0.5
     assert config.method_options == {**SPELT_OUT, "co_lambda": 1.0}
 

@@ -341,6 +341,7 @@ def audit(
             summary["readings"] = len(reading_scores)
         if not (judged := scoring.judges_labels(summary)):
             scores["caveat"] = "the networks have not learnt to tell the grades apart"
+        used = config.for_data(features=manifest.are_features, samples=len(manifest))
         facts = {
             "version": __version__,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -349,8 +350,8 @@ def audit(
             **({"grade_names": names} if names else {}),
             "samples": len(samples),
             "method": config.method,
-            "network": config.for_data(features=samples.are_features).network,
-            "epochs": config.epochs,
+            "network": used.network,
+            "epochs": used.epochs,
             "folds": folds,
             "seed": seed,
             "estimate": estimate.to_dict(),

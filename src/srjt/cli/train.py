@@ -142,13 +142,19 @@ def print_dry_run(
     from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
-    config = config.for_data(features=manifest.are_features)
+    by_size = None in (config.epochs, config.batch_size) and not manifest.are_features
+    config = config.for_data(features=manifest.are_features, samples=len(manifest))
     networks = methods.lookup(config.method, registered_by=config.imports).networks
     seconds = training_seconds(manifest, split, config=config, device=chosen)
     say(
-        f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches of "
-        f"{config.batch_size:,}. About {duration(seconds)} on {device_name(chosen)}."
+        f"{config.method}: {networks} × {config.network}, {count_of(config.known_epochs, 'epoch')} in batches of "
+        f"{config.known_batch_size:,}. About {duration(seconds)} on {device_name(chosen)}."
     )
+    if by_size and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size:
+        say(
+            f"This length is chosen for {len(manifest):,} images: with fewer images, smaller batches and more epochs are "
+            "better (--epochs, --batch-size)."
+        )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
     frame = pd.DataFrame({"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]})
     if manifest.patients:
@@ -164,7 +170,8 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
     """On a CPU, where the paper's network takes hours or days: what would take minutes."""
     from srjt.training.devices import choose_device
 
-    small = (config.network or "").startswith("tiny") or images * config.epochs < HOURS_ON_A_CPU
+    chosen = config.for_data(features=False, samples=images)
+    small = str(chosen.network).startswith("tiny") or images * chosen.known_epochs < HOURS_ON_A_CPU
     if not small and choose_device(device).type == "cpu":
         say(
             "There is no GPU: this training may take hours (--dry-run measures it). --preset cpu trains a small one in "

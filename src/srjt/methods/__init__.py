@@ -88,6 +88,8 @@ class Recipe:
         Share of the epochs until only 1 − ε of a batch is kept. Default: the method's own number of epochs.
     for_images : mapping
         Settings of a training on images that are other ones than the paper's, such as ``{"optimizer": "adamw"}``.
+    length_by_size : bool
+        Whether epochs and batch size of a training on images follow from their number; else they are the paper's.
     for_features : mapping
         Options of the method that are other ones for features than for images.
 
@@ -102,6 +104,7 @@ class Recipe:
     balance: float = 0.0
     ramp_share: float | None = None
     for_images: Mapping[str, Any] = field(default_factory=dict)
+    length_by_size: bool = False
     for_features: Mapping[str, Any] = field(default_factory=dict)
 
     def ramp_epochs(self, epochs: int) -> int | None:
@@ -372,9 +375,10 @@ METHODS = (
          recipe=Recipe(
              noise_rate="auto",
              for_images={"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3},
-             for_features={"grows_with": "fit"},
+             length_by_size=True,
+             for_features={"co_lambda": 4.0},
          ),
-         defaults={"co_lambda": 4.0, "grows_with": "training"}),
+         defaults={"co_lambda": 10.0, "grows_with": "fit"}),
 )  # fmt: skip
 
 _REGISTRY.update((row.name, row) for row in METHODS)

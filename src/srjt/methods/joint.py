@@ -225,16 +225,15 @@ class ForwardAgreement(Method):
         λ, the weight of the divergence.
     grows_with : {"training", "fit"}
         The weight is λ times the share of the epochs that are done, or λ times the mean probability of the given
-        labels. Heads on features fit the labels within a few epochs, and memorise them as soon; networks that also
-        learn their features need more time.
+        labels. A small set is memorised within a few epochs, before a weight that grows with the training counts.
     """
 
     networks: ClassVar[int] = 2
     needs: ClassVar[tuple[str, ...]] = ("transition",)
     takes: ClassVar[tuple[str, ...]] = ("probabilities", "likelihoods")
 
-    co_lambda: float = setting(4.0, ge=0)
-    grows_with: Literal["training", "fit"] = "training"
+    co_lambda: float = setting(10.0, ge=0)
+    grows_with: Literal["training", "fit"] = "fit"
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())} if self.grows_with == "training" else {}

@@ -204,11 +204,11 @@ def choose_workers(
         count = min(folds, jobs)
     else:
         pays = PARALLEL_PAYS_SMALL if str(config.network).startswith("tiny") else PARALLEL_PAYS
-        seen, available = folds * samples * config.epochs * (config.crop / 64) ** 2, available_memory()
+        seen, available = folds * samples * config.known_epochs * (config.crop / 64) ** 2, available_memory()
         if takes_rows(str(config.network)) or seen < pays or available is None:
             return None  # rows of features are trained in seconds
         networks = methods.lookup(config.method, registered_by=config.imports).networks
-        pixels = networks * min(config.batch_size, samples) * config.crop**2
+        pixels = networks * min(config.known_batch_size, samples) * config.crop**2
         needed = PROCESS_BYTES + pixels * PIXEL_BYTES.get(str(config.network), LARGE_PIXEL_BYTES)
         count = min(folds, threads, available // needed)
     return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
@@ -404,12 +404,12 @@ def cross_fit(
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     setup = setup or Setup()
     reporter = setup.reporter
-    config = config.for_data(features=manifest.are_features)
+    config = config.for_data(features=manifest.are_features, samples=len(manifest))
     workers = choose_workers(jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out)
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
         fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
-    reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
+    reporter.begin(title, epochs=config.known_epochs * at_once, folds=folds // at_once)
     # no fold sees what is true or verified: grades that are verified later train nothing anew
     table = manifest.table.drop(columns=["true_grade", "verified_grade"], errors="ignore")
     without_truth = replace(manifest, table=table)
@@ -442,10 +442,10 @@ def cross_fit(
     times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
     predictions = []
     for k in range(folds):
-        in_fold = FoldReporter(reporter, before=k * config.epochs, title=f"Fold {k + 1} of {folds}: ")
+        in_fold = FoldReporter(reporter, before=k * config.known_epochs, title=f"Fold {k + 1} of {folds}: ")
         watching = BarReporter() if k in trained else in_fold
         run, predicted = fit_fold(common, k, store.pixels, replace(setup, reporter=watching))
-        in_fold.stepped(config.epochs, 1, 1)  # also if another process has trained this fold
+        in_fold.stepped(config.known_epochs, 1, 1)  # also if another process has trained this fold
         predictions.append(predicted)
         if isinstance(run.method, JointTraining):
             trained_on = np.flatnonzero(fold != k)

@@ -92,7 +92,7 @@ def fit(
     config, folder, networks, method = run.config, run.folder, run.networks, run.method
     forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
     device = data.labels.device
-    samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
+    samples, batch_size = len(data.labels), min(config.known_batch_size, len(data.labels))
     steps = samples // batch_size
 
     optimizer = update.make_optimizer(networks.parameters(), config=config, device=device)
@@ -198,7 +198,7 @@ def fit(
             plan=plan_for(epoch),
             generator=generator(config.seed, "warm-up"),
             part=process.part(batch_size),
-            images=samples * config.epochs,
+            images=samples * config.known_epochs,
         )
         if networks.compiled:  # compile for evaluation too, before the first epoch is timed
             for name in sides:
@@ -209,8 +209,8 @@ def fit(
 
     def is_finished() -> bool:
         """Whether all epochs are trained, or none was better for so long that no more are."""
-        if epoch > config.epochs or config.patience is None:
-            return epoch > config.epochs
+        if epoch > config.known_epochs or config.patience is None:
+            return epoch > config.known_epochs
         return epoch - 1 - (checkpoint.best_epoch(log.rows, config.optimise) or 0) >= config.patience
 
     confusions: dict[str, np.ndarray] = {}
@@ -223,7 +223,7 @@ def fit(
             update.set_learning_rate(optimizer, config.learning_rate_at(epoch))
             keep.fill_(method.keep(epoch, batch_size))
             if "progress" in step.memory:
-                step.memory["progress"].fill_((epoch - 1) / config.epochs)
+                step.memory["progress"].fill_((epoch - 1) / config.known_epochs)
             data.start_epoch(epoch, seed=config.seed)
             if first_step == 0:
                 recorder.start_epoch()
@@ -286,7 +286,7 @@ def fit(
                 last_saved = time.monotonic()
             if signal:
                 _wait_for(writer)
-                raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.epochs}.")
+                raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.known_epochs}.")
     _wait_for(writer)
     kept = checkpoint.kept_epoch(log.table()) or epoch - 1
     if best_weights is not None:

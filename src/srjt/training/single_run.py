@@ -185,7 +185,7 @@ def single_run(
 
     The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``.
     """
-    config = config.for_data(features=data.are_features)
+    config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
     reporter, device = setup.reporter, devices.choose_device(setup.device)
     devices.refuse_bf16_on_cpu(config.precision, device)
@@ -259,7 +259,7 @@ def single_run(
                 networks.compiled = []  # other samples would be compiled again
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
-                f"The GPU does not have enough memory for batches of {count_of(config.batch_size, 'sample')} of "
+                f"The GPU does not have enough memory for batches of {count_of(config.known_batch_size, 'sample')} of "
                 f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
                 "on the GPU with `memory_share=0.2`."
             ) from None
@@ -395,9 +395,9 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     The second epoch of a short training on noise is timed; nothing is read, written or downloaded. On a GPU the step
     is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
     """
-    config = config.for_data(features=data.are_features)
+    config = config.for_data(features=data.are_features, samples=len(data))
     on_gpu, training = device.type == "cuda", len(split.train)
-    batch = min(config.batch_size, training, training if on_gpu else CPU_BATCH)
+    batch = min(config.known_batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
         batch_size=batch,
@@ -423,4 +423,4 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
         metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
     speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
-    return float((training + EVALUATION * (len(split.validation) + len(split.test))) * config.epochs / speed)
+    return float((training + EVALUATION * (len(split.validation) + len(split.test))) * config.known_epochs / speed)

@@ -70,14 +70,14 @@ def resolve_noise_rate(
     """
     if config.requested_noise_rate != "auto":
         return _with_matrix_of_rate(config, manifest), None
-    config = config.for_data(features=manifest.are_features)
+    config = config.for_data(features=manifest.are_features, samples=len(manifest))
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
     placeholders = {"noise_rate": 0.0, "transition": np.eye(manifest.num_classes), "soft_labels": "paper"}
     # a misspelt option of the method is reported now, not after the warm-up
     build_method(config.replace(**placeholders), num_classes=manifest.num_classes)
     setup = setup or Setup()
-    reporter, warm_up_config = setup.reporter, warm_up(config)
+    reporter, warm_up_config = setup.reporter, warm_up(config, samples=len(manifest))
     # arrays in memory are always readable
     readable = setup.open_store(manifest, config).manifest if manifest.arrays is None else manifest
     rows = resolve_split(setup.split, readable, skipped=len(readable) < len(manifest)).train
@@ -90,7 +90,7 @@ def resolve_noise_rate(
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:
         reporter.note(
-            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {count_of(warm_up_config.epochs, 'epoch')} "
+            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {count_of(warm_up_config.known_epochs, 'epoch')} "
             f"({warm_up_config.method})."
         )
         with warnings.catch_warnings():
@@ -189,22 +189,26 @@ def check_settings(config: TrainConfig) -> None:
         raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
 
 
-def warm_up(config: TrainConfig) -> TrainConfig:
+def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
     """The settings of the warm-up: those of the run, but short, and with a method that needs no noise rate.
 
     Nothing of the method's own remains, so that all methods share one estimate. The weights are learnt as ``srjt``
     learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
+
+    config: of ``for_data``. samples: of all sides, as given to it.
     """
-    unset = {name: None for name, value in config.optimisation().items() if getattr(config, name) == value}
+    learning = {**config.optimisation(), "batch_size": config.length(samples)["batch_size"]}
+    unset = {name: None for name, value in learning.items() if getattr(config, name) == value}
     recipe = config.replace(method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset)
-    chosen = {name: value for name, value in recipe.optimisation().items() if getattr(recipe, name) is None}
-    share = max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))
+    own = {**recipe.optimisation(), "batch_size": recipe.length(samples)["batch_size"]}
+    chosen = {name: value for name, value in own.items() if getattr(recipe, name) is None}
+    share = max(WARM_UP_MIN_EPOCHS, round(config.known_epochs / WARM_UP_SHARE))
     return recipe.replace(
         **chosen,
         method=WARM_UP_METHOD,
         noise_rate=None,
         transition=None,
-        epochs=max(1, min(config.epochs // WARM_UP_MOST, share)),
+        epochs=max(1, min(config.known_epochs // WARM_UP_MOST, share)),
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
@@ -440,7 +444,8 @@ def train(
             folder = Path(out)
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
-        watching.begin(config.method, epochs=config.epochs)
+        config = config.for_data(features=data.are_features, samples=len(data))
+        watching.begin(config.method, epochs=config.known_epochs)
         run = one_run.single_run(
             data,
             config=config,

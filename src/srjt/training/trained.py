@@ -141,7 +141,7 @@ class Trained:
 
     def describe(self) -> str:
         """Method, network, number of epochs and folder, in one line."""
-        epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.epochs
+        epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.known_epochs
         network = "your own network" if self.facts.own_network else str(self.config.network)
         folder = "" if self.folder is None else f", {self.folder}"
         return f"{self.config.method}, {network}, {count_of(epochs, 'epoch')}{folder}"
@@ -403,7 +403,7 @@ def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) 
     what of a local file fitted."""
     if features:  # networks for rows have none
         return
-    config = config.for_data(features=False)
+    config = config.for_data(features=False, samples=1)
     name, pretrained = setup.network or config.network, _pretrained(config, setup.network)
     assert name is not None, "for_data sets it"
     shape = (3, config.crop, config.crop)

@@ -156,8 +156,8 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
     return SimpleNamespace(
         state=record.state,
         reached=0 if metrics.empty else int(metrics["epoch"].max()),
-        planned=config.epochs,
-        left=_time_left(metrics, config.epochs),
+        planned=config.known_epochs,
+        left=_time_left(metrics, config.known_epochs),
         problem=record.problem,
         training=int(sizes.get("train", 0)),
         sides=frozenset(name for name, count in sizes.items() if count),

@@ -1,0 +1,302 @@
+"""The recipe with few labels: 300, 1,000 or all, other weights of the agreement, other lengths.
+
+    python benchmarks/evidence/few_labels.py run small --weights lite0.safetensors --plan search --minutes 9
+    python benchmarks/evidence/few_labels.py table few_labels.csv
+
+``small`` is the folder of ``recipe_on_images.py pack``. Of so many labelled images a fifth is for validation; smaller
+samples are parts of the larger ones, by patient. The test side of a fold is always the same and is judged by the true
+grade. A plan is a list of (cases, sizes, folds, seeds, epochs, methods). ``search`` uses folds 0 and 1, ``confirm``
+the other three. The runs of one setting share their noise estimate. ``run`` appends a row per training and starts none
+after so many minutes; the same command continues.
+
+To try it on a CPU: --network tiny --limit 300 --plan try.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+
+sys.path.append(str(Path(__file__).parents[1]))
+import recipe_cases
+from how_many import part
+from recipe_on_images import CROP, SIDE
+
+from srjt import noise
+from srjt.settings import parse_overrides
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+from srjt.training.single_run import train_on
+from srjt.training.trained import Setup
+
+OPTIMISER = "optimizer=adamw,schedule=cosine,warmup_epochs=1,learning_rate=0.001"
+FIT = "srjt:method_options.grows_with=fit,method_options.co_lambda="
+BEFORE = "srjt:method_options.grows_with=training,method_options.co_lambda=4"
+PEERS = (f"standard:{OPTIMISER}", f"co-teaching+ours:{OPTIMISER}", f"clean labels:{OPTIMISER}")
+REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
+FEW = (300, 1000)
+ALL = 0  # labels
+MOST_TESTED = 1000  # images
+
+Plan = tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[str, ...]]
+SEARCHED = (0, 1)  # folds
+HELD = (2, 3, 4)
+PLANS: dict[str, tuple[Plan, ...]] = {
+    "try": ((("deepdrid:quasi",), (100,), (0,), (0,), (2,), (BEFORE, f"{FIT}10", PEERS[1])),),
+    "try-estimates": ((("deepdrid:quasi",), (100,), (0,), (0,), (2,), ("estimate:batch_size=16",)),),
+    "estimates": (
+        (REAL, FEW, SEARCHED, (0,), (10, 20, 40), ("estimate:method=sord", "estimate:method=sord,batch_size=16")),
+        (REAL, FEW, SEARCHED, (0,), (20,), ("estimate:method=standard,batch_size=16", "estimate:method=sord,folds=6")),
+        (REAL, FEW, SEARCHED, (0,), (40,), (f"estimate:method={FIT}10,transition=identity",)),
+    ),
+    "search": (
+        (REAL, FEW, SEARCHED, (0,), (40,), (f"{FIT}10", BEFORE, *PEERS)),
+        (REAL, (ALL,), SEARCHED, (0,), (20,), (f"{FIT}10", BEFORE)),
+        (REAL, FEW, SEARCHED, (0,), (40,), (f"{FIT}20", f"{FIT}5", f"{FIT}10,transition=identity")),
+        (("knee:one-sided",), FEW, SEARCHED, (0,), (40,), (f"{FIT}10", BEFORE, *PEERS, f"{FIT}10,transition=identity")),
+    ),
+    "length": (
+        ((*REAL, "knee:one-sided"), (300,), SEARCHED, (0,), (40,), (f"{FIT}10,batch_size=16",)),
+        (REAL, (300,), SEARCHED, (0,), (20,), (f"{FIT}10,batch_size=16",)),
+        (REAL, FEW, SEARCHED, (0,), (80, 20), (f"{FIT}10",)),
+        (REAL, (300,), SEARCHED, (0,), (150,), (f"{FIT}10",)),
+        (REAL, FEW, SEARCHED, (0,), (40,), (f"{FIT}10,batch_size=32",)),
+        (REAL, (1000,), SEARCHED, (0,), (20,), (f"{FIT}10,batch_size=16",)),
+        (("deepdrid:quasi", "acne:doctor"), (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
+        (REAL, (300,), SEARCHED, (0,), (40,), (f"{FIT}5,batch_size=16",)),
+    ),
+    "confirm": (
+        (("knee:quasi",), (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
+        (("knee:quasi",), (ALL,), HELD, (0,), (20,), (f"{FIT}10", BEFORE)),
+        (REAL, (300,), HELD, (0,), (40,), (f"{FIT}10,batch_size=16", BEFORE, f"{PEERS[0]},batch_size=16")),
+        (REAL, (300,), HELD, (0,), (40,), (f"{PEERS[1]},batch_size=16", f"{PEERS[2]},batch_size=16")),
+        (REAL, (1000,), HELD, (0,), (40,), (f"{FIT}10", BEFORE, *PEERS)),
+        (REAL[1:], (ALL,), HELD, (0,), (20,), (f"{FIT}10", BEFORE)),
+        (REAL[1:], (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
+        (REAL, (300,), HELD, (0,), (40,), (PEERS[1], PEERS[0])),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    set: str
+    noise: str
+    labels: int  # 0: all
+    fold: int
+    seed: int
+    epochs: int
+    method: str
+
+    @property
+    def setting(self) -> str:
+        """What the runs that share a noise estimate have in common."""
+        others = [item for item in self.method.split(",") if item.startswith("batch_size")]
+        return "-".join(map(str, (self.set, self.noise, self.labels, self.fold, self.seed, self.epochs, *others)))
+
+
+FIELDS = [*Job.__dataclass_fields__, *(name for name in recipe_cases.FIELDS if name not in Job.__dataclass_fields__)]
+
+opened = cache(recipe_cases.open_set)
+
+
+def planned(plans: tuple[Plan, ...]) -> Iterator[Job]:
+    for cases, sizes, folds, seeds, epochs, methods in plans:
+        for seed in seeds:
+            for length in epochs:
+                for method in methods:
+                    for fold in folds:
+                        for size in sizes:
+                            for case in cases:
+                                name, noise = case.split(":")
+                                yield Job(
+                                    set=name,
+                                    noise=noise,
+                                    labels=size,
+                                    fold=fold,
+                                    seed=seed,
+                                    epochs=length,
+                                    method=method,
+                                )
+
+
+@contextmanager
+def kept_predictions(file: Path) -> Iterator[None]:
+    """Keep the out-of-fold predictions that a noise estimate is made of."""
+
+    def keep_and_estimate(labels: Any, probabilities: Any, **others: Any) -> noise.NoiseEstimate:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        groups = np.array(others["groups"] or range(len(labels)), dtype=str)
+        np.savez_compressed(file, labels=labels, probabilities=probabilities.astype(np.float32), groups=groups)
+        return noise.estimate_noise(labels, probabilities, **others)
+
+    with mock.patch("srjt.training.train.estimate_noise", keep_and_estimate):
+        yield
+
+
+def estimate(args: argparse.Namespace, data: recipe_cases.DataSet, job: Job) -> dict[str, Any]:
+    """The noise estimate by another warm-up: the rate, and how wrong it is."""
+    labels, _ = recipe_cases.noisy_labels(data, job.noise, seed=1000 * job.fold + job.seed)
+    split = data.splits[job.fold]
+    manifest = data.clean.with_noisy_labels(labels)
+    given = parse_overrides(job.method.removeprefix("estimate:").replace("method=srjt:", "method=srjt,").split(","))
+    folds = int(given.pop("folds", 3))
+    options = {"method": "sord", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3}
+    if given.get("transition") == "identity":
+        given["transition"] = np.eye(data.clean.num_classes).tolist()
+    config = TrainConfig(
+        **{**options, **given},
+        seed=job.seed,
+        epochs=job.epochs,
+        network=args.network,
+        weights=args.weights,
+        pretrained=args.weights is not None,
+        image_size=SIDE,
+        crop=CROP,
+        balance=0.0,
+    )
+    setup = Setup(device=args.device, split=train_on(split.train))
+    begin = time.perf_counter()
+    fitted = cross_fit(manifest, config=config, folds=folds, setup=setup)
+    true = data.clean.labels[split.train]
+    file = args.out.parent / "predictions" / f"{job.setting}-{job.method.replace(':', '-')}.npz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    groups = np.array(fitted.manifest.groups or fitted.manifest.ids, dtype=str)
+    np.savez_compressed(
+        file,
+        labels=fitted.manifest.labels,
+        true=true,
+        probabilities=fitted.by_network.astype(np.float32),
+        groups=groups,
+    )
+    found = noise.estimate_noise(fitted.manifest.labels, fitted.probabilities, groups=groups.tolist())
+    low, high = found.rate_interval
+    return {
+        **asdict(job),
+        "rate": f"{(fitted.manifest.labels != true).mean():.4f}",
+        "estimated_rate": f"{found.rate:.4f}",
+        "told": f"{low:.3f} to {high:.3f}, {found.informed}",
+        "seconds": f"{time.perf_counter() - begin:.1f}",
+        "mae predict ensemble": f"{np.abs(fitted.probabilities.argmax(axis=1) - true).mean():.4f}",
+    }
+
+
+def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
+    data = opened(args.sets / f"{job.set}.npz", limit=args.limit)
+    split = part(data, job.fold, job.labels) if job.labels else data.splits[job.fold]
+    if len(split.test) > MOST_TESTED:  # it is judged after every epoch
+        some = np.random.default_rng(job.fold).choice(split.test, MOST_TESTED, replace=False)
+        split = replace(split, test=np.sort(some))
+    data = replace(data, splits={job.fold: split})  # type: ignore[arg-type]
+    if job.method.startswith("estimate:"):
+        return estimate(args, data, job)
+    shared = {} if "identity" in job.method else {"shared_estimate": args.out.parent / "estimates" / job.setting}
+    with kept_predictions(args.out.parent / "predictions" / f"{job.setting}.npz"):
+        row = recipe_cases.one_run(
+            data,
+            job.noise,
+            fold=job.fold,
+            seed=job.seed,
+            method=job.method,
+            device=args.device,
+            network=args.network,
+            weights=args.weights,
+            pretrained=args.weights is not None,
+            image_size=SIDE,
+            crop=CROP,
+            epochs=job.epochs,
+            **shared,
+        )
+    return {**row, **asdict(job)}
+
+
+def run(args: argparse.Namespace) -> None:
+    begin = time.monotonic()
+    done: set[Job] = set()
+    if args.out.exists():
+        rows = pd.read_csv(args.out)[list(Job.__dataclass_fields__)]
+        done = {Job(**row) for row in rows.to_dict("records")}  # type: ignore[misc]
+    waiting = [job for job in planned(PLANS[args.plan]) if job not in done]
+    print(f"{len(waiting)} trainings", flush=True)
+    with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[dict[str, Any]], Job] = {}
+        while waiting or running:
+            while waiting and len(running) < args.processes and time.monotonic() - begin < 60 * args.minutes:
+                job = waiting.pop(0)
+                running[pool.submit(train, args, job)] = job
+            if not running:
+                print(f"time is up, {len(waiting)} trainings are left", flush=True)
+                return
+            for ended in wait(running, return_when=FIRST_COMPLETED)[0]:
+                job = running.pop(ended)
+                try:
+                    append(args.out, ended.result())
+                except Exception as problem:  # the others go on
+                    print(job, repr(problem)[:300], flush=True)
+
+
+def append(file: Path, row: dict[str, Any]) -> None:
+    fresh = not file.exists()
+    with file.open("a", newline="") as stream:
+        writer = csv.DictWriter(stream, FIELDS)
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
+    name = f"{row['set']}:{row['noise']} {row['labels']} fold {row['fold']} {row['epochs']} epochs {row['method']}"
+    print(f"{name}: MAE {row['mae predict ensemble']}, {row['seconds']} s", flush=True)
+
+
+def table(files: list[Path]) -> None:
+    rows = pd.concat([pd.read_csv(file) for file in files])
+    rows["case"] = rows["set"] + ":" + rows["noise"]
+    for who in ("ensemble", "network"):
+        for score in ("mae", "macro_f1"):
+            shown = rows.pivot_table(
+                f"{score} predict {who}", ["labels", "epochs", "method"], "case", aggfunc="mean", margins=False
+            )
+            shown["mean"] = shown.mean(axis=1)
+            print(f"\n{score}, {who}\n{shown.round(3).to_string()}")
+    runs = rows.groupby(["labels", "epochs", "method"]).size()
+    print(f"\nruns\n{runs.to_string()}")
+    estimates = rows[rows["estimated_rate"].notna()].groupby(["case", "labels", "epochs", "fold", "seed"])
+    print(estimates[["rate", "estimated_rate"]].first().round(2).to_string())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    running.add_argument("sets", type=Path)
+    running.add_argument("--plan", choices=PLANS, default="confirm")
+    running.add_argument("--weights")
+    running.add_argument("--network", default="timm:tf_efficientnet_lite0")
+    running.add_argument("--limit", type=int)
+    running.add_argument("--minutes", type=float, default=1e6, help="start no training later")
+    running.add_argument("--processes", type=int, default=1)
+    running.add_argument("--device")
+    running.add_argument("--out", type=Path, default=Path("few_labels.csv"))
+    shown = commands.add_parser("table")
+    shown.add_argument("results", type=Path, nargs="+")
+    args = parser.parse_args()
+    if args.command == "run":
+        run(args)
+    else:
+        table(args.results)
+
+
+if __name__ == "__main__":
+    main()
