@@ -151,8 +151,7 @@ def main(words: list[str] | None = None) -> int:
     out = asked.out
     if out is None and not asked.quick and asked.trials is None:
         out = STORED
-    stored = pd.read_csv(out, keep_default_na=False, na_values=[""]) if out and out.exists() else empty()
-    stored["quantity"] = stored["quantity"].fillna("")
+    stored = read(out) if out and out.exists() else empty()
     chosen = chosen_simulations(asked.only)
     tasks = []
     for simulation in chosen:
@@ -165,15 +164,11 @@ def main(words: list[str] | None = None) -> int:
     if asked.only == [] and not asked.resume and not asked.quick:
         stored = empty()  # settings that are no longer in the grid
     found = stored
-    for library in ("OMP", "OPENBLAS", "MKL"):  # read when the processes import NumPy: they share the cores
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
-        running = [pool.submit(run_task, *task) for task in tasks]
-        for number, done in enumerate(as_completed(running), 1):
-            found = pd.concat([part for part in (found, done.result()) if len(part)], ignore_index=True)
-            if out:
-                in_order(found).to_csv(out, index=False)
-            print(f"\r{number} of {len(tasks)} settings", end="", file=sys.stderr, flush=True)
+    for number, rows in enumerate(results_of(tasks, jobs=asked.jobs), 1):
+        found = pd.concat([part for part in (found, rows) if len(part)], ignore_index=True)
+        if out:
+            in_order(found).to_csv(out, index=False)
+        print(f"\r{number} of {len(tasks)} settings", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     names = {name for one in chosen for name in one.promises}
     if asked_promises := names & set(asked.only):
@@ -182,10 +177,27 @@ def main(words: list[str] | None = None) -> int:
     return 0
 
 
+def results_of(tasks: list[tuple[str, Setting, int]], *, jobs: int) -> Iterator[pd.DataFrame]:
+    """The rows of each task, as they are found."""
+    if jobs == 1:
+        yield from (run_task(*task) for task in tasks)
+        return
+    for library in ("OMP", "OPENBLAS", "MKL"):  # read when the processes import NumPy: they share the cores
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(run_task, *task) for task in tasks]):
+            yield done.result()
+
+
 def run_task(name: str, setting: Setting, trials: int) -> pd.DataFrame:
     """For another process: functions of a simulation need not travel."""
     simulation = next(one for one in SIMULATIONS if one.name == name)
     return judged(simulation, setting, trials=trials)
+
+
+def read(path: Path) -> pd.DataFrame:
+    rows = pd.read_csv(path)
+    return rows.assign(quantity=rows["quantity"].fillna("").astype(str))
 
 
 def empty() -> pd.DataFrame:
@@ -198,22 +210,37 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+HEADING = ["promise", "printed by", "promised", "got", "in the worst setting", "verdict"]
+
+
+def table(rows: pd.DataFrame) -> list[list[str]]:
+    """The table of docs/promises.md: broken promises first, then as in the register."""
+    rows = rows[rows["got"].notna()]  # nothing was said in the others
+    known = [promise for promise in PROMISES if (rows["meets"] & (rows["promise"] == promise.name)).any()]
+    verdicts = {promise.name: verdict(rows[rows["promise"] == promise.name]) for promise in known}
+    order = [BROKEN, CONDITION, KEPT]
+    known.sort(key=lambda promise: order.index(verdicts[promise.name]))
+    return [row_of(promise, rows[rows["promise"] == promise.name]) for promise in known]
+
+
 def row_of(promise: Promise, rows: pd.DataFrame) -> list[str]:
-    """A row of the table of docs/promises.md."""
-    own = worst_first(rows[rows["promise"] == promise.name])
-    most = "≤ " if promise.at_most else ""
-    if own.empty:
-        return [promise.says, promise.where, f"{most}{promise.promised:g}", "", "", promise.condition, ""]
-    inside = own[own["meets"]]
-    worst = (inside if len(inside) else own).iloc[0]
-    got = f"{worst['got']:.3f} ± {worst['error']:.3f}"
-    which = f"{worst['quantity']}: {worst['setting']}" if worst["quantity"] else worst["setting"]
-    condition = promise.condition
-    outside = own[~own["meets"]]
-    if len(outside):
-        condition += f" (else {outside.iloc[0]['got']:.2f})"
-    said = {KEPT: "kept", CONDITION: "kept under its condition", BROKEN: "**broken**"}[verdict(own)]
-    return [promise.says, promise.where, f"{most}{promise.promised:g}", got, which, condition, said]
+    """The worst setting that fulfils the condition; where the condition matters, also the worst of all."""
+    said = verdict(rows)
+    worst = worst_first(rows[rows["meets"]]).iloc[0]
+    if said == CONDITION:
+        outside = worst_first(rows[~rows["meets"]]).iloc[0]
+        said = f"kept if {promise.condition}; else {outside['got']:.2f}"
+    elif promise.condition:
+        said += f" {'although' if said == BROKEN else 'if'} {promise.condition}"
+    where = f"{worst['quantity']}: {worst['setting']}" if worst["quantity"] else worst["setting"]
+    return [
+        promise.says,
+        promise.where,
+        f"{'≤ ' if promise.at_most else ''}{promise.promised:g}",
+        f"{worst['got']:.3f} ± {worst['error']:.3f}",
+        where,
+        said.replace(BROKEN, f"**{BROKEN}**"),
+    ]
 
 
 if __name__ == "__main__":

@@ -49,19 +49,19 @@ class Setting:
     readers: int = 0
 
     def __str__(self) -> str:
-        images = {0: "1 to 40 images", 1: "1 image"}.get(self.images, f"{self.images} images")
+        images = {0: "1–40 images", 1: "1 image"}.get(self.images, f"{self.images} images")
         wrong = f" by {self.noise}" if self.noise != "none" else ""
         parts = [
-            f"{self.patients:,} patients with {images} each" if self.patients else "",
-            f"groups of {', '.join(map(str, self.groups))} with {images} each" if self.groups else "",
-            f"{self.grades} grades{', some rare' if self.rare else ''}" if self.grades else "",
+            f"{self.patients:,} patients × {images}" if self.patients else "",
+            f"groups of {', '.join(map(str, self.groups))} patients × {images}" if self.groups else "",
+            f"{self.grades} grades{' (some rare)' if self.rare else ''}" if self.grades else "",
             f"{self.network} network" if self.network else "",
             f"{self.rate:.0%} wrong{wrong}" if self.rate else "",
             count_of(self.trainings, "training") if self.trainings > 1 or not (self.grades or self.rate) else "",
             f"{self.verified} verified" if self.verified else "",
             f"{self.readers} readers" if self.readers else "",
         ]
-        return "; ".join(part for part in parts if part)
+        return ", ".join(part for part in parts if part)
 
     @property
     def shares(self) -> Floats:

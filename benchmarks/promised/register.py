@@ -63,6 +63,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "inference/answers.py: Answers.intervals",
+            "inference/evaluate.py: Evaluation",
             "inference/evaluate.py: evaluate",
             "inference/subgroups.py: Scores.intervals",
             "ordinal/metrics.py: bootstrap_metrics",
@@ -94,6 +95,7 @@ PROMISES = (
         at_most=True,
         printed_by=(
             "inference/compare.py: Difference.p_value",
+            "inference/compare.py: Difference",
             "inference/compare.py: Difference.adjusted",
             "ordinal/metrics.py: holm",
             "reports/pages/evaluation.py: COMPARED_NOTES",
@@ -162,7 +164,11 @@ PROMISES = (
         promised=0.9,
         condition="the validation labels are right",
         meets=_right,
-        printed_by=("ordinal/decisions.py: threshold_for_sensitivity",),
+        printed_by=(
+            "inference/decide.py: referral_rule",
+            "ordinal/decisions.py: SensitivityThreshold",
+            "ordinal/decisions.py: threshold_for_sensitivity",
+        ),
     ),
     Promise(
         name="ranges-default",
@@ -171,7 +177,16 @@ PROMISES = (
         promised=0.9,
         condition=NOT_SHARED,
         meets=_own_errors,
-        printed_by=("ordinal/calibration.py: range_threshold", "inference/ranges.py: RangeRule"),
+        printed_by=(
+            "inference/options.py: Answering",
+            "inference/prepare.py: Prepared",
+            "inference/ranges.py: RangeRule",
+            "inference/ranges.py: _all_or_none",
+            "inference/ranges.py: conservative_thresholds",
+            "ordinal/calibration.py: range_threshold",
+            "reports/demo.py: _ranges",
+            "reports/pages/evaluation.py: key_numbers",
+        ),
     ),
     Promise(
         name="ranges-class-conditional",
@@ -227,6 +242,7 @@ PROMISES = (
             "inference/ranges.py: RangeEvaluation.coverage",
             "inference/ranges.py: RangeEvaluation.width",
             "inference/ranges.py: RangeEvaluation.grades",
+            "reports/checklist.py: _evaluation_facts",
             "reports/pages/evaluation.py: by_grade_table",
         ),
     ),
@@ -252,7 +268,7 @@ PROMISES = (
         says="at least so many labels are wrong (one-sided limit of 95 %)",
         where="audit",
         promised=0.95,
-        printed_by=("noise/estimate.py: NoiseEstimate.lower_bound", "auditing/folder.py: SummaryFile.lower_bound"),
+        printed_by=("noise/estimate.py: NoiseEstimate.lower_bound",),
     ),
     Promise(
         name="noise-matrix",
