@@ -1,42 +1,113 @@
 """The table of mutants fits the source and the tests. ``python tests/mutants.py`` runs them."""
 
 import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mutants
-from mutants import MUTANTS, ROOT, Mutant, source
+from mutants import MUTANTS, ROOT, Mutant, MutantError, mutated
+
+SOURCE = '''
+"""A module."""
+
+LEVEL = 0.95
+
+
+def mean(values):
+    # the same expression as in the other function
+    total = sum(values)
+    return total / (
+        len(values) - 1  # Bessel
+    )
+
+
+class Rate:
+    def share(self, wrong, all_of_them):
+        return wrong / (all_of_them - 1)
+
+    def percent(self, wrong, all_of_them):
+        print(wrong)
+        return 100 * wrong / (all_of_them - 1)
+'''
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_old_text_occurs_once_and_the_test_exists(mutant: Mutant) -> None:
-    text = (ROOT / "src" / source(mutant)).read_text(encoding="utf-8")
-    assert text.count(mutant.old) == 1
-    assert mutant.new != mutant.old
-    ast.parse(text.replace(mutant.old, mutant.new))  # a mutant that cannot be imported would count as killed
+def test_the_change_applies_and_the_test_exists(mutant: Mutant) -> None:
+    text = (ROOT / "src/srjt" / mutant.file).read_text(encoding="utf-8")
+    compile(mutated(mutant, text), mutant.file, "exec")  # a mutant that cannot be imported would count as killed
     file, _, name = mutant.test.partition("::")
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_there_are_at_least_49_with_names_that_differ() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 49
+def test_there_are_at_least_53_with_names_that_differ() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 53
 
 
-def test_a_survivor_and_a_moved_line_are_reported(monkeypatch: Any, capsys: Any) -> None:
-    good = MUTANTS[0]
-    unseen = good._replace(name="unseen", new=good.old + "  # the same")
-    monkeypatch.setattr(mutants, "MUTANTS", (good, unseen, good._replace(name="moved", old="no such line")))
-    found = lambda tests, *, src: int(good.new in (src / source(good)).read_text())  # noqa: E731
-    monkeypatch.setattr(mutants, "run", found)
+def changed(function: str, old: str, new: str) -> list[str]:
+    """The lines that differ after the change."""
+    mutant = Mutant("wrong", f"module.py: {function}", old, new, "test_module.py::test")
+    before = ast.unparse(ast.parse(SOURCE)).splitlines()
+    after = mutated(mutant, SOURCE).splitlines()
+    assert len(before) == len(after)
+    return [line.strip() for line, was in zip(after, before, strict=True) if line != was]
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new", "line"),
+    [
+        ("mean", "total/(len(values)-1)", "total / len(values)", "return total / len(values)"),
+        ("mean", "total = sum(values)", "total = 0", "total = 0"),
+        ("Rate.share", "all_of_them - 1", "all_of_them", "return wrong / all_of_them"),
+        ("Rate.percent", "return 100 * wrong / (all_of_them - 1)", "pass", "pass"),
+        ("LEVEL", "0.95", "0.9", "LEVEL = 0.9"),
+    ],
+)
+def test_neither_line_breaks_nor_comments_nor_other_functions_matter(
+    function: str, old: str, new: str, line: str
+) -> None:
+    assert changed(function, old, new) == [line]
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new", "problem"),
+    [
+        ("median", "total", "0", "wrong: there is no 'median' in module.py"),
+        ("Rate.mean", "total", "0", "wrong: there is no 'Rate.mean' in module.py"),
+        ("mean", "len(values) - 2", "0", r"'len\(values\) - 2' does not occur in module.py: mean"),
+        ("Rate", "all_of_them - 1", "0", "'all_of_them - 1' occurs 2 times in module.py: Rate"),
+        ("mean", "len(values) - 1", "len(values)  -  1", "the change changes nothing"),
+        ("mean", "sum(values)", "pass", "an expression can only become an expression"),
+        ("mean", "sum(values", "0", "no expression and no statement"),
+        ("mean", "total; total", "0", "2 statements, not one"),
+    ],
+)
+def test_a_mutant_that_does_not_apply_says_why(function: str, old: str, new: str, problem: str) -> None:
+    with pytest.raises(MutantError, match=problem):
+        changed(function, old, new)
+
+
+def test_a_survivor_and_one_that_does_not_apply_are_reported(monkeypatch: Any, capsys: Any, tmp_path: Path) -> None:
+    (tmp_path / "src/srjt").mkdir(parents=True)
+    module = tmp_path / "src/srjt/module.py"
+    module.write_text(SOURCE, encoding="utf-8")
+    good = Mutant("seen", "module.py: mean", "len(values) - 1", "len(values)", "test_module.py::test")
+    unseen = good._replace(name="unseen", new="len(values) - 2")
+    gone = good._replace(name="gone", old="len(values) + 1")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "MUTANTS", [good, unseen, gone])
+    seen = "return total / len(values)\n"
+    monkeypatch.setattr(mutants, "run", lambda tests, *, src: int(seen in (src / "srjt/module.py").read_text()))
     assert mutants.main([]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        f"killed   {good.name}",
+        "killed   seen",
         "SURVIVED unseen",
-        f"moved: the old text occurs 0 times in {good.file}",
-        "SURVIVED moved",
+        "DOES NOT APPLY gone: 'len(values) + 1' does not occur in module.py: mean",
         "1 of 3 killed",
     ]
-    assert mutants.main([good.name]) == 0
     assert mutants.main(["nothing like it"]) == 1
+    monkeypatch.setattr(mutants, "MUTANTS", [good])
+    assert mutants.main(["SEE"]) == 0
+    assert module.read_text(encoding="utf-8") == SOURCE

@@ -32,7 +32,7 @@ from srjt.studies.results import RUN_COLUMNS, StudyResults
 from srjt.training.checkpoint import last_epochs, read_metrics
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/evidence.md", "README.md", "paper/paper.md")
+PAGES = ("docs/evidence.md", "docs/promises.md", "README.md", "paper/paper.md")
 RESULTS = Path(__file__).parent / "results"
 TABLES = "benchmarks/evidence/results/tables"
 MARKS = str.maketrans("", "", "*`¹²")  # bold, code, best and second best

@@ -1,0 +1,156 @@
+"""Simulations of several readers: their agreement, their errors, the consensus, and a network beside them.
+
+Readers see the severity with an error and a bias of their own. Half of the items are read by all, the others by two.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from promised.population import Ints, Sample, Setting, draw, many, seeded
+from promised.scores import Held, answers_of, confusion, holds
+from srjt.inference.true_scores import true_scores
+from srjt.ordinal.metrics import METRICS
+from srjt.readers import Readings
+from srjt.readers.agreement import COEFFICIENTS, Agreement, agreement, compare_network
+from srjt.readers.consensus import Consensus, consensus
+
+RESAMPLES = 300
+BLUR = 0.3  # of a reader, in severities
+BIASES = (-0.15, 0.1, 0.05, 0.0, -0.1, 0.15)
+MISLED = 0.12  # of the items, all readers see a neighbouring grade
+
+# What is simulated, each called in one place.
+
+
+def agreement_of(readings: Readings) -> Agreement:
+    return agreement(readings, resamples=RESAMPLES)
+
+
+def consensus_of(readings: Readings) -> Consensus:
+    return consensus(readings)
+
+
+# Readings.
+
+
+def readings_of(setting: Setting, sample: Sample, rng: np.random.Generator) -> tuple[Readings, Ints]:
+    """The table, and all readings (N, R), also those that were not made."""
+    size = len(sample)
+    shown = sample.severity
+    if setting.noise == "shared":
+        misled = rng.random(size) < MISLED
+        shown = shown + misled * rng.choice([-0.8, 0.8], size)
+    blur = BLUR * rng.normal(size=(size, setting.readers))
+    graded = np.searchsorted(setting.thresholds, shown[:, None] + np.array(BIASES[: setting.readers]) + blur)
+    made = np.ones((size, setting.readers), dtype=bool)
+    if setting.readers > 2:
+        some = rng.random(size) < 0.5
+        for item in np.flatnonzero(some).tolist():
+            made[item, rng.permutation(setting.readers)[2:]] = False
+    item, reader = np.nonzero(made)
+    table = Readings(
+        items=[str(place) for place in range(size)],
+        readers=[f"reader {number}" for number in range(setting.readers)],
+        grades=tuple(str(grade) for grade in range(setting.grades)),
+        item=item,
+        reader=reader,
+        grade=graded[item, reader],
+        groups=sample.groups,
+    )
+    return table, graded
+
+
+@lru_cache
+def true_agreement(setting: Setting) -> dict[str, float]:
+    """Of many items; of the pair of the first two readers, too."""
+    few = Setting(**{**vars(setting), "patients": max(5000, 30_000 // (setting.images or 4))})
+    rng = seeded("readers", setting)
+    found = agreement(readings_of(few, draw(few, rng), rng)[0], resamples=0)
+    truths = {name: getattr(found, name).value for name in (*COEFFICIENTS, "exact", "within_one")}
+    truths["pair"] = float(found.pairs["quadratic"][0])
+    truths["bias"] = float(found.by_reader["bias"][0])
+    return truths
+
+
+def agree(setting: Setting, rng: np.random.Generator) -> Held:
+    table, _ = readings_of(setting, draw(setting, rng), rng)
+    found, truth = agreement_of(table), true_agreement(setting)
+    held = {name: holds(getattr(found, name), truth[name]) for name in (*COEFFICIENTS, "exact", "within_one")}
+    pair, reader = found.pairs.iloc[0], found.by_reader.iloc[0]
+    held["one pair"] = holds((pair["quadratic"], pair["low"], pair["high"]), truth["pair"])
+    held["bias"] = holds((reader["bias"], reader["bias_low"], reader["bias_high"]), truth["bias"])
+    return held
+
+
+def agreed(setting: Setting, rng: np.random.Generator) -> Held:
+    """The consensus: how often readers err, and it; a network's scores against the truth."""
+    sample = draw(setting, rng)
+    table, graded = readings_of(setting, sample, rng)
+    found = consensus_of(table)
+    made = graded[table.item, table.reader]
+    wrong = made != sample.true[table.item]
+    rates = np.array([float((graded[:, reader] != sample.true).mean()) for reader in range(setting.readers)])
+    low, high = found.noise_rate_interval
+    least, most = found.error_interval
+    error = float((found.grade != sample.true).mean())
+    held = {
+        "reader-rates: each": float(((low - 1e-9 <= rates) & (rates <= high + 1e-9)).mean()),
+        "reader-rates: all": holds((0.0, *found.overall_noise_rate_interval), float(wrong.mean())),
+        "reader-bias": _biases_hold(found, graded, sample.true),
+        "consensus-error": holds((error, least, most), error),
+    }
+    truth = _true_scores(setting)
+    scores = true_scores(answers_of(sample, setting.grades, labels=found.grade), readings=table, resamples=RESAMPLES)
+    if scores is not None and scores.basis == "readings":
+        for metric, value in truth.items():
+            held[f"true-scores-readings: {metric}"] = holds(scores.scores[metric], value)
+    return held
+
+
+def _biases_hold(found: Consensus, graded: Ints, true: Ints) -> float:
+    bias = (graded - true[:, None]).mean(axis=0)
+    low, high = found.bias_interval
+    return float(((low - 1e-9 <= bias) & (bias <= high + 1e-9)).mean())
+
+
+@lru_cache
+def _true_scores(setting: Setting) -> dict[str, float]:
+    new = many(setting)
+    counts = confusion(new.true, new.predicted, setting.grades)
+    return {name: float(METRICS[name](counts)) for name in ("accuracy", "mae", "qwk")}
+
+
+def network_beside_readers(setting: Setting, rng: np.random.Generator) -> Held:
+    """A network that is inferior by just the margin: is it said not to be?
+
+    The network is one more reader, with a larger error; how large makes κ smaller by the margin, found beforehand.
+    """
+    sample = draw(setting, rng)
+    table, _ = readings_of(setting, sample, rng)
+    margin, blur = 0.05, _blur_of_margin(setting)
+    network = np.searchsorted(setting.thresholds, sample.severity + blur * rng.normal(size=len(sample)))
+    found = compare_network(table, network, margin=margin, resamples=RESAMPLES)
+    return {"not-inferior": float(found.not_inferior), "network-difference": holds(found.difference, -margin)}
+
+
+@lru_cache
+def _blur_of_margin(setting: Setting, margin: float = 0.05) -> float:
+    """The error of a network whose κ with the consensus is lower by the margin, on many items."""
+    few = Setting(**{**vars(setting), "patients": 3000, "images": 1})
+    rng = seeded("margin", setting)
+    sample = draw(few, rng)
+    table, _ = readings_of(few, sample, rng)
+    off = rng.normal(size=len(sample))
+
+    def behind(blur: float) -> float:
+        network = np.searchsorted(few.thresholds, sample.severity + blur * off)
+        return -compare_network(table, network, resamples=1).difference.value
+
+    low, high = 0.05, 1.5
+    for _ in range(7):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if behind(middle) < margin else (low, middle)
+    return (low + high) / 2.0

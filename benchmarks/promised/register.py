@@ -1,0 +1,773 @@
+"""The register: every interval, range, level and guarantee that a page, a table, a docstring or a document prints.
+
+A promise has a name, what it promises, the condition that is printed with it, and where it is printed: the names of
+the functions, constants and fields of ``src/srjt`` that make or show it ("file: name"). ``tests/test_promises.py``
+collects these names from the source and fails if one is missing here.
+
+A simulation serves one promise or several. Its trial returns, for each "promise: quantity", 1 if the promise was kept
+and 0 if not, or a share, or nan where nothing was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from promised import noise, readers, scores
+from promised.population import Setting
+from promised.scores import Held
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    name: str
+    says: str  # the promise, in words
+    where: str  # command or page, for the documentation
+    promised: float
+    at_most: bool = False  # a level or an error, and not a probability that is at least this
+    condition: str = ""  # printed with the promise
+    meets: Callable[[Setting], bool] = lambda setting: True  # whether a setting fulfils the condition
+    printed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    name: str
+    trial: Callable[[Setting, np.random.Generator], Held]
+    trials: int
+    promises: tuple[str, ...]  # the quantities name theirs, unless there is only one
+    settings: tuple[Setting, ...]  # the first two are the quick version
+
+
+def _right(setting: Setting) -> bool:
+    return setting.noise == "none"
+
+
+def _own_errors(setting: Setting) -> bool:
+    return setting.noise != "shared"
+
+
+def _by_true_grade(setting: Setting) -> bool:
+    return setting.noise in ("none", "class")
+
+
+NOT_SHARED = "networks do not repeat the errors of the readers"
+
+PROMISES = (
+    Promise(
+        name="score-intervals",
+        says="95 % intervals of the metrics of a run",
+        where="evaluate, train, card, checklist",
+        promised=0.95,
+        printed_by=(
+            "inference/answers.py: Answers.intervals",
+            "inference/evaluate.py: Evaluation",
+            "inference/evaluate.py: evaluate",
+            "inference/subgroups.py: Scores.intervals",
+            "ordinal/metrics.py: bootstrap_metrics",
+            "ordinal/metrics.py: percentile_interval",
+            "reports/checklist.py: _side_facts",
+            "reports/pages/evaluation.py: NOTES",
+            "reports/pages/evaluation.py: external_section",
+            "cli/__init__.py: SUMMARIES",
+            "cli/predict.py: evaluate",
+            "run.py: Run",
+        ),
+    ),
+    Promise(
+        name="difference-interval",
+        says="95 % intervals of the difference between two runs",
+        where="compare",
+        promised=0.95,
+        printed_by=(
+            "inference/compare.py: Difference.difference",
+            "ordinal/metrics.py: t_interval",
+            "cli/predict.py: compare",
+        ),
+    ),
+    Promise(
+        name="difference-level",
+        says="two runs that do not differ are said to, at the level of 5 %",
+        where="compare",
+        promised=0.05,
+        at_most=True,
+        printed_by=(
+            "inference/compare.py: Difference.p_value",
+            "inference/compare.py: Difference",
+            "inference/compare.py: Difference.adjusted",
+            "ordinal/metrics.py: holm",
+            "reports/pages/evaluation.py: COMPARED_NOTES",
+        ),
+    ),
+    Promise(
+        name="subgroup-differs",
+        says="groups that do not differ: at least one is said to, at the level of 5 % (Holm)",
+        where="evaluate --by",
+        promised=0.05,
+        at_most=True,
+        printed_by=(
+            "inference/subgroups.py: Gap.p_value",
+            "inference/subgroups.py: Gap.adjusted",
+            "inference/subgroups.py: Subgroups",
+            "inference/subgroups.py: _correct",
+            "reports/pages/evaluation.py: SUBGROUPS",
+            "reports/pages/evaluation.py: subgroups_section",
+        ),
+    ),
+    Promise(
+        name="subgroup-gap",
+        says="95 % intervals of the gap of a group to all others",
+        where="evaluate --by",
+        promised=0.95,
+        printed_by=("inference/subgroups.py: Gap", "inference/subgroups.py: Gap.difference"),
+    ),
+    Promise(
+        name="subgroup-score",
+        says="95 % intervals of the metrics of a group",
+        where="evaluate --by",
+        promised=0.95,
+        printed_by=("inference/subgroups.py: Subgroup.scores", "reports/figures/results.py: subgroup_figure"),
+    ),
+    Promise(
+        name="subgroup-calibration",
+        says="95 % intervals of the calibration error of a group",
+        where="evaluate --by",
+        promised=0.95,
+        printed_by=("inference/subgroups.py: _calibration_error",),
+    ),
+    Promise(
+        name="referral-intervals",
+        says="95 % intervals of sensitivity, specificity, predictive values and areas",
+        where="evaluate --refer-from",
+        promised=0.95,
+        printed_by=(
+            "inference/decide.py: Decision.operating_point",
+            "inference/decide.py: Decision.areas",
+            "ordinal/decisions.py: operating_point",
+            "ordinal/decisions.py: proportion_interval",
+            "ordinal/decisions.py: areas",
+        ),
+    ),
+    Promise(
+        name="kept-accuracy",
+        says="95 % interval of the accuracy of the answers that are kept",
+        where="evaluate --abstain",
+        promised=0.95,
+        printed_by=("inference/decide.py: Abstention.kept",),
+    ),
+    Promise(
+        name="sensitivity-threshold",
+        says="a threshold for a sensitivity of 0.9 reaches it on new patients",
+        where="predict --sensitivity",
+        promised=0.9,
+        condition="the validation labels are right",
+        meets=_right,
+        printed_by=(
+            "inference/decide.py: referral_rule",
+            "ordinal/decisions.py: SensitivityThreshold",
+            "ordinal/decisions.py: threshold_for_sensitivity",
+        ),
+    ),
+    Promise(
+        name="ranges-default",
+        says="ranges contain the true grade with probability 0.9",
+        where="predict --coverage",
+        promised=0.9,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+        printed_by=(
+            "inference/options.py: Answering",
+            "inference/prepare.py: Prepared",
+            "inference/ranges.py: RangeRule",
+            "inference/ranges.py: _all_or_none",
+            "inference/ranges.py: conservative_thresholds",
+            "ordinal/calibration.py: range_threshold",
+            "reports/demo.py: _ranges",
+            "reports/pages/evaluation.py: key_numbers",
+        ),
+    ),
+    Promise(
+        name="ranges-class-conditional",
+        says="the same with --label-noise class-conditional",
+        where="predict --coverage",
+        promised=0.9,
+        condition="wrong labels depend on the true grade alone",
+        meets=_by_true_grade,
+        printed_by=("inference/ranges.py: RangeRule",),
+    ),
+    Promise(
+        name="ranges-none",
+        says="the same with --label-noise none",
+        where="predict --coverage",
+        promised=0.9,
+        condition="the calibration labels are right",
+        meets=_right,
+        printed_by=("inference/ranges.py: RangeRule",),
+    ),
+    Promise(
+        name="ranges-verified",
+        says="the same with 50 verified grades or more",
+        where="predict --coverage",
+        promised=0.9,
+        condition="the verified samples are drawn at random",
+        printed_by=("inference/ranges.py: RangeRule",),
+    ),
+    Promise(
+        name="ranges-by-grade",
+        says="ranges contain the true grade with probability 0.9, for each true grade",
+        where="predict --coverage-by grade",
+        promised=0.9,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+        printed_by=("inference/ranges.py: RangeRule",),
+    ),
+    Promise(
+        name="ranges-per-patient",
+        says="ranges contain the highest true grade of a new patient with probability 0.9",
+        where="predict --coverage --per patient",
+        promised=0.9,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+        printed_by=("inference/ranges.py: RangeRule",),
+    ),
+    Promise(
+        name="ranges-judged",
+        says="95 % intervals of the coverage and of the width of ranges",
+        where="evaluate --coverage",
+        promised=0.95,
+        printed_by=(
+            "inference/ranges.py: RangeEvaluation",
+            "inference/ranges.py: RangeEvaluation.coverage",
+            "inference/ranges.py: RangeEvaluation.width",
+            "inference/ranges.py: RangeEvaluation.grades",
+            "reports/checklist.py: _evaluation_facts",
+            "reports/pages/evaluation.py: by_grade_table",
+        ),
+    ),
+    Promise(
+        name="noise-rate",
+        says="95 % interval of the share of wrong labels",
+        where="audit, train --noise-rate auto",
+        promised=0.95,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+        printed_by=(
+            "noise/estimate.py: NoiseEstimate.rate_interval",
+            "noise/estimate.py: estimate_noise",
+            "auditing/folder.py: SummaryFile.rate_interval",
+            "reports/checklist.py: run_facts",
+            "reports/checklist.py: _audit_facts",
+            "reports/demo.py: _rate",
+            "training/train.py: describe",
+        ),
+    ),
+    Promise(
+        name="noise-lower-bound",
+        says="at least so many labels are wrong (one-sided limit of 95 %)",
+        where="audit",
+        promised=0.95,
+        printed_by=("noise/estimate.py: NoiseEstimate.lower_bound",),
+    ),
+    Promise(
+        name="noise-matrix",
+        says="95 % intervals of the noise matrix, mean over its cells",
+        where="Python: NoiseEstimate",
+        promised=0.95,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+        printed_by=("noise/estimate.py: NoiseEstimate.transition_interval",),
+    ),
+    Promise(
+        name="noise-shares",
+        says="95 % intervals of the shares of the true grades",
+        where="Python: NoiseEstimate",
+        promised=0.95,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+        printed_by=("noise/estimate.py: NoiseEstimate.prior_interval",),
+    ),
+    Promise(
+        name="noise-rate-verified",
+        says="95 % interval of the share of wrong labels from verified ones and the model",
+        where="audit with verified grades",
+        promised=0.95,
+        condition="the verified labels are drawn at random",
+        printed_by=("noise/verified.py: Combined.interval", "noise/verified.py: Combined.lower_bound"),
+    ),
+    Promise(
+        name="noise-rate-sample",
+        says="exact 95 % interval of the share of wrong labels in the verified sample",
+        where="audit with verified grades",
+        promised=0.95,
+        condition="the verified labels are drawn at random; images of a patient are not",
+        meets=lambda setting: setting.images == 1 or setting.noise != "patient",
+        printed_by=(
+            "auditing/scores.py: verified_alone",
+            "auditing/folder.py: _Verified.interval",
+        ),
+    ),
+    Promise(
+        name="labels-to-verify",
+        says="so many verified labels give the wanted half-width: its mean, over the wanted one",
+        where="plan --metric noise-rate, audit",
+        promised=1.0,
+        at_most=True,
+    ),
+    Promise(
+        name="audit-rates",
+        says="95 % intervals of the share of wrong labels of a reader, a grade, a patient",
+        where="audit",
+        promised=0.95,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+        printed_by=(
+            "auditing/scores.py: wilson",
+            "auditing/folder.py: _Rate.interval",
+            "reports/pages/audit.py: RATES",
+            "reports/pages/audit.py: RATE_FORMATS",
+        ),
+    ),
+    Promise(
+        name="suggestions",
+        says="at least half of the suggested grades are right",
+        where="audit, review",
+        promised=0.5,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+    ),
+    Promise(
+        name="learnt",
+        says="networks that have learnt nothing are said to have learnt (two standard errors)",
+        where="audit, train",
+        promised=0.025,
+        at_most=True,
+    ),
+    Promise(
+        name="recognised",
+        says="a grade that networks do not know is said to be recognised (two standard errors)",
+        where="audit",
+        promised=0.025,
+        at_most=True,
+    ),
+    Promise(
+        name="true-scores-verified",
+        says="95 % intervals of scores against the true grades, from verified ones",
+        where="evaluate",
+        promised=0.95,
+        condition="the verified samples are drawn at random",
+        printed_by=(
+            "inference/true_scores.py: TrueScores.scores",
+            "inference/true_scores.py: _inside",
+            "reports/pages/evaluation.py: true_scores_section",
+        ),
+    ),
+    Promise(
+        name="true-scores-matrix",
+        says="bounds of scores against the true grades, from a noise matrix that is right",
+        where="evaluate",
+        promised=0.95,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+    ),
+    Promise(
+        name="true-scores-bounds",
+        says="bounds of accuracy and MAE against the true grades, from the share of wrong labels",
+        where="evaluate",
+        promised=0.95,
+        condition=NOT_SHARED,
+        meets=_own_errors,
+    ),
+    Promise(
+        name="true-scores-readings",
+        says="bounds of scores against the true grades, from several readings",
+        where="evaluate",
+        promised=0.95,
+        printed_by=(
+            "inference/true_scores.py: TrueScores.apart",
+            "inference/true_scores.py: TrueScores.alike",
+            "inference/true_scores.py: _normal",
+        ),
+    ),
+    Promise(
+        name="agreement",
+        says="95 % intervals of coefficients of agreement, of a pair and of a reader's bias",
+        where="readers",
+        promised=0.95,
+        printed_by=(
+            "readers/agreement.py: interval_of",
+            "readers/agreement.py: interval_of_share",
+            *(
+                f"readers/agreement.py: Agreement.{name}"
+                for name in ("alpha", "fleiss", "ac2", "icc_one_way", "icc_agreement", "icc_consistency", "exact")
+            ),
+            "readers/agreement.py: Agreement.within_one",
+            "readers/agreement.py: Agreement.quadratic",
+            "reports/pages/readers.py: REMARKS",
+            "reports/pages/readers.py: _bias",
+            "reports/pages/readers.py: PAIR_COLUMNS",
+        ),
+    ),
+    Promise(
+        name="network-difference",
+        says="95 % interval of κ of a network minus that of the readers",
+        where="readers, evaluate",
+        promised=0.95,
+        printed_by=("readers/agreement.py: NetworkComparison.difference",),
+    ),
+    Promise(
+        name="not-inferior",
+        says="a network that is inferior by the margin is said not to be, at the level of 2.5 %",
+        where="readers, evaluate",
+        promised=0.025,
+        at_most=True,
+    ),
+    Promise(
+        name="reader-rates",
+        says="95 % intervals of the share of wrong readings, of each reader and of all",
+        where="readers",
+        promised=0.95,
+        printed_by=(
+            "readers/model.py: ReaderIntervals.noise_rate_interval",
+            "readers/model.py: ReaderIntervals.overall_noise_rate_interval",
+            "readers/model.py: ReaderIntervals.matrices_interval",
+            "readers/model.py: reader_intervals",
+            "readers/consensus.py: with_shared_errors",
+            "reports/pages/readers.py: _readers",
+        ),
+    ),
+    Promise(
+        name="reader-bias",
+        says="95 % intervals of a reader's bias against the true grade",
+        where="readers",
+        promised=0.95,
+        printed_by=("readers/model.py: ReaderIntervals.bias_interval",),
+    ),
+    Promise(
+        name="consensus-error",
+        says="interval of the share of wrong consensus grades",
+        where="readers",
+        promised=0.95,
+        printed_by=("readers/consensus.py: Consensus.error_interval",),
+    ),
+    Promise(
+        name="plan",
+        says="so many patients give the wanted half-width: its mean, over the wanted one",
+        where="plan",
+        promised=1.0,
+        at_most=True,
+        printed_by=("inference/options.py: Planning",),
+    ),
+    Promise(
+        name="study-interval",
+        says="95 % intervals of the difference between two methods over folds",
+        where="study",
+        promised=0.95,
+        printed_by=(
+            "studies/results.py: PairedTest",
+            "reports/study_tables.py: TEST_CAPTION",
+        ),
+    ),
+    Promise(
+        name="study-level",
+        says="methods that do not differ are said to, at the level of 5 %",
+        where="study",
+        promised=0.05,
+        at_most=True,
+        printed_by=("studies/results.py: PairedTest.p_value", "reports/study_tables.py: StudyTables"),
+    ),
+    Promise(
+        name="learning-curve",
+        says="more images and better labels gain equally, and one is said to help more, at the level of 5 %",
+        where="study --learning-curve",
+        promised=0.05,
+        at_most=True,
+    ),
+)
+
+# They show intervals that others have made, whichever these are.
+SHOWN_BY = (
+    "ordinal/metrics.py: Interval",
+    "reports/checklist.py: _interval",
+    "reports/figures/canvas.py: Estimate.interval",
+    "reports/figures/results.py: bias_figure",
+    "reports/figures/results.py: forest_figure",
+    "reports/page.py: KeyNumber.interval",
+    "reports/pages/evaluation.py: interval_frame",
+)
+
+# ---------------------------------------------------------------------- the grid
+
+
+_FEW = Setting(patients=10, images=40, network="weak")
+_SKEWED = Setting(patients=40, images=0, network="weak")
+_PERFECT = Setting(patients=50, network="nearly perfect")
+_RARE = Setting(patients=100, rare=True, network="weak")
+
+SCORES = (
+    _PERFECT,
+    _RARE,
+    _FEW,
+    _SKEWED,
+    Setting(patients=10),
+    Setting(patients=30, grades=2, network="nearly perfect"),
+    Setting(patients=100, grades=2, rare=True),
+    Setting(patients=15, images=0),
+    Setting(patients=100, images=4, network="blind"),
+    Setting(patients=300, grades=10, rare=True, network="weak"),
+    Setting(patients=1000, grades=10, images=1),
+    Setting(patients=1000, images=0, rare=True),
+)
+RUNS = (
+    Setting(patients=15, images=0, network="weak"),
+    _PERFECT,
+    Setting(patients=40, images=0),
+    Setting(patients=40, images=0, network="weak", trainings=2),
+    Setting(patients=10, images=40),
+    _RARE,
+    Setting(patients=300, grades=10, images=0, network="blind"),
+    Setting(patients=30, grades=2, trainings=5),
+)
+GROUPS = (
+    Setting(patients=0, groups=(10, 200), network="nearly perfect"),
+    Setting(patients=0, groups=(10, 10, 10, 10, 10, 200), network="nearly perfect"),
+    Setting(patients=0, groups=(50, 50)),
+    Setting(patients=0, groups=(20, 300), rare=True, network="weak"),
+    Setting(patients=0, groups=(12, 12, 12, 200), images=0),
+    Setting(patients=0, groups=(30, 100), grades=2, images=4),
+    Setting(patients=0, groups=(10, 40), grades=10, network="blind"),
+)
+REFERRAL = (
+    _PERFECT,
+    _SKEWED,
+    _FEW,
+    _RARE,
+    Setting(patients=20, grades=2),
+    Setting(patients=100, grades=2, rare=True, images=0),
+    Setting(patients=300, grades=10, images=4),
+    Setting(patients=1000, rare=True),
+)
+THRESHOLDS = (
+    Setting(patients=40, images=0, network="weak"),
+    Setting(patients=100, rare=True, images=4),
+    Setting(patients=30, grades=2),
+    Setting(patients=300, grades=10, images=0),
+    Setting(patients=1000, network="weak"),
+    Setting(patients=300, noise="class", rate=0.2),
+    Setting(patients=300, noise="patient", rate=0.2, images=4),
+)
+LABELS = (
+    Setting(patients=300, rare=True, network="weak"),
+    Setting(patients=300, noise="difficulty", rate=0.2),
+    Setting(patients=100, network="weak"),
+    Setting(patients=600, grades=5, rare=True, network="blind"),
+    Setting(patients=300, grades=2, rare=True),
+    Setting(patients=300, grades=10),
+    Setting(patients=1000, network="nearly perfect"),
+    Setting(patients=50, images=0),
+    Setting(patients=300, noise="class", rate=0.2, network="weak"),
+    Setting(patients=300, noise="class", rate=0.3, rare=True),
+    Setting(patients=150, noise="patient", rate=0.2, images=4),
+    Setting(patients=100, noise="difficulty", rate=0.3, images=0, network="weak"),
+    Setting(patients=300, grades=2, noise="class", rate=0.1),
+    Setting(patients=300, grades=10, noise="difficulty", rate=0.3),
+    Setting(patients=1000, noise="class", rate=0.2),
+    Setting(patients=300, noise="shared", rate=0.3),
+)
+AUDITS = (LABELS[0], LABELS[1], LABELS[3], LABELS[4], LABELS[8], LABELS[10], LABELS[13], LABELS[15])
+VERIFIED = (
+    Setting(patients=300, verified=50, noise="class", rate=0.1),
+    Setting(patients=300, verified=100),
+    Setting(patients=300, verified=20, noise="class", rate=0.3, network="weak"),
+    Setting(patients=60, images=0, verified=100, noise="patient", rate=0.2),
+    Setting(patients=1000, verified=200, noise="difficulty", rate=0.05),
+    Setting(patients=300, grades=10, verified=100, noise="shared", rate=0.3),
+)
+TRUTH = (
+    Setting(patients=300, noise="class", rate=0.2, verified=100),
+    Setting(patients=100, network="nearly perfect", verified=50),
+    Setting(patients=300, rare=True, noise="difficulty", rate=0.2, verified=100),
+    Setting(patients=60, images=0, noise="patient", rate=0.2, verified=60),
+    Setting(patients=300, grades=2, network="weak", noise="class", rate=0.3, verified=30),
+    Setting(patients=300, noise="shared", rate=0.3, verified=100),
+)
+CHANCE = (
+    Setting(patients=100, network="blind"),
+    Setting(patients=30, images=4, network="blind"),
+    Setting(patients=300, grades=2, rare=True, network="blind"),
+    Setting(patients=30, images=0, network="blind", noise="patient", rate=0.2),
+    Setting(patients=300, grades=10, network="blind"),
+)
+READERS = (
+    Setting(network="", patients=30, readers=3),
+    Setting(network="", patients=200, readers=4, rare=True),
+    Setting(network="", patients=10, images=20, readers=3),
+    Setting(network="", patients=60, images=0, readers=4),
+    Setting(network="", patients=100, grades=2, readers=2),
+    Setting(network="", patients=100, grades=10, readers=6),
+)
+CONSENSUS = (
+    Setting(patients=100, readers=3),
+    Setting(patients=60, images=0, readers=4, rare=True),
+    Setting(patients=100, grades=2, readers=4),
+    Setting(patients=100, grades=7, readers=5),
+    Setting(patients=150, readers=3, noise="shared", rate=readers.MISLED),
+)
+BESIDE = (
+    Setting(network="", patients=100, readers=3),
+    Setting(network="", patients=20, readers=3),
+    Setting(network="", patients=30, images=0, readers=4),
+    Setting(network="", patients=200, readers=3, rare=True),
+)
+PLANS = (
+    Setting(patients=0),
+    Setting(patients=0, rare=True, network="weak"),
+    Setting(patients=0, grades=2, rare=True),
+    Setting(patients=0, grades=10, network="weak"),
+    Setting(patients=0, grades=7, rare=True),
+)
+FOLDS = (
+    Setting(network="", patients=100),
+    Setting(network="", patients=300, trainings=3),
+    Setting(network="", patients=60, grades=2, rare=True),
+    Setting(network="", patients=1000, grades=10),
+)
+
+RANGES = ("default", "class-conditional", "none", "verified", "by-grade", "per-patient")
+
+SIMULATIONS = (
+    Simulation(
+        name="scores",
+        promises=("score-intervals",),
+        trial=scores.scores,
+        trials=400,
+        settings=SCORES,
+    ),
+    Simulation(
+        name="runs",
+        promises=("difference-interval", "difference-level"),
+        trial=scores.two_runs,
+        trials=400,
+        settings=RUNS,
+    ),
+    Simulation(
+        name="groups",
+        promises=("subgroup-differs", "subgroup-gap", "subgroup-score", "subgroup-calibration"),
+        trial=scores.equal_groups,
+        trials=400,
+        settings=GROUPS,
+    ),
+    Simulation(
+        name="referral",
+        promises=("referral-intervals",),
+        trial=scores.referral,
+        trials=400,
+        settings=REFERRAL,
+    ),
+    Simulation(
+        name="abstention",
+        promises=("kept-accuracy",),
+        trial=scores.abstention,
+        trials=400,
+        settings=REFERRAL,
+    ),
+    Simulation(
+        name="threshold",
+        promises=("sensitivity-threshold",),
+        trial=scores.threshold,
+        trials=300,
+        settings=THRESHOLDS,
+    ),
+    Simulation(name="plans", promises=("plan",), trial=scores.planned, trials=60, settings=PLANS),
+    Simulation(
+        name="folds",
+        promises=("study-interval", "study-level"),
+        trial=scores.folds,
+        trials=600,
+        settings=FOLDS,
+    ),
+    Simulation(
+        name="curves",
+        promises=("learning-curve",),
+        trial=scores.learning_curve,
+        trials=200,
+        settings=tuple(Setting(patients=0, grades=0, network="", trainings=runs) for runs in (1, 2, 3, 5, 15)),
+    ),
+    Simulation(
+        name="labels",
+        promises=(
+            "noise-rate",
+            "noise-lower-bound",
+            "noise-matrix",
+            "noise-shares",
+            *(f"ranges-{kind}" for kind in RANGES),
+        ),
+        trial=noise.from_labels,
+        trials=60,
+        settings=LABELS,
+    ),
+    Simulation(
+        name="audits",
+        promises=("audit-rates", "suggestions"),
+        trial=noise.audited,
+        trials=40,
+        settings=AUDITS,
+    ),
+    Simulation(
+        name="judged",
+        promises=("ranges-judged",),
+        trial=noise.judged_ranges,
+        trials=300,
+        settings=REFERRAL,
+    ),
+    Simulation(
+        name="verified",
+        promises=("noise-rate-verified", "noise-rate-sample"),
+        trial=noise.verified_rate,
+        trials=60,
+        settings=VERIFIED,
+    ),
+    Simulation(
+        name="needed",
+        promises=("labels-to-verify",),
+        trial=noise.labels_needed,
+        trials=300,
+        settings=tuple(Setting(patients=0, grades=0, network="", rate=rate) for rate in (0.02, 0.2, 0.5)),
+    ),
+    Simulation(
+        name="chance",
+        promises=("learnt", "recognised"),
+        trial=noise.chance,
+        trials=80,
+        settings=CHANCE,
+    ),
+    Simulation(
+        name="truth",
+        promises=("true-scores-verified", "true-scores-matrix", "true-scores-bounds"),
+        trial=noise.against_truth,
+        trials=60,
+        settings=TRUTH,
+    ),
+    Simulation(
+        name="agreement",
+        promises=("agreement",),
+        trial=readers.agree,
+        trials=300,
+        settings=READERS,
+    ),
+    Simulation(
+        name="consensus",
+        promises=("reader-rates", "reader-bias", "consensus-error", "true-scores-readings"),
+        trial=readers.agreed,
+        trials=30,
+        settings=CONSENSUS,
+    ),
+    Simulation(
+        name="beside",
+        promises=("network-difference", "not-inferior"),
+        trial=readers.network_beside_readers,
+        trials=60,
+        settings=BESIDE,
+    ),
+)

@@ -1,0 +1,293 @@
+"""Simulations of scores: their intervals, differences between runs and between groups, referral, and plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from promised.population import Floats, Ints, Sample, Setting, draw, many, see
+from srjt.inference.answers import Answers
+from srjt.inference.compare import Difference, _differences
+from srjt.inference.decide import DoubtRule, ReferralRule
+from srjt.inference.sample_size import plan
+from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
+from srjt.ordinal import metrics
+from srjt.ordinal.calibration import expected_calibration_error, patient_weights
+from srjt.ordinal.decisions import areas, operating_point, referral_probability, threshold_for_sensitivity
+from srjt.ordinal.metrics import METRICS, Interval
+from srjt.reports.pages.study import learning_curve_section
+from srjt.studies.results import NAIVE_COLUMNS, StudyResults, corrected_t_test
+
+RESAMPLES = 300
+NEW_PATIENTS = 400
+Held = dict[str, float]  # by quantity: 1 if the promise was kept, 0 if not; nan: nothing was said
+
+# What is simulated, each called in one place.
+
+
+def score_intervals(sample: Sample, classes: int) -> dict[str, Interval]:
+    return answers_of(sample, classes).intervals(resamples=RESAMPLES)
+
+
+def subgroups_of(answers: Answers, names: Ints) -> Subgroups:
+    grouping = group_by(pd.DataFrame({"site": [f"site {name}" for name in names]}), "site")
+    return judge_subgroups(answers, [grouping], resamples=RESAMPLES)
+
+
+def differences(drawn: list[list[dict[str, Floats]]], owner: Ints) -> list[Difference]:
+    """drawn: of both methods the draws of each training."""
+    patients = int(owner.max()) + 1
+    return _differences(["first", "second"], drawn, patients=patients, level=0.95)
+
+
+def learning_curve_verdict(scores: pd.DataFrame) -> str:
+    none = pd.DataFrame()
+    results = StudyResults(
+        folder=Path(),
+        facts={"study": {"train": {}}},
+        runs=none,
+        metrics=none,
+        scores=scores,
+        confusions={},
+        noise=none,
+        naive=pd.DataFrame(columns=NAIVE_COLUMNS),
+    )
+    return " ".join(text for section in learning_curve_section(results, metric="mae") for text in section.text)
+
+
+# Helpers.
+
+
+def answers_of(sample: Sample, classes: int, *, labels: Ints | None = None) -> Answers:
+    return Answers(
+        probabilities=sample.probabilities,
+        grades=sample.predicted,
+        labels=sample.true if labels is None else labels,
+        groups=sample.groups,
+    )
+
+
+def holds(interval: Interval | tuple[float, float, float], truth: float) -> float:
+    """1 or 0; nan if there is no interval."""
+    _, low, high = interval
+    if not (math.isfinite(low) and math.isfinite(high) and math.isfinite(truth)):
+        return math.nan
+    return float(low - 1e-9 <= truth <= high + 1e-9)
+
+
+def all_hold(intervals: Mapping[str, Interval], truths: Mapping[str, float]) -> Held:
+    return {name: holds(intervals[name], truth) for name, truth in truths.items() if name in intervals}
+
+
+def confusion(true: Ints, predicted: Ints, classes: int) -> Floats:
+    return np.bincount(true * classes + predicted, minlength=classes**2).reshape(classes, classes).astype(float)
+
+
+# Scores and differences.
+
+
+@lru_cache
+def true_metrics(setting: Setting) -> dict[str, float]:
+    new = many(setting)
+    counts = confusion(new.true, new.predicted, setting.grades)
+    return {name: float(metric(counts)) for name, metric in METRICS.items()}
+
+
+def scores(setting: Setting, rng: np.random.Generator) -> Held:
+    sample = draw(setting, rng)
+    return all_hold(score_intervals(sample, setting.grades), true_metrics(setting))
+
+
+def two_runs(setting: Setting, rng: np.random.Generator) -> Held:
+    """Two methods that are equally good, each trained some times: is a difference found?
+
+    What a method gets wrong in a patient is its own, and of a training, its own again.
+    """
+    sample = draw(setting, rng)
+    methods = []
+    for _ in range(2):
+        own = see(setting, sample.severity, sample.owner, rng)
+        trainings = []
+        for _ in range(setting.trainings):
+            mixed = own if setting.trainings == 1 else own * see(setting, sample.severity, sample.owner, rng)
+            trainings.append(
+                metrics.resampled_metrics(
+                    sample.true,
+                    mixed.argmax(axis=1),
+                    num_classes=setting.grades,
+                    groups=sample.groups,
+                    resamples=RESAMPLES,
+                )
+            )
+        methods.append(trainings)
+    found = differences(methods, sample.owner)
+    held = {}
+    for row in found:
+        held[f"difference-interval: {row.metric}"] = holds(row.difference, 0.0)
+        said_nothing = not math.isfinite(row.adjusted)
+        held[f"difference-level: {row.metric}"] = math.nan if said_nothing else float(row.adjusted <= 0.05)
+    return held
+
+
+def equal_groups(setting: Setting, rng: np.random.Generator) -> Held:
+    """Groups that differ by chance alone: does one "differ"? Do the intervals of the groups hold the truth?"""
+    sample = draw(setting, rng, patients=sum(setting.groups))
+    name = np.repeat(np.arange(len(setting.groups)), setting.groups)
+    found = subgroups_of(answers_of(sample, setting.grades), name[sample.owner])
+    smallest = min(found.groups, key=lambda group: group.patients)
+    held = {"subgroup-differs: mae": float(any(group.differs for group in found.groups))}
+    for metric, truth in true_metrics(setting).items():
+        if metric in smallest.gaps:
+            held[f"subgroup-gap: {metric}"] = holds(smallest.gaps[metric].difference, 0.0)
+        if metric in smallest.scores:
+            held[f"subgroup-score: {metric}"] = holds(smallest.scores[metric], truth)
+    if "calibration_error" in smallest.scores:
+        held["subgroup-calibration"] = holds(smallest.scores["calibration_error"], true_calibration_error(setting))
+    return held
+
+
+@lru_cache
+def true_calibration_error(setting: Setting) -> float:
+    new = many(setting)
+    return expected_calibration_error(new.probabilities, new.true)
+
+
+# Referral: the operating point, the areas, and the threshold for a sensitivity.
+
+
+def _position(setting: Setting) -> int:
+    return max(1, setting.grades // 2)
+
+
+def _rule(setting: Setting) -> ReferralRule:
+    return ReferralRule(position=_position(setting), threshold=0.5, found="")
+
+
+@lru_cache
+def true_referral(setting: Setting) -> dict[str, float]:
+    new, position = many(setting), _position(setting)
+    positive = new.true >= position
+    score = referral_probability(new.probabilities, refer_from=position)
+    sent = score >= 0.5
+    found = {
+        "sensitivity": float(sent[positive].mean()),
+        "specificity": float((~sent)[~positive].mean()),
+        "positive_predictive_value": float(positive[sent].mean()),
+        "negative_predictive_value": float((~positive)[~sent].mean()),
+    }
+    return found | {name: one.value for name, one in areas(positive, score, resamples=0).items()}
+
+
+def referral(setting: Setting, rng: np.random.Generator) -> Held:
+    sample, position = draw(setting, rng), _position(setting)
+    positive = sample.true >= position
+    score = referral_probability(sample.probabilities, refer_from=position)
+    found = operating_point(positive, score >= 0.5, groups=sample.groups)
+    if positive.any() and not positive.all():
+        found |= areas(positive, score, groups=sample.groups, resamples=RESAMPLES)
+    return all_hold(found, true_referral(setting))
+
+
+@lru_cache
+def true_kept_accuracy(setting: Setting, cut: float) -> float:
+    new = many(setting)
+    kept = new.probabilities[np.arange(len(new)), new.predicted] >= cut
+    return float((new.predicted == new.true)[kept].mean())
+
+
+def abstention(setting: Setting, rng: np.random.Generator) -> Held:
+    """The accuracy of the answers that are kept, at a cut that was settled before."""
+    cut = 0.7
+    sample = draw(setting, rng)
+    judged = DoubtRule(refer=None, share=0.2, cut=cut).judge(None, answers_of(sample, setting.grades), resamples=0)  # type: ignore[arg-type]
+    return all_hold(judged.kept, {"accuracy": true_kept_accuracy(setting, cut)})
+
+
+def threshold(setting: Setting, rng: np.random.Generator) -> Held:
+    """The sensitivity among new patients with an image to refer; each counts once."""
+    position = _position(setting)
+    side = draw(setting, rng)
+    if not (side.labels >= position).any():
+        return {}
+    score = referral_probability(side.probabilities, refer_from=position)
+    chosen = threshold_for_sensitivity(side.labels >= position, score, sensitivity=0.9, groups=side.groups)
+    if not chosen.reached:
+        return {}
+    new = draw(setting, rng, patients=NEW_PATIENTS)
+    rows = np.flatnonzero(new.true >= position)
+    if not len(rows):
+        return {}
+    sent = referral_probability(new.probabilities[rows], refer_from=position) >= chosen.threshold
+    weights = patient_weights(new.owner[rows].tolist(), len(rows))
+    return {"sensitivity": float(weights @ sent / weights.sum())}
+
+
+# Plans: half-widths that were planned and that came out.
+
+
+def planned(setting: Setting, rng: np.random.Generator) -> Held:
+    """The half-width of an interval with as many patients as were planned, over the one that was wanted."""
+    wanted, truth = 0.05, true_metrics(setting)
+    held = {}
+    for metric in ("accuracy", "mae", "qwk"):
+        value = truth[metric]
+        if not 0.0 < value < 1.0:
+            continue
+        found = plan(metric=metric, value=value, half_width=wanted)
+        sample = draw(setting, rng, patients=min(found.patients, 3000))
+        _, low, high = score_intervals(sample, setting.grades)[metric]
+        held[metric] = (high - low) / 2.0 / wanted
+    return held
+
+
+# Studies: folds that share training data.
+
+
+def folds(setting: Setting, rng: np.random.Generator) -> Held:
+    """Two methods that are equally good on average, by five folds (60/20/20) of real trainings.
+
+    A training is a regression of the severity on ten features of the method's own; a seed changes the training
+    samples that are used.
+    """
+    number, features, parts = setting.patients, 10, 5
+    severity = rng.normal(size=number)
+    both = severity[None, :, None] + 2.0 * rng.normal(size=(2, number, features))
+    thresholds = setting.thresholds
+    true = np.searchsorted(thresholds, severity)
+    part = rng.permutation(number) % parts
+    found = np.zeros((parts, setting.trainings))
+    for fold in range(parts):
+        test = part == fold
+        train = np.flatnonzero((part != fold) & (part != (fold + 1) % parts))
+        for seed in range(setting.trainings):
+            rows = train if setting.trainings == 1 else rng.permutation(train)[: int(0.8 * len(train))]
+            errors = []
+            for own in both:
+                weights = np.linalg.lstsq(np.c_[own[rows], np.ones(len(rows))], severity[rows], rcond=None)[0]
+                answer = np.c_[own[test], np.ones(test.sum())] @ weights
+                errors.append(np.abs(np.searchsorted(thresholds, answer) - true[test]).mean())
+            found[fold, seed] = errors[0] - errors[1]
+    tested = corrected_t_test(found, test_train_ratio=1 / 3)
+    if tested.low is None or tested.high is None or tested.p_value is None:
+        return {}
+    return {
+        "study-interval: mae": float(tested.low <= 0.0 <= tested.high),
+        "study-level: mae": float(tested.p_value <= 0.05),
+    }
+
+
+def learning_curve(setting: Setting, rng: np.random.Generator) -> Held:
+    """More images and better labels gain equally: does the page say that one of them helps more?"""
+    rows = []
+    for fold in range(setting.trainings):
+        half, more, better = 1.0, *(-0.1 + 0.02 * rng.normal(size=2))
+        arms = {"quasi:0.4@0.5": half, "quasi:0.4": half + more, "quasi:rate=0.2": half + more + better}
+        for noise, value in arms.items():
+            rows.append(("standard", "", noise, fold, 0, "test", "mae", value))
+    names = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
+    return {"verdict": float("help more than" in learning_curve_verdict(pd.DataFrame(rows, columns=names)))}
