@@ -237,7 +237,7 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
     found: Scores = {}
     for name, score in table.scores().items():
         # The score is linear in the table near the estimate: each sample counts with the slope of its cell.
-        slope = _slopes(score, true_part)
+        slope = metrics.slopes(score, true_part)
         if not np.isfinite(slope).all():
             found[name] = Interval(np.nan, np.nan, np.nan)
             continue
@@ -264,14 +264,6 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
             equal = max(share * (1.0 - share) / (variance + 2.0 / counted**2), counted)
             found[name] = Interval(share, *exact_interval(share, equal))
     return found
-
-
-def _slopes(score: Score, counts: Floats, *, step: float = 1e-4) -> Floats:
-    """(C, K) the derivatives of a score by the cells of a table."""
-    cells = counts.size
-    moved = counts.reshape(-1) + step * np.concatenate([np.eye(cells), -np.eye(cells)])
-    values = score(moved.reshape(-1, *counts.shape))
-    return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
 
 
 def _factor(true: Floats, by: Floats) -> float:
