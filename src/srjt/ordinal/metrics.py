@@ -421,8 +421,8 @@ def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(ME
     total = own.sum(axis=0)
     samples = own.sum(axis=(1, 2))
     grade = np.arange(classes)
-    independent_error = _images_worth_one(own, grade[:, None] != grade, samples)
-    independent_grade = _images_worth_one(own, np.broadcast_to(grade[:, None], total.shape), samples)
+    independent_error = images_worth_one(own, grade[:, None] != grade, samples)
+    independent_grade = images_worth_one(own, np.broadcast_to(grade[:, None], total.shape), samples)
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     draws = len(drawn) - 1
     anywhere = rng.standard_gamma(1.0 / classes, (draws, classes, 1)) * independent_error
@@ -436,16 +436,16 @@ def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(ME
         kind = None if metric.per_grade else metric.error
         if kind not in tables and kind is None:
             more = each * max(independent_error, independent_grade)
-            tables[kind] = drawn[1:] + more * right, drawn[1:] + each * independent_error * _wrong_by(1, classes)
+            tables[kind] = drawn[1:] + more * right, drawn[1:] + each * independent_error * wrong_by(1, classes)
         elif kind not in tables:
-            tables[kind] = drawn[1:] + anywhere * right, drawn[1:] + anywhere * _wrong_by(metric.error, classes)
+            tables[kind] = drawn[1:] + anywhere * right, drawn[1:] + anywhere * wrong_by(metric.error, classes)
         value[name] = float(metric.function(drawn[:1])[0])
         better[name], worse[name] = (metric.function(table) for table in tables[kind])
     present = samples[samples > 0]
     return ScoreDraws(value, better, worse, float(present.sum() ** 2 / (present**2).sum()))
 
 
-def _images_worth_one(own: Floats, value: Floats, samples: Floats) -> float:
+def images_worth_one(own: Floats, value: Floats, samples: Floats) -> float:
     """How many images of a patient are worth one independent image, for the mean of a value (C, C) of each cell."""
     mean = float((own.sum(axis=0) * value).sum() / samples.sum())
     images = float((samples**2).sum() / samples.sum())  # of a patient, where patients count by their images
@@ -462,7 +462,7 @@ def _may_occur(total: Floats) -> NDArray[np.bool_]:
     return np.asarray((grade >= found.min() - 1) & (grade <= found.max() + 1))
 
 
-def _wrong_by(grades: int, classes: int) -> Floats:
+def wrong_by(grades: int, classes: int) -> Floats:
     """(C, C) a sample of each true grade whose answer is this many grades off, or as many as there are."""
     grade = np.arange(classes)
     distance = np.abs(grade[:, None] - grade)
@@ -532,12 +532,12 @@ def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS)) -> d
     classes = own.shape[-1]
     total = own.sum(axis=0)
     grade = np.arange(classes)
-    weight = _images_worth_one(own, grade[:, None] != grade, own.sum(axis=(1, 2)))
+    weight = images_worth_one(own, grade[:, None] != grade, own.sum(axis=(1, 2)))
     share = total.sum(axis=1, keepdims=True) / total.sum()
     found = {}
     for name in metrics:
         metric = METRICS[name]
-        both = np.stack([total, total + weight * share * _wrong_by(metric.error, classes)])
+        both = np.stack([total, total + weight * share * wrong_by(metric.error, classes)])
         before, after = metric.function(both)
         found[name] = float(after - before) if math.isfinite(before) else 0.0
     return found
