@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,11 +80,9 @@ class Answers:
 
     def intervals(self, *, resamples: int) -> dict[str, Interval]:
         """Every metric, with its interval over the groups; without ends where one group, or no draw, says nothing."""
-        how: dict[str, Any] = {"num_classes": self.classes, "groups": self.groups}
-        intervals = bootstrap_metrics(self.labels, self.grades, resamples=max(resamples, 1), **how)
-        if resamples and len(set(self.groups or range(len(self)))) > 1:
-            return intervals
-        return {name: Interval(interval.value, np.nan, np.nan) for name, interval in intervals.items()}
+        return bootstrap_metrics(
+            self.labels, self.grades, num_classes=self.classes, groups=self.groups, resamples=resamples
+        )
 
     def groups_of(self, rows: Ints) -> list[str] | None:
         """The groups of some answers."""

@@ -165,7 +165,8 @@ def compare(
     """Compare runs on the same images, each with the first one.
 
     The patients are resampled, the same ones for all runs, so that the differences are paired; intervals are by
-    Student's t (see ``srjt.ordinal.metrics.t_interval``). Runs that differ in their seed only count as one, whose
+    Student's t (see ``srjt.ordinal.metrics.t_interval``), with the effective number of patients where these have
+    different numbers of images, and with one more error of each run, because rare ones may not have occurred. Runs that differ in their seed only count as one, whose
     scores are the means; the intervals then contain the variation between trainings, too.
 
     Parameters
@@ -225,26 +226,29 @@ def compare(
     last = tested[-1]
     labels = last.table["label"].to_numpy()
     corrected = max(int((one.table["label"] != labels).sum()) for one in tested)
-    drawn = [
-        metrics.resampled_metrics(
-            labels, one.table["grade"].to_numpy(), num_classes=len(opened[0].grades), groups=groups,
-            resamples=resamples, seed=seed,
+    drawn, errors = [], []
+    for one in tested:
+        own = metrics.patient_tables(
+            labels, one.table["grade"].to_numpy(), num_classes=len(opened[0].grades), groups=groups
         )
-        for one in tested
-    ]  # fmt: skip
+        tables = metrics.resampled_tables(own, resamples=resamples, seed=seed)
+        drawn.append({name: metric.function(tables) for name, metric in metrics.METRICS.items()})
+        errors.append(metrics.one_error_more(own))
     methods = _same_but_seed(opened)
-    units, patients = len(set(groups or first.table.index)), first.samples.patients
+    effective = metrics.effective_patients(metrics.patient_codes(groups, len(labels)))
+    patients = first.samples.patients
     learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
     by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
     shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
     draws = [[drawn[place] for place in rows] for rows in methods]
+    more = [[errors[place] for place in rows] for rows in methods]
     return Comparison(
         runs=tuple(shown),
         samples=len(labels),
         patients=None if patients is None else len(set(patients)),
         judged_by=f"{last.judged_by}{by_last}",
         level=level,
-        differences=_differences(shown, draws, patients=units, level=level),
+        differences=_differences(shown, draws, patients=effective, level=level, errors=more),
         purpose=grading.optimise or opened[0].config.optimise,
         trained_on={name: count for name, count in zip(names, learnt, strict=True) if count},
         trainings=tuple(map(len, methods)),
@@ -270,17 +274,29 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
 
 
 def _differences(
-    names: Sequence[str], methods: Sequence[Sequence[dict[str, Floats]]], *, patients: int, level: float
+    names: Sequence[str],
+    methods: Sequence[Sequence[dict[str, Floats]]],
+    *,
+    patients: float,
+    level: float,
+    errors: Sequence[Sequence[dict[str, float]]] = (),
 ) -> list[Difference]:
-    """methods: for each the draws of every training."""
+    """methods: for each the draws of every training. patients: effective ones. errors: for each the change by
+    ``metrics.one_error_more`` of every training; one error of each method may have been too rare to occur."""
     found = []
     for metric in metrics.METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
+        squares = [float(np.mean([step[metric] for step in steps])) ** 2 for steps in errors] or [0.0] * len(names)
         rows = []
-        for name, mean, own in zip(names[1:], means[1:], scores[1:], strict=True):
-            trainings = [scores[0], own]
-            tested = metrics.t_interval(mean - means[0], patients=patients, trainings=trainings, level=level)
+        for name, mean, own, square in zip(names[1:], means[1:], scores[1:], squares[1:], strict=True):
+            tested = metrics.t_interval(
+                mean - means[0],
+                patients=patients,
+                trainings=[scores[0], own],
+                added=squares[0] + square,
+                level=level,
+            )
             ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
             rows.append(Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends))
         adjusted = metrics.holm([row.p_value for row in rows])

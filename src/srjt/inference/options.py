@@ -188,6 +188,9 @@ class Planning:
     correlation: float = setting(0.0, "Correlation of the errors of a patient's images, from 0 to 1.", ge=0, le=1)
     prevalence: float = setting(0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1)
     refer_from: str | None = setting(None, "The lowest grade to refer, for the sensitivity of a pilot.")
+    grade_shares: str | None = setting(
+        None, "Shares of the grades from the lowest, for qwk, such as 0.8,0.15,0.05.", shown="0.6,0.25,0.1,0.05"
+    )
     reader_error: float | None = setting(None, "How often one reader is wrong: plans readings too.", gt=0, lt=1)
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """``srjt.plan``: how many patients, readings and verified labels are needed to know a score well enough.
 
-The half-width of a 95 % interval is 1.96 · s / √patients, where s is what one patient contributes to the standard
-deviation. With values that are assumed, s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one image, m the
+The half-width of a 95 % interval is t · s / √patients, where s is what one patient contributes to the standard
+deviation, and t is Student's quantile for as many patients (about 2). With values that are assumed, s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one image, m the
 images of a patient, ρ their correlation and share that of the images that count (for a sensitivity, those to refer).
-From a pilot, s is the standard deviation of the bootstrap over its patients, times the root of their number.
+From a pilot, s is the standard deviation of the bootstrap over its patients, times the root of their number. The
+variance of κ is that of a large sample with these shares of the grades and errors by one grade.
 
 More patients do not help against labels that are wrong: readings and verified labels are planned beside them.
 """
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import chdtri, stdtrit  # type: ignore[import-untyped]
 from scipy.stats import binom  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
@@ -24,13 +26,13 @@ from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.inference.prepare import RunLike, open_run
 from srjt.noise.verified import labels_to_verify
-from srjt.ordinal.metrics import METRICS, patient_codes, patient_draws
+from srjt.ordinal.metrics import METRICS, effective_patients, patient_codes, patient_draws, slopes, wrong_by
 from srjt.progress import Reported
 from srjt.settings import from_names
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted
 READINGS = (1, 3, 5, 7, 9)
-Z = 1.959964
+SHARES = "0.6,0.25,0.1,0.05"  # of the grades, for κ
 CLUSTERED = ("images_per_patient", "correlation")
 
 
@@ -43,10 +45,13 @@ class SamplePlan(Reported):
     metric, half_width, value
         What was asked for; the value of the pilot, or the one that was assumed.
     deviation : float
-        What one patient contributes: the half-width is 1.96 · deviation / √patients.
+        What one patient contributes: the half-width is t · deviation / √patients, with Student's quantile t.
     images_per_patient : float
     patients, images : int
         Needed for the half-width; of a noise rate, verified labels.
+    plausible : tuple of int or None
+        The lowest and the highest plausible number of patients (95 %), by how well the pilot tells the deviation. None
+        without a pilot.
     pilot : int
         Patients of the pilot; 0 if values were assumed.
     source : str
@@ -72,6 +77,7 @@ class SamplePlan(Reported):
     assumed: dict[str, float | str]
     table: pd.DataFrame
     readings: pd.DataFrame
+    plausible: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"<SamplePlan: {self.patients:,} patients for {self.metric} ± {self.half_width:g}>"
@@ -102,9 +108,9 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     >>> import srjt
     >>> wanted = {"metric": "sensitivity", "value": 0.9, "half_width": 0.05, "prevalence": 0.2}
     >>> srjt.plan(**wanted).patients
-    692
+    694
     >>> srjt.plan(**wanted, images_per_patient=2, correlation=0.3).patients
-    450
+    452
     """
     asked = from_names(Planning, options, kind="option of a plan")
     if asked.metric == "noise-rate":
@@ -132,7 +138,7 @@ def _result(
     widths, if not by the deviation."""
     widths, wanted = [asked.half_width * factor for factor in WIDTHS], WIDTHS.index(1.0)
     if images is None:
-        patients = [math.ceil((Z * deviation / width) ** 2 - 1e-9) for width in widths]
+        patients = [patients_for(deviation, width) for width in widths]
         images = [math.ceil(number * per_patient) for number in patients]
     else:
         patients = [math.ceil(number / per_patient) for number in images]
@@ -156,6 +162,62 @@ def _result(
     )
 
 
+def patients_for(deviation: float, half_width: float) -> int:
+    """The smallest number of patients n ≥ 2 whose interval t · deviation / √n is no wider, with n − 1 degrees of
+    freedom.
+
+    Examples
+    --------
+    >>> patients_for(0.5, 0.1)
+    99
+    """
+    ratio = (deviation / half_width) ** 2
+    number = max(2, math.ceil(1.959963**2 * ratio))  # Student's quantile is larger: upwards from here
+    while float(stdtrit(number - 1, 0.975)) ** 2 * ratio > number + 1e-9:
+        number += 1
+    return number
+
+
+def kappa_variance(value: float, shares: npt.ArrayLike) -> float:
+    """The variance of quadratic κ for one image, of a large sample with these shares of the grades (C,), in which
+    answers are wrong by one grade, for all grades as often.
+
+    Of two equally frequent grades it is 1 − κ².
+
+    Examples
+    --------
+    >>> round(kappa_variance(0.8, [0.5, 0.5]), 3), round(kappa_variance(0.8, [0.6, 0.25, 0.1, 0.05]), 3)
+    (0.36, 0.179)
+    """
+    share = np.asarray(shares, dtype=np.float64)[:, None]
+    classes, kappa = len(share), METRICS["qwk"].function
+
+    def table(wrong: float) -> npt.NDArray[np.float64]:
+        return np.asarray(share * ((1.0 - wrong) * np.eye(classes) + wrong * wrong_by(1, classes)))
+
+    low, high = 0.0, 1.0
+    if float(kappa(table(high)[None])[0]) > value:
+        raise SrjtError(f"With errors by one grade κ is above {value:g} for these grades: give a pilot.")
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        if float(kappa(table(middle)[None])[0]) > value:
+            low = middle
+        else:
+            high = middle
+    found = table(high)
+    return float((found * slopes(kappa, found) ** 2).sum())
+
+
+def _grade_shares(text: str) -> list[float]:
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = []
+    if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1.0) > 0.02:
+        raise SrjtError(f"`grade_shares` are positive numbers with sum 1, such as {SHARES}; got {text!r}.")
+    return [share / sum(shares) for share in shares]
+
+
 def _assumed(asked: Planning) -> SamplePlan:
     value, metric = asked.value, asked.metric
     if value is None:
@@ -166,8 +228,9 @@ def _assumed(asked: Planning) -> SamplePlan:
         variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
     elif not 0.0 < value < 1.0:
         raise SrjtError(f"The {metric} to plan for must lie between 0 and 1; got {value:g}.")
-    elif metric == "qwk":  # as of a correlation coefficient
-        variance = (1.0 - value**2) ** 2
+    elif metric == "qwk":
+        asked = replace(asked, grade_shares=asked.grade_shares or SHARES)
+        variance = kappa_variance(value, _grade_shares(str(asked.grade_shares)))
     else:
         variance = value * (1.0 - value)
     shares = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}
@@ -175,7 +238,8 @@ def _assumed(asked: Planning) -> SamplePlan:
     images = asked.images_per_patient
     effect = 1.0 + max(images - 1.0, 0.0) * asked.correlation
     deviation = math.sqrt(variance * effect / (images * share))
-    uses = (*CLUSTERED, *["spread"] * (metric == "mae"), *["prevalence"] * (metric in shares))
+    own = {"mae": ("spread",), "qwk": ("grade_shares",), "sensitivity": ("prevalence",), "specificity": ("prevalence",)}
+    uses = (*CLUSTERED, *own.get(metric, ()))
     source = "from values that are assumed"
     return _result(asked, value=value, deviation=deviation, per_patient=images, source=source, uses=uses)
 
@@ -193,15 +257,21 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
         raise SrjtError("The pilot is too small, or all its answers are alike: give values instead.")
     of_run = f" ({pilot.run})" if pilot.run else ""
+    effective = max(effective_patients(owner), 2.0)  # the draws vary too little for few patients
+    deviation = float(spread.std(ddof=1)) * math.sqrt(patients * (effective + 1.0) / (effective - 1.0))
     result = _result(
         asked,
         value=float(scores[0]),
-        deviation=float(spread.std(ddof=1)) * math.sqrt(patients),
+        deviation=deviation,
         per_patient=len(rows) / patients,
         pilot=patients,
         source=f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}{of_run}",
         uses=() if asked.metric in METRICS else ("refer_from",),
     )
+    # as for the variance of a normal distribution
+    ends = [(effective - 1.0) / float(chdtri(effective - 1.0, tail)) for tail in (0.025, 0.975)]
+    plausible = tuple(patients_for(deviation * math.sqrt(end), asked.half_width) for end in ends)
+    result = replace(result, plausible=(plausible[0], plausible[1]))
     truly = pilot.true_scores
     if truly is None or not truly.verified or asked.metric not in truly.scores:
         return result

@@ -204,13 +204,36 @@ class _Table:
     def resampled(self, weights: Floats) -> Scores:
         """Each score with its interval over patients."""
         own = self.by_patient(weights)
-        flat = own.reshape(len(own), -1)
-        drawn = [draw @ flat for draw in metrics.patient_draws(len(own), max(self.resamples, 1), seed=0)]
-        tables = np.concatenate(drawn).reshape(-1, *own.shape[1:])
-        return {
-            name: _inside(name, metrics.percentile_interval(score(tables), patients=len(own)))
-            for name, score in self.scores().items()
-        }
+        drawn = metrics.resampled_tables(own, resamples=max(self.resamples, 1), seed=0)
+        right, wrong = self.added()
+        seen = np.maximum(own, 0.0)  # inverse weights may be negative
+        worth = metrics.images_worth_one(seen, wrong > 0, seen.sum(axis=(1, 2)))
+        rng = np.random.Generator(np.random.PCG64(1))
+        # half a sample of each grade, as for the metrics of which a rare grade is a part
+        more = rng.standard_gamma(0.5, (len(drawn) - 1, self.classes, 1)) * worth
+        better, worse = drawn[1:] + more * right, drawn[1:] + more * wrong
+        patients = metrics.effective_patients(self.owner)
+        tail = float(metrics.percentile_tails(patients)[0])
+        found: Scores = {}
+        for name, score in self.scores().items():
+            value = float(score(drawn[:1])[0])
+            first, last = (better, worse) if name == "mae" else (worse, better)
+            interval = Interval(value, np.nan, np.nan)
+            if np.isfinite(value) and patients > 1:
+                low, high = np.nanquantile(score(first), tail), np.nanquantile(score(last), 1.0 - tail)
+                interval = Interval(value, min(value, float(low)), max(value, float(high)))
+            found[name] = _inside(name, interval)
+        return found
+
+    def added(self) -> tuple[Floats, Floats]:
+        """(C, K) a right and a wrong answer to each true grade: wrong by one grade and, with a referral, in it, too."""
+        eye, off = np.eye(self.classes), metrics.wrong_by(1, self.classes)
+        if self.refer_from is None:
+            return eye, off
+        referred = (np.arange(self.classes) >= self.refer_from)[:, None]
+        right = np.concatenate([eye * ~referred, eye * referred], axis=1)
+        wrong = np.concatenate([off * referred, off * ~referred], axis=1)
+        return right, wrong
 
 
 def _inside(name: str, interval: Interval) -> Interval:
@@ -232,12 +255,12 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
     true_part, label_part = (
         part.by_patient(one_hot[grades]).sum(axis=0) / size for grades in (verified[rows], labels[rows])
     )
-    patients = len(np.unique(part.owner))
+    patients = max(metrics.effective_patients(part.owner), 2.0)
     quantile = float(stdtrit(patients - 1, 0.975))
     found: Scores = {}
     for name, score in table.scores().items():
         # The score is linear in the table near the estimate: each sample counts with the slope of its cell.
-        slope = _slopes(score, true_part)
+        slope = metrics.slopes(score, true_part)
         if not np.isfinite(slope).all():
             found[name] = Interval(np.nan, np.nan, np.nan)
             continue
@@ -264,14 +287,6 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
             equal = max(share * (1.0 - share) / (variance + 2.0 / counted**2), counted)
             found[name] = Interval(share, *exact_interval(share, equal))
     return found
-
-
-def _slopes(score: Score, counts: Floats, *, step: float = 1e-4) -> Floats:
-    """(C, K) the derivatives of a score by the cells of a table."""
-    cells = counts.size
-    moved = counts.reshape(-1) + step * np.concatenate([np.eye(cells), -np.eye(cells)])
-    values = score(moved.reshape(-1, *counts.shape))
-    return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
 
 
 def _factor(true: Floats, by: Floats) -> float:
@@ -311,7 +326,8 @@ def _by_readings(table: _Table, predicted: Ints, readings: Readings, variants: V
     def scored(tables: Floats, shared: Floats) -> Scores:
         """shared: (C, C) weights of the true grades, given what all readers see."""
         true = np.einsum("sc,nsk->nck", shared, tables)
-        return {name: _inside(name, _normal(score(true))) for name, score in table.scores().items()}
+        patients = metrics.effective_patients(table.owner)
+        return {name: _inside(name, _normal(score(true), patients)) for name, score in table.scores().items()}
 
     ends = scored(apart, never), scored(alike, never)
     most = [scored(apart, misled), scored(apart, immune), scored(alike, misled)]
@@ -333,12 +349,14 @@ def _refitted(table: _Table, variants: Variants) -> Floats:
     return np.stack(tables)
 
 
-def _normal(values: Floats) -> Interval:
-    """(1 + B,) a score as it is and of a few draws, whose percentiles would be rough."""
+def _normal(values: Floats, patients: float) -> Interval:
+    """(1 + B,) a score as it is and of a few draws, whose percentiles would be rough. patients: effective ones."""
     drawn = values[1:][np.isfinite(values[1:])]
     if len(drawn) < 2:
         return Interval(float(values[0]), np.nan, np.nan)
-    half = float(stdtrit(len(drawn) - 1, 0.975)) * float(drawn.std(ddof=1))
+    n = max(patients, 2.0)
+    error = float(drawn.std(ddof=1)) * np.sqrt(n / (n - 1.0))
+    half = float(stdtrit(min(len(drawn), n) - 1, 0.975)) * error
     return Interval(float(values[0]), float(values[0]) - half, float(values[0]) + half)
 
 

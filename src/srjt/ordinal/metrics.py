@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -202,6 +202,10 @@ class Metric:
     long_name: str  # in a sentence
     lower_is_better: bool = False
     lowest: float = 0.0
+    # For intervals: whether a single grade counts much, however rare it is; and by how many grades the error is wrong
+    # that is added because it may have been too rare to occur.
+    per_grade: bool = False
+    error: int = 1
 
     def __call__(self, confusion: ArrayLike) -> float:
         return float(self.function(_counts(confusion)))
@@ -210,13 +214,13 @@ class Metric:
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(_accuracy, "Acc.", "accuracy"),
     "mae": Metric(_mae, "MAE", "mean absolute error", lower_is_better=True),
-    "macro_f1": Metric(_macro_f1, "mF1", "macro-F1"),
-    "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic κ", lowest=-1.0),
-    "rmse": Metric(_rmse, "RMSE", "root mean square error", lower_is_better=True),
-    "macro_mae": Metric(_macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
-    "macro_precision": Metric(_macro_precision, "mPrec.", "macro-averaged precision"),
-    "macro_recall": Metric(_macro_recall, "mRec.", "macro-averaged recall"),
-    "one_off": Metric(_one_off_accuracy, "1-off", "share at most one grade off"),
+    "macro_f1": Metric(_macro_f1, "mF1", "macro-F1", per_grade=True),
+    "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic κ", lowest=-1.0, per_grade=True),
+    "rmse": Metric(_rmse, "RMSE", "root mean square error", lower_is_better=True, error=2),
+    "macro_mae": Metric(_macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True, per_grade=True),
+    "macro_precision": Metric(_macro_precision, "mPrec.", "macro-averaged precision", per_grade=True),
+    "macro_recall": Metric(_macro_recall, "mRec.", "macro-averaged recall", per_grade=True),
+    "one_off": Metric(_one_off_accuracy, "1-off", "share at most one grade off", error=2),
 }
 MAIN = ("mae", "accuracy", "macro_f1", "qwk")  # those that are shown first, and in a terminal
 
@@ -282,8 +286,26 @@ class Interval(NamedTuple):
     high: float
 
 
+def effective_patients(owner: ArrayLike) -> float:
+    """How many patients with equally many samples tell as much: (Σ m)² / Σ m² for patients with m samples each.
+
+    owner: (N,) the number of each sample's patient, as ``patient_codes`` has it.
+
+    Examples
+    --------
+    >>> effective_patients([0, 0, 1, 1]), round(effective_patients([0, 0, 0, 0, 1, 2]), 9)
+    (2.0, 2.0)
+    """
+    samples = np.bincount(np.asarray(owner, dtype=np.int64)).astype(np.float64)
+    return float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
+
+
 def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -> Iterator[Floats]:
     """Weights of the patients (n, G): first all ones, then the bootstrap draws in chunks of bounded size.
+
+    The weights of a draw are exponential, with mean 1 (Rubin's Bayesian bootstrap, The Annals of Statistics 1981).
+    No patient is left out of a draw, so a rare grade is in all of them, and the draws of a rare error have the
+    skewness that its interval needs.
 
     width: numbers that are computed from each draw.
     """
@@ -291,30 +313,30 @@ def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -
     at_once = max(1, _CELLS // max(width, patients))
     yield np.ones((1, patients))
     for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
-        yield rng.multinomial(patients, np.full(patients, 1.0 / patients), size=size).astype(np.float64)
+        weights = rng.standard_exponential((min(at_once, resamples - start), patients))
+        yield weights * (patients / weights.sum(axis=1, keepdims=True))
 
 
 def percentile_tails(patients: ArrayLike, *, level: float = 0.95) -> Floats:
     """The two quantiles (2, …) of bootstrap draws at the ends of an interval: farther out the fewer patients there are.
 
-    Draws of n patients vary too little, by √((n − 1)/n), and have the tails of a normal distribution instead of
+    Draws of n patients vary too little, by √((n − 1)/(n + 1)), and have the tails of a normal distribution instead of
     Student's with n − 1 degrees of freedom. The quantiles make up for both (Hesterberg, The American Statistician
-    2015, 69(4)).
+    2015, 69(4)). patients: their number, or ``effective_patients``; at least 2.
 
     Examples
     --------
     >>> percentile_tails([5, 8, 30, 1000])[0].round(4).tolist()
-    [0.001, 0.0057, 0.0188, 0.0248]
+    [0.0003, 0.0037, 0.0172, 0.0247]
     """
     from scipy.special import ndtr, stdtrit  # type: ignore[import-untyped]  # scipy.stats is twenty times slower
 
     n = np.maximum(np.asarray(patients, dtype=np.float64), 2)  # the draws of one patient are all the same
-    tail = ndtr(-np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + level) / 2))
+    tail = ndtr(-np.sqrt((n + 1) / (n - 1)) * stdtrit(n - 1, (1 + level) / 2))
     return np.stack([tail, 1 - tail])
 
 
-def percentile_interval(values: ArrayLike, *, patients: int, level: float = 0.95) -> Interval:
+def percentile_interval(values: ArrayLike, *, patients: float, level: float = 0.95) -> Interval:
     """(1 + B,) a number as it is and of each draw of the patients → its percentile interval; nan where no draw has a
     value. Its ends are those of ``percentile_tails``."""
     value, *draws = np.asarray(values, dtype=np.float64)
@@ -324,26 +346,34 @@ def percentile_interval(values: ArrayLike, *, patients: int, level: float = 0.95
 
 
 def t_interval(
-    values: ArrayLike, *, patients: int, trainings: Sequence[ArrayLike] = (), level: float = 0.95
+    values: ArrayLike,
+    *,
+    patients: float,
+    trainings: Sequence[ArrayLike] = (),
+    added: float = 0.0,
+    level: float = 0.95,
 ) -> tuple[Interval, float]:
     """A difference with its interval and two-sided p-value by Student's t, from bootstrap draws of the patients.
 
-    The variance of the draws, times n / (n − 1) for n patients, is that of other patients and the same trainings. With
-    several trainings of a method their variance is added: s² · Σ 1/Sₘ over the methods, of which each has a mean
+    The variance of the draws, times (n + 1) / (n − 1) for n patients, is that of other patients and the same trainings.
+    With several trainings of a method their variance is added: s² · Σ 1/Sₘ over the methods, of which each has a mean
     over Sₘ trainings. s² is pooled over the methods, so that a method with one training is taken to vary as the others
     do. The degrees of freedom are Satterthwaite's.
 
-    values: (1 + B,) the difference as it is, and of each draw. patients: their number; of two groups, the smaller one.
+    values: (1 + B,) the difference as it is, and of each draw. patients: ``effective_patients``, because the variance
+    is no better known than that of as many patients with equally many samples; of two groups, the smaller number.
     trainings: of each method that the difference is between the score of each training (Sₘ,); by default they are not
-    varied. Ends and p-value are nan where fewer than two patients or draws are known.
+    varied. added: the variance of errors that may occur and have not, as of ``one_error_more``. Ends and p-value are
+    nan where fewer than two patients or draws are known.
     """
     from scipy.special import stdtr, stdtrit
 
     value, *draws = np.asarray(values, dtype=np.float64)
     known = np.asarray(draws)[np.isfinite(draws)]
-    if patients < 2 or len(known) < 2 or not math.isfinite(value):
+    if patients <= 1 or len(known) < 2 or not math.isfinite(value):
         return Interval(float(value), math.nan, math.nan), math.nan
-    parts = [(float(known.var(ddof=1)) * patients / (patients - 1), patients - 1)]
+    n = max(patients, 2.0)
+    parts = [(float(known.var(ddof=1)) * (n + 1) / (n - 1) + added, n - 1)]
     scores = [np.asarray(of_method, dtype=np.float64) for of_method in trainings]
     if free := sum(len(own) - 1 for own in scores):
         pooled = sum(float(((own - own.mean()) ** 2).sum()) for own in scores) / free
@@ -358,21 +388,185 @@ def t_interval(
     return Interval(float(value), float(value - half), float(value + half)), p_value
 
 
-def bootstrap_metrics(
-    true: ArrayLike, predicted: ArrayLike, *, level: float = 0.95, **options: Any
-) -> dict[str, Interval]:
-    """Percentile-bootstrap intervals of all metrics, by name.
+# Intervals of scores. Where errors or grades are rare, a sample may have none of them, and draws of its patients do not
+# vary. So samples are added to each draw: wrong ones for the worse end of an interval, right ones for the better end.
+# Of a share of independent samples this is Clopper and Pearson's interval: Beta(k, n − k + 1) and Beta(k + 1, n − k).
 
-    true, predicted, options: as for ``resampled_metrics``.
+
+class ScoreDraws(NamedTuple):
+    """Metrics of samples, by name: as they are, and (B,) of draws with right or with wrong samples added."""
+
+    value: dict[str, float]
+    better: dict[str, Floats]
+    worse: dict[str, Floats]
+    patients: float  # effective ones
+
+
+def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(METRICS), seed: int = 0) -> ScoreDraws:
+    """Metrics of draws of the patients, with added samples.
+
+    A metric of all images gets one sample, weighted at random as a patient is (exponentially). A metric that a single
+    rare grade can change (``per_grade``) gets half a sample of each grade, because the errors of each may be rare: of
+    the grades that occur, and of one below and one above them.
+
+    An added sample weighs as many images as are worth one independent image, from 1 to a patient's. That is the
+    variance between patients over that between images, both with one error more that a whole patient shares: few
+    errors cannot show that images of a patient err alone. The right samples of ``per_grade`` weigh as many as are
+    worth one independent grade, if these are more.
+
+    own: (G, C, C) the confusion matrix of each patient. drawn: (1 + B, C, C) sums of them, all weights 1, and of each
+    draw of ``patient_draws``.
+    """
+    classes = own.shape[-1]
+    total = own.sum(axis=0)
+    samples = own.sum(axis=(1, 2))
+    grade = np.arange(classes)
+    independent_error = images_worth_one(own, grade[:, None] != grade, samples)
+    independent_grade = images_worth_one(own, np.broadcast_to(grade[:, None], total.shape), samples)
+    rng = np.random.Generator(np.random.PCG64([seed, 1]))
+    draws = len(drawn) - 1
+    anywhere = rng.standard_gamma(1.0 / classes, (draws, classes, 1)) * independent_error
+    each = rng.standard_gamma(0.5, (draws, classes, 1)) * _may_occur(total)[:, None]
+    right = np.eye(classes)
+    # (better, worse) tables by what an error is; None: a metric per grade
+    tables: dict[int | None, tuple[Floats, Floats]] = {}
+    value, better, worse = {}, {}, {}
+    for name in metrics:
+        metric = METRICS[name]
+        kind = None if metric.per_grade else metric.error
+        if kind not in tables and kind is None:
+            more = each * max(independent_error, independent_grade)
+            tables[kind] = drawn[1:] + more * right, drawn[1:] + each * independent_error * wrong_by(1, classes)
+        elif kind not in tables:
+            tables[kind] = drawn[1:] + anywhere * right, drawn[1:] + anywhere * wrong_by(metric.error, classes)
+        value[name] = float(metric.function(drawn[:1])[0])
+        better[name], worse[name] = (metric.function(table) for table in tables[kind])
+    present = samples[samples > 0]
+    return ScoreDraws(value, better, worse, float(present.sum() ** 2 / (present**2).sum()))
+
+
+def images_worth_one(own: Floats, value: Floats, samples: Floats) -> float:
+    """How many images of a patient are worth one independent image, for the mean of a value (C, C) of each cell."""
+    mean = float((own.sum(axis=0) * value).sum() / samples.sum())
+    images = float((samples**2).sum() / samples.sum())  # of a patient, where patients count by their images
+    between_patients = float(((own * (value - mean)).sum(axis=(1, 2)) ** 2).sum())
+    between_images = float((own.sum(axis=0) * (value - mean) ** 2).sum())
+    # one error more, which a whole patient shares: images² · (1 / images), and 1 between images
+    return min(max((between_patients + images) / (between_images + 1.0), 1.0), max(images, 1.0))
+
+
+def _may_occur(total: Floats) -> NDArray[np.bool_]:
+    """(C,) the grades from one below the lowest to one above the highest that is present or predicted."""
+    found = np.flatnonzero(_involved(total))
+    grade = np.arange(len(total))
+    return np.asarray((grade >= found.min() - 1) & (grade <= found.max() + 1))
+
+
+def wrong_by(grades: int, classes: int) -> Floats:
+    """(C, C) a sample of each true grade whose answer is this many grades off, or as many as there are."""
+    grade = np.arange(classes)
+    distance = np.abs(grade[:, None] - grade)
+    cells = (distance == np.minimum(grades, distance.max(axis=1, keepdims=True))).astype(np.float64)
+    return np.asarray(cells / cells.sum(axis=1, keepdims=True))
+
+
+def score_interval(draws: ScoreDraws, name: str, *, level: float = 0.95) -> Interval:
+    """The interval of a metric; it contains the value. nan for a single patient, and where the metric is undefined."""
+    value = draws.value[name]
+    if draws.patients <= 1.0 or not len(draws.worse[name]) or not math.isfinite(value):
+        return Interval(value, math.nan, math.nan)
+    tail = float(percentile_tails(draws.patients, level=level)[0])
+    lower_is_better = METRICS[name].lower_is_better
+    first, last = (draws.better, draws.worse) if lower_is_better else (draws.worse, draws.better)
+    low, high = np.nanquantile(first[name], tail), np.nanquantile(last[name], 1.0 - tail)
+    return Interval(value, min(value, float(low)), max(value, float(high)))
+
+
+def bootstrap_metrics(
+    true: ArrayLike,
+    predicted: ArrayLike,
+    *,
+    num_classes: int,
+    groups: Groups = None,
+    metrics: Iterable[str] = tuple(METRICS),
+    resamples: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Intervals of metrics over the patients, by name.
+
+    Percentiles of draws of the patients, to which samples are added (``score_draws``): no interval has width 0, only
+    because no error has occurred. A grade without samples is left out of the value of macro-averages; their intervals
+    allow for it. The intervals assume that errors which have not occurred are by one grade, and hold less often with
+    fewer than 15 patients if a patient's images all have one grade. Of one patient the ends are nan.
+
+    true, predicted, num_classes, groups, metrics, resamples, seed: as for ``resampled_metrics``.
 
     Examples
     --------
-    >>> bootstrap_metrics([0, 1, 2], [0, 1, 2], num_classes=3)["accuracy"]
-    Interval(value=1.0, low=1.0, high=1.0)
+    >>> right = bootstrap_metrics([0, 1, 2] * 10, [0, 1, 2] * 10, num_classes=3)["accuracy"]
+    >>> right.value, round(right.low, 1), right.high  # 0.88 by Clopper and Pearson
+    (1.0, 0.9, 1.0)
     """
-    drawn = resampled_metrics(true, predicted, **options)
-    patients = int(patient_codes(options.get("groups"), len(np.asarray(true))).max(initial=-1)) + 1
-    return {name: percentile_interval(values, patients=patients, level=level) for name, values in drawn.items()}
+    own = patient_tables(true, predicted, num_classes=num_classes, groups=groups)
+    drawn = resampled_tables(own, resamples=resamples, seed=seed)
+    found = score_draws(own, drawn, metrics=metrics, seed=seed)
+    return {name: score_interval(found, name, level=level) for name in found.value}
+
+
+def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1e-4) -> Floats:
+    """(C, K) the derivatives of a score by the cells of a table (C, K), whose sum is about 1."""
+    cells = counts.size
+    moved = counts.reshape(-1) + step * np.concatenate([np.eye(cells), -np.eye(cells)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = score(moved.reshape(-1, *counts.shape))
+    return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
+
+
+def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
+    """By how much one more error changes each metric, of samples with the grades that there are.
+
+    The error weighs as much as in ``score_draws``. Its square is the variance that an error has which may occur, and
+    has not. own: (G, C, C) the confusion matrix of each patient.
+    """
+    classes = own.shape[-1]
+    total = own.sum(axis=0)
+    grade = np.arange(classes)
+    weight = images_worth_one(own, grade[:, None] != grade, own.sum(axis=(1, 2)))
+    share = total.sum(axis=1, keepdims=True) / total.sum()
+    found = {}
+    for name in metrics:
+        metric = METRICS[name]
+        both = np.stack([total, total + weight * share * wrong_by(metric.error, classes)])
+        before, after = metric.function(both)
+        found[name] = float(after - before) if math.isfinite(before) else 0.0
+    return found
+
+
+def patient_tables(true: ArrayLike, predicted: ArrayLike, *, num_classes: int, groups: Groups = None) -> Floats:
+    """(G, C, C) the confusion matrix of each patient; arguments as for ``resampled_metrics``.
+
+    Examples
+    --------
+    >>> patient_tables([0, 1, 1], [0, 1, 0], num_classes=2, groups=["a", "a", "b"])[0].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    y, p = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
+    if len(y) == 0 or len(y) != len(p):
+        raise SrjtError(
+            f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at least one."
+        )
+    owner = patient_codes(groups, len(y))
+    own = np.zeros((int(owner.max()) + 1, num_classes, num_classes))
+    np.add.at(own, (owner, y, p), 1.0)
+    return own
+
+
+def resampled_tables(own: Floats, *, resamples: int, seed: int) -> Floats:
+    """(1 + resamples, C, C) the sum of the patients' tables (G, C, C), and of each draw of the patients."""
+    flat = own.reshape(len(own), -1)
+    drawn = [weights @ flat for weights in patient_draws(len(own), resamples, seed=seed)]
+    return np.concatenate(drawn).reshape(-1, *own.shape[1:])
 
 
 def resampled_metrics(
@@ -400,17 +594,8 @@ def resampled_metrics(
     >>> resampled_metrics([0, 1, 2], [0, 1, 2], num_classes=3, resamples=2)["mae"].tolist()
     [0.0, 0.0, 0.0]
     """
-    y, p = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
-    if len(y) == 0 or len(y) != len(p):
-        raise SrjtError(
-            f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at least one."
-        )
-    owner = patient_codes(groups, len(y))
-    patients = int(owner.max()) + 1
-    own = np.zeros((patients, num_classes * num_classes))
-    np.add.at(own, (owner, y * num_classes + p), 1.0)
-    weights = patient_draws(patients, resamples, seed=seed)
-    confusions = np.concatenate([drawn @ own for drawn in weights]).reshape(-1, num_classes, num_classes)
+    own = patient_tables(true, predicted, num_classes=num_classes, groups=groups)
+    confusions = resampled_tables(own, resamples=resamples, seed=seed)
     return {name: METRICS[name].function(confusions) for name in metrics}
 
 

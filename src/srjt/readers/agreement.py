@@ -4,6 +4,7 @@ more reader among them, all with intervals.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,15 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import TOO_FEW, Interval, patient_draws, percentile_tails
+from srjt.ordinal.metrics import (
+    TOO_FEW,
+    Interval,
+    effective_patients,
+    images_worth_one,
+    patient_draws,
+    percentile_tails,
+    wrong_by,
+)
 from srjt.progress import Plain, Reported
 from srjt.readers.consensus import posterior_median
 from srjt.readers.model import fit_variants, refit
@@ -132,25 +141,42 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 # Intervals from bootstrap draws of patients.
 
 
-def ends(values: Floats, patients: ArrayLike, level: float) -> Floats:
+def ends(
+    values: Floats, patients: ArrayLike, level: float, *, lower: ArrayLike = 0.0, higher: ArrayLike = 0.0
+) -> Floats:
     """(2, K) ends of intervals of numbers (1 + B, K), as they are and of each draw; they hold the first row.
 
-    patients: (K,) or one number: how many there are, which tells how far out the ends are. Of one patient there is no
-    interval: no draw differs, and none tells of others.
+    patients: (K,) or one number: effective patients, which tell how far out the ends are. Of one patient there is no
+    interval: no draw differs, and none tells of others. lower, higher: (K,) or one number: by how much one more
+    disagreement lowers or raises the number. It may have been too rare to occur: draws have it with the exponential
+    weight of a patient, those of the lower end and those of the higher end.
     """
-    drawn = np.sort(values[1:] if len(values) > 1 else values, axis=0)  # nan is last
-    last = np.maximum(np.isfinite(drawn).sum(axis=0) - 1, 0)
-    place = percentile_tails(np.broadcast_to(patients, last.shape), level=level) * last
+    count = np.broadcast_to(np.asarray(patients, dtype=np.float64), values.shape[1:])
+    tails = percentile_tails(count, level=level)
+    if len(values) == 1:
+        return np.concatenate([values, values])
+    weight = np.random.Generator(np.random.PCG64(1)).standard_exponential((len(values) - 1, 1))
+    low = _quantile(values[1:] - weight * np.nan_to_num(np.asarray(lower, dtype=np.float64)), tails[0])
+    high = _quantile(values[1:] + weight * np.nan_to_num(np.asarray(higher, dtype=np.float64)), tails[1])
+    found = np.stack([np.minimum(low, values[0]), np.maximum(high, values[0])])
+    found[:, count <= 1.0] = np.nan
+    return found
+
+
+def _quantile(drawn: Floats, share: Floats) -> Floats:
+    """(K,) a quantile of each column (B, K), which may have nan; share: (K,)."""
+    ordered = np.sort(drawn, axis=0)  # nan is last
+    last = np.maximum(np.isfinite(ordered).sum(axis=0) - 1, 0)
+    place = share * last
     below = place.astype(np.int64)
-    low, high = (np.take_along_axis(drawn, at, axis=0) for at in (below, np.minimum(below + 1, last)))
-    quantiles = low + (place - below) * (high - low)
-    if len(values) > 1:
-        quantiles[:, np.broadcast_to(patients, last.shape) < 2] = np.nan
-    return np.stack([np.minimum(quantiles[0], values[0]), np.maximum(quantiles[1], values[0])])
+    low, high = (np.take_along_axis(ordered, at[None], axis=0)[0] for at in (below, np.minimum(below + 1, last)))
+    return np.asarray(low + (place - below) * (high - low))
 
 
-def interval_of(values: Floats, patients: int, level: float) -> Interval:
-    return Interval(float(values[0]), *ends(values[:, None], patients, level)[:, 0].tolist())
+def interval_of(values: Floats, patients: float, level: float, *, more: float = np.nan) -> Interval:
+    """more: the coefficient with one more disagreement."""
+    lower = max(float(values[0]) - more, 0.0) if np.isfinite(more) else 0.0
+    return Interval(float(values[0]), *ends(values[:, None], patients, level, lower=lower)[:, 0].tolist())
 
 
 def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, level: float) -> Interval:
@@ -158,8 +184,8 @@ def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, l
     patients = owner[shared.item]
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = tables[:, near].sum(axis=1) / tables.sum(axis=(1, 2))
-        interval = interval_of(shares, len(np.unique(patients)), level)
-    if len(tables) == 1 or interval.low < interval.high:
+        interval = interval_of(shares, effective_patients(patients), level)
+    if len(tables) == 1:
         return interval
     return proportion_interval(near[shared.grade_first, shared.grade_second], groups=patients.tolist(), level=level)
 
@@ -269,15 +295,27 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
                 values = weighted_kappa(values.reshape(len(weights), -1, classes, classes), power=2)
             drawn[name].append(values)
     draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
-    patients = len(np.unique(owner[shared.item]))
-    complete = int((sums["complete"][:, [0]] > 0).sum())  # patients with an item that all have read
-    of_pair = np.bincount(np.unique(shared.pair * groups + owner[shared.item]) // groups, minlength=len(first))
-    total, coincidences, items = (
-        draws[name].reshape(-1, classes, classes) for name in ("pooled", "coincidences", "items")
-    )
-    agreement_icc, consistency_icc = icc_two_way(draws["complete"])
+    patients = effective_patients(owner[shared.item]) if len(shared.item) else 0.0
+    complete = float(_effective(sums["complete"][:, [0]])[0])  # of items that all have read
+    of_pair = _effective(csr_matrix((np.ones(len(shared.item)), (owner[shared.item], shared.pair)),
+                                    shape=(groups, len(first))))  # fmt: skip
+    more = _one_disagreement(sums, classes=classes, readers=len(readings.readers))
+    whole = {name: parts[0] + more[name] for name, parts in draws.items() if name in more}
+    total = draws["pooled"].reshape(-1, classes, classes)
+
+    def shaped(name: str, values: Floats) -> Floats:
+        return values.reshape(-1, classes, classes) if name in ("pooled", "coincidences", "items") else values
+
+    def coefficient(function: Callable[..., Floats], *names: str, patients: float = patients) -> Interval:
+        """A coefficient with its interval, in which one more disagreement may occur."""
+        values = function(*(shaped(name, draws[name]) for name in names))
+        with_one = function(*(shaped(name, whole[name][None]) for name in names))
+        return interval_of(values, patients, confidence, more=float(with_one[0]))
+
     low, high = np.full((2, len(first)), np.nan)
-    low[largest], high[largest] = ends(draws["own"], of_pair[largest], confidence)
+    with_one = weighted_kappa(first[largest] + more["own"], power=2)
+    lower = np.maximum(weighted_kappa(first[largest], power=2) - with_one, 0.0)
+    low[largest], high[largest] = ends(draws["own"], of_pair[largest], confidence, lower=lower)
     difference = np.subtract.outer(np.arange(classes), np.arange(classes))
     distance = np.abs(difference)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -303,18 +341,62 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
     return Agreement(
         readers=readings.readers,
         pairs=pairs,
-        by_reader=_by_reader(readings, sums["differences"], draws["differences"], confidence),
-        alpha=interval_of(krippendorff_alpha(coincidences), patients, confidence),
-        fleiss=interval_of(fleiss_kappa(items, draws["shares"]), patients, confidence),
-        ac2=interval_of(gwet_ac2(items, draws["shares"]), patients, confidence),
-        icc_one_way=interval_of(icc_one_way(draws["one_way"]), patients, confidence),
-        icc_agreement=interval_of(agreement_icc, complete, confidence),
-        icc_consistency=interval_of(consistency_icc, complete, confidence),
+        by_reader=_by_reader(
+            readings, sums["differences"], draws["differences"], confidence, worth=float(more["own"].sum())
+        ),
+        alpha=coefficient(krippendorff_alpha, "coincidences"),
+        fleiss=coefficient(fleiss_kappa, "items", "shares"),
+        ac2=coefficient(gwet_ac2, "items", "shares"),
+        icc_one_way=coefficient(icc_one_way, "one_way"),
+        icc_agreement=coefficient(lambda sums: icc_two_way(sums)[0], "complete", patients=complete),
+        icc_consistency=coefficient(lambda sums: icc_two_way(sums)[1], "complete", patients=complete),
         exact=interval_of_share(total, distance == 0, shared, owner, confidence),
         within_one=interval_of_share(total, distance <= 1, shared, owner, confidence),
-        quadratic=interval_of(weighted_kappa(total, power=2), patients, confidence),
+        quadratic=coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled"),
         shared_items=len(np.unique(shared.item)),
     )
+
+
+def _effective(counts: csr_matrix) -> Floats:
+    """(K,) the effective number of patients of each column (G, K) of counts, as ``effective_patients``."""
+    squares = np.asarray(counts.multiply(counts).sum(axis=0), dtype=np.float64).ravel()
+    total = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
+    return np.asarray(total**2 / np.maximum(squares, 1e-300))
+
+
+def _one_disagreement(sums: dict[str, csr_matrix], *, classes: int, readers: int) -> dict[str, Floats]:
+    """What one more item adds to the sums of ``_by_group``: two readings of it (of all readers, one) are a grade apart.
+
+    It counts as many times as items of a patient are worth one independent item (``images_worth_one``). Its grades
+    are as frequent as those of all pairs.
+    """
+    pooled = sums["pooled"].toarray().reshape(-1, classes, classes) / 2.0  # both ways
+    grade = np.arange(classes, dtype=np.float64)
+    if not pooled.sum():
+        return {name: np.zeros(matrix.shape[1]) for name, matrix in sums.items()} | {"own": np.zeros((classes,) * 2)}
+    worth = images_worth_one(pooled, grade[:, None] != grade, pooled.sum(axis=(1, 2)))
+    share = pooled.sum(axis=(0, 2)) / pooled.sum()
+    apart = worth * share[:, None] * wrong_by(1, classes)
+    both = apart + apart.T
+
+    def mean(value: Floats) -> float:
+        """Of a function (C, C) of the two grades."""
+        return float((apart * value).sum())
+
+    one, other = grade[:, None], grade[None, :]
+    squares, total = one**2 + other**2, one + other
+    of_all = (readers - 1) * one + other
+    one_way = [worth, 2.0 * worth, 4.0 * worth, mean(total), mean(squares), mean(total**2) / 2.0]
+    complete = [worth, mean((readers - 1) * one**2 + other**2), mean(of_all**2), *[mean(of_all) / readers] * readers]
+    return {
+        "own": apart,
+        "pooled": both.ravel(),
+        "coincidences": both.ravel(),
+        "items": both.ravel() / 2.0,
+        "shares": both.sum(axis=1) / 2.0,
+        "one_way": np.array(one_way),
+        "complete": np.array(complete),
+    }
 
 
 def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> dict[str, csr_matrix]:
@@ -386,19 +468,20 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     }  # fmt: skip
 
 
-def _by_reader(readings: Readings, sums: csr_matrix, moves: Floats, level: float) -> pd.DataFrame:
-    """sums (G, 8R), moves (1 + B, 8R): the differences of ``_by_group``, of each group and of all."""
+def _by_reader(readings: Readings, sums: csr_matrix, moves: Floats, level: float, *, worth: float) -> pd.DataFrame:
+    """sums (G, 8R), moves (1 + B, 8R): the differences of ``_by_group``, of each group and of all. worth: items that
+    are worth one independent item."""
     readers = len(readings.readers)
-    beside, dated = (
-        (sums[:, k * readers : (k + 1) * readers] > 0).sum(axis=0).A1 for k in (0, 3)
-    )  # patients of whom others, and dated readings, are known
+    # effective patients of whom others, and dated readings, are known
+    beside, dated = (_effective(sums[:, k * readers : (k + 1) * readers]) for k in (0, 3))
     number, total, squares, timed, year, years, off, product = np.split(moves, 8, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         bias = np.where(number > 0, total / number, np.nan)
         spread = np.sqrt(np.maximum(squares[0] / number[0] - bias[0] ** 2, 0.0))
         unequal = timed * years - year**2
         slope = np.where(unequal > 1e-9, (timed * product - year * off) / unequal, np.nan)
-    low, high = ends(bias, beside, level)
+    step = worth / np.maximum(number[0] + worth, 1e-300)  # one more difference by a grade, upwards or downwards
+    low, high = ends(bias, beside, level, lower=step, higher=step)
     drift_low, drift_high = ends(slope, dated, level)
     repeated, same = readings.read_twice()
     return pd.DataFrame(
@@ -491,16 +574,31 @@ def compare_network(
     number = np.bincount(visits.item, minlength=items)
     evidence = evidence_of(replace(readings, reference=None), repeats="one reading")
     variants = fit_variants(evidence)
-    patients = len(np.unique(owner[visits.item[(number[visits.item] > 1) & (network[visits.item] >= 0)]]))
+    judged = visits.item[(number[visits.item] > 1) & (network[visits.item] >= 0)]
+    patients = len(np.unique(owner[judged]))
 
-    def kappa(one: Ints, other: Ints, item: Ints) -> Floats:
+    def tables(one: Ints, other: Ints, item: Ints) -> Floats:
+        """(G, C, C) of each patient the grades by two readers."""
+        own = np.zeros((weights.shape[1], classes, classes))
+        np.add.at(own, (owner[item], one, other), 1.0)
+        return own
+
+    def kappa(own: Floats) -> Floats:
         """(1 + B,) quadratic κ of two readers, as it is and of each draw."""
-        own = np.zeros((weights.shape[1], classes * classes))
-        np.add.at(own, (owner[item], one * classes + other), 1.0)
-        return weighted_kappa((weights @ own).reshape(-1, classes, classes), power=2)
+        drawn = weights @ own.reshape(len(own), -1)
+        return weighted_kappa(drawn.reshape(-1, classes, classes), power=2)
+
+    def loss(own: Floats) -> float:
+        """By how much one more disagreement lowers κ."""
+        total = own.sum(axis=0)
+        worth = images_worth_one(own, ~np.eye(classes, dtype=bool), own.sum(axis=(1, 2)))
+        share = total.sum(axis=1, keepdims=True) / total.sum()
+        before, after = weighted_kappa(np.stack([total, total + worth * share * wrong_by(1, classes)]), power=2)
+        return max(float(before - after), 0.0) if np.isfinite(before) else 0.0
 
     rows: list[dict[str, Any]] = []
     draws: list[Floats] = []
+    steps: list[tuple[float, float]] = []  # down by an error of the network, up by one of the reader
     for reader, name in enumerate(readings.readers):
         own = (visits.reader == reader) & (number[visits.item] > 1) & (network[visits.item] >= 0)
         if not own.any():
@@ -512,9 +610,12 @@ def compare_network(
         # the fit of all readers is the start, so few iterations are left
         fits = tuple(refit(without, fit, tolerance=2e-4) for fit in variants.fits)
         others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[item]
-        to_consensus = kappa(grade, others, item), kappa(network[item], others, item)
+        by_reader, by_network = tables(grade, others, item), tables(network[item], others, item)
+        to_consensus = kappa(by_reader), kappa(by_network)
         draws.append(to_consensus[1] - to_consensus[0])
-        low, high = ends(draws[-1][:, None], len(np.unique(owner[item])), confidence)[:, 0]
+        steps.append((loss(by_network), loss(by_reader)))
+        effective = effective_patients(owner[item])
+        low, high = ends(draws[-1][:, None], effective, confidence, lower=steps[-1][0], higher=steps[-1][1])[:, 0]
         beside = (visits.reader != reader) & np.isin(visits.item, item)
         other_item = visits.item[beside]
         mine = np.zeros(items, dtype=np.int64)
@@ -523,8 +624,8 @@ def compare_network(
             {
                 "reader": name,
                 "items": len(item),
-                "network_kappa": float(kappa(grade, network[item], item)[0]),
-                "others_kappa": float(kappa(mine[other_item], visits.grade[beside], other_item)[0]),
+                "network_kappa": float(kappa(tables(grade, network[item], item))[0]),
+                "others_kappa": float(kappa(tables(mine[other_item], visits.grade[beside], other_item))[0]),
                 "reader_to_consensus": float(to_consensus[0][0]),
                 "network_to_consensus": float(to_consensus[1][0]),
                 "difference": float(draws[-1][0]),
@@ -538,7 +639,9 @@ def compare_network(
     mean = np.full(1 + resamples, np.nan)
     if defined:
         mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
-    difference = interval_of(mean, patients, confidence)
+    lower, higher = np.mean(steps, axis=0)
+    low, high = ends(mean[:, None], effective_patients(owner[judged]), confidence, lower=lower, higher=higher)[:, 0]
+    difference = Interval(float(mean[0]), float(low), float(high))
     passed = bool(difference.low > -margin) and patients >= TOO_FEW
     few = "" if patients >= TOO_FEW else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
     return NetworkComparison(

@@ -256,10 +256,12 @@ PLANNED: list[Verdict[Any]] = [
      "against wrong labels: have images read several times, or verify a random part."),
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
-    (lambda f: 0 < f.pilot < 30, "A pilot of {f.pilot} patients is small: the number may be far off."),
+    (lambda f: f.plausible, "A pilot of {f.pilot} patients tells this number roughly: {f.plausible[0]:,} to "
+     "{f.plausible[1]:,} patients are plausible. Plan for more than {f.patients:,}, or have a larger pilot."),
     (lambda f: f.pilot > 0, "Patients are taken to differ as much as those of the pilot; elsewhere they may differ "
      "more."),
-    (lambda f: f.metric == "qwk" and not f.pilot, "The deviation of κ is taken as that of a correlation coefficient."),
+    (lambda f: f.metric == "qwk" and not f.pilot, "The deviation of κ depends much on how frequent the grades are: "
+     "give their shares. Errors are taken to be by one grade."),
 ]  # fmt: skip
 
 
@@ -270,8 +272,8 @@ def plan_page(plan: SamplePlan) -> Page:
     table = data_table(
         plan.table.rename(columns={"half_width": "± half-width"}),
         title="",
-        caption=f"1.96 · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
-        "patients.",
+        caption=f"t · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
+        "patients, t is Student's quantile (1.96 for many).",
         formats={"± half-width": ".3g"},
         slug="plan",
     )

@@ -24,7 +24,14 @@ from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, 
 from srjt.reports.sections import counts_table, settings_section
 from srjt.reports.table import MISSING, Table, data_table
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
-from srjt.studies.results import StudyResults, compare_ours, display_name, problem_lines
+from srjt.studies.results import (
+    PairedTest,
+    StudyResults,
+    compare_ours,
+    corrected_t_test,
+    display_name,
+    problem_lines,
+)
 from srjt.training.folder import not_beaten
 
 NAMED = 4  # noises with a key number
@@ -207,15 +214,19 @@ def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
 
 # The learning curve of a study: would more images or better labels help more?
 
-# learnt: whether the networks beat one grade for all; more, better: mean, min and max of the gain, nan if not known
+# learnt: whether the networks beat one grade for all; better: the mean gain by better labels, nan if not known; test:
+# of the gain by better labels minus that by more images, paired within the folds
 GAIN_VERDICT: list[Rule[Any]] = [
     (lambda f: not f.learnt, "what would help is not shown, because the networks are no better than one grade "
      "for all samples."),
-    (lambda f: math.isnan(f.better.mean), "whether better labels would help more cannot be told, because no "
+    (lambda f: math.isnan(f.better), "whether better labels would help more cannot be told, because no "
      "noise was injected and the data have no column true_grade or verified_grade."),
-    (lambda f: f.better.min > f.more.max, "better labels help more than more images."),
-    (lambda f: f.more.min > f.better.max, "more images help more than better labels."),
-    (lambda f: True, "whether more images or better labels help more is not shown, because the folds differ."),
+    (lambda f: f.test.p_value is None, "whether more images or better labels help more is not shown: a test needs "
+     "three folds or more."),
+    (lambda f: f.test.low > 0, "better labels help more than more images (paired test, p = {f.test.p_value:.3f})."),
+    (lambda f: f.test.high < 0, "more images help more than better labels (paired test, p = {f.test.p_value:.3f})."),
+    (lambda f: True, "whether more images or better labels help more is not shown: the gains differ by no more than "
+     "chance (paired test, p = {f.test.p_value:.3f})."),
 ]  # fmt: skip
 
 
@@ -237,8 +248,11 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> list[Sectio
         naive = sign * study_tables.naive_values(results, noise, metric).mean()
         for source in dict.fromkeys((method, variant) for method, variant, *_ in whole.dropna().index):
             name, found = display_name(*source), gains.loc[source].agg(["mean", "min", "max"]).T
-            more, better = found.itertuples(index=False)
-            facts = SimpleNamespace(learnt=not whole[source].mean() <= naive, more=more, better=better)
+            facts = SimpleNamespace(
+                learnt=not whole[source].mean() <= naive,
+                better=found["mean"].iloc[1],
+                test=_test_of_gains(gains.loc[source], test_train_ratio=study_tables.test_train_ratio(results)),
+            )
             texts.append(f"{name}, {study_tables.noise_name(noise)}: {sentences(GAIN_VERDICT, facts)[0]}")
             rows += [(name, study_tables.noise_label(noise), *row) for row in found.itertuples()]
     table = data_table(
@@ -251,6 +265,12 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> list[Sectio
     )
     section = Section("learning-curve", "More images or better labels?", text=texts, tables=[table], brief=True)
     return [section] if texts else []
+
+
+def _test_of_gains(gains: pd.DataFrame, *, test_train_ratio: float) -> PairedTest:
+    """The gain by better labels minus that by more images. gains: (fold, seed) in rows, by more and by better."""
+    differences = (gains.iloc[:, 1] - gains.iloc[:, 0]).unstack("seed").dropna(how="all")
+    return corrected_t_test(differences, test_train_ratio=test_train_ratio)
 
 
 # The other sections.
