@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.optimize import brentq  # type: ignore[import-untyped]
 
 from srjt.data.grades import as_text
 from srjt.errors import SrjtError, count_of
@@ -167,20 +168,34 @@ def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray
 
 # What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest on.
 #
-# **Images.** See ``noise.true_grades``: which weights are right depends on what wrong labels depend on.
+# Labels and predictions leave a *set* of noises open. A range keeps its promise for all of them if its threshold is the
+# highest of theirs. With the default, "unknown":
+#
+# - **How many labels are wrong.** Any share, for each given grade on its own, from none to what the noise says: the
+#   coverage is linear in these shares, so the worst case has one of the two ends in each given grade
+#   (``widest_range_threshold``). No end is the worst for all: many wrong labels of a rare grade mean that the true
+#   grade is mostly the common one, which every range holds. So ranges are never narrower than with "none".
+# - **At which rate.** The middle of the plausible ones. The promise holds on average over the interval: at its upper
+#   end right labels would be covered needlessly often (0.98 to 1.00 in simulations, where 0.9 is promised).
+# - **Which grade is the true one.** p(true grade | label) without the image, as if networks knew no better than the
+#   label which grade is right. Where the labels do not determine the noise, they do not show its direction either:
+#   labels that are all too low, or all too high, count as well.
+# - **Which images have wrong labels.** Of the images with one label the unclear ones, in proportion to 1 − the
+#   network's largest probability. The upper end of the interval rests on the same: a label is wrong no more often than
+#   labels of such an image differ from the likeliest.
+#
+# With "class-conditional" labels are wrong by the true grade alone: Σ_c (P⁻¹)[ỹ, c] · f(x, c) has the mean of
+# f(x, true grade), whatever the networks say (``noise.quality``).
 #
 # **Patients.** The true grade of a patient is the highest true grade of the images, however their answers
 # are pooled. Its noise is not the noise of an image: the more images, the more likely one label is too
 # high. With ``label_noise``
 #
 # - "class-conditional": labels are wrong one by one, by the matrix P of images. Products of the rows of P⁻¹
-#   have the mean of the truth, without any assumption about the true grades (``noise.highest_grade``).
+#   have the mean of the truth, without any assumption about the true grades (``noise.quality``).
 # - "unknown": p(highest true grade | all labels of the patient), without the images, as for images. It
-#   depends on whether labels of one patient are wrong one by one, as the model of ``noise.highest_grade``
-#   has it, or all together, because the reader misjudges the patient: then the highest label is wrong as an
-#   image's is, by P. Unlike for images, a higher rate of wrong labels may make ranges narrower, because it
-#   moves the highest grade down. So the lowest, the estimated and the highest rate count, with both kinds
-#   of dependence, and the widest range of all is taken.
+#   depends on whether labels of one patient are wrong one by one, or all together, because the reader misjudges the
+#   patient: then the highest label is wrong as an image's is, by P. Both count, for each of the noises above.
 # - Whatever labels depend on, the highest label of a patient is wrong by more than d grades only if one of
 #   its n labels is: with at most n times an image's probability.
 
@@ -199,9 +214,16 @@ class Evidence:
         True grades of a random sample, −1 elsewhere.
     basis, why
         As in ``RangeRule``.
-    candidates : list of list of ndarray, shape (M, C)
-        Of each list of weights, one for each plausible noise, the widest range counts; of the lists the narrowest.
-        Empty: nothing can be said about the noise, and only the conservative range is left.
+    right : ndarray, shape (M, C)
+        The weights if no label is wrong.
+    plausible : list of ndarray, shape (M, C)
+        The weights of each plausible noise. The widest range counts, and with each noise any smaller share of wrong
+        labels, for each given grade.
+    inverse : list of ndarray, shape (M, C)
+        Weights that may be negative, one for each plausible rate, if labels are wrong by the true grade alone. The
+        widest range counts if it is narrower than by ``plausible``. Empty: not assumed, or not possible.
+    known : bool
+        Whether anything can be said about the noise; else only the conservative range is left.
     labels_each : float
         The share of answers with a wrong label is at most this number times the share of wrong labels.
     """
@@ -211,35 +233,97 @@ class Evidence:
     verified: Ints
     basis: Basis = "labels"
     why: str = RIGHT
-    candidates: list[list[Floats]]
+    right: Floats
+    plausible: list[Floats] = field(default_factory=list)
+    inverse: list[Floats] = field(default_factory=list)
+    known: bool = True
     labels_each: float = 1.0
 
 
-def image_evidence(side: HeldOut, noise: NoiseBounds | None, label_noise: LabelNoise) -> Evidence:
-    """The evidence about images."""
+def image_evidence(
+    side: HeldOut, probabilities: Floats, noise: NoiseBounds | None, label_noise: LabelNoise
+) -> Evidence:
+    """The evidence about images. probabilities: (N, C), by which images are clear or not."""
     verified = side.verified_labels
     evidence = Evidence(
         labels=side.labels,
         groups=side.groups,
         verified=np.full(len(side), -1) if verified is None else verified,
-        candidates=[[np.eye(side.probabilities.shape[2])[side.labels]]],
+        right=np.eye(probabilities.shape[1])[side.labels],
     )
     if label_noise == "none" or noise is None:
         return evidence
-    candidates = [[posterior_weights(side.labels, noise.highest())]]
-    why = f"if at most {noise.rates[1]:.0%} of the calibration labels are wrong"
+    plausible = []
+    for joint in plausible_noises(noise, side.labels):
+        posterior = posterior_weights(side.labels, joint)
+        plausible.append(unclear_weights(evidence.right, posterior, side.labels, probabilities))
+    why = f"if {_rate(noise)} of the calibration labels are wrong, unclear images more often than clear ones"
+    inverse: list[Floats] = []
     if label_noise == "class-conditional":
         joints = (noise.joint, noise.lowest(), noise.highest())
-        candidates.insert(0, _all_or_none([quality.inverse_weights(side.labels, one) for one in joints]))
+        inverse = _all_or_none([quality.inverse_weights(side.labels, one) for one in joints])
         why = f"if {_rate(noise)} of the calibration labels are wrong, by their true grade alone"
-    return replace(evidence, basis="corrected", why=why, candidates=candidates)
+    return replace(evidence, basis="corrected", why=why, plausible=plausible, inverse=inverse)
 
 
-def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_noise: LabelNoise) -> Evidence:
+def plausible_noises(noise: NoiseBounds, labels: Ints) -> list[Floats]:
+    """(C, C) joint distributions of true grade and label, at the middle of the plausible rates.
+
+    The estimated one; where the labels do not determine it, also labels that are all too low, or all too high.
+    """
+    rate = sum(noise.rates) / 2.0
+    noises = [quality.scaled_joint(noise.joint, rate=rate)]
+    if not noise.determined:
+        shares = np.bincount(labels, minlength=len(noise.joint)) / len(labels)
+        noises += [one_sided_noise(shares, rate=rate, step=step) for step in (-1, 1)]
+    return noises
+
+
+def one_sided_noise(shares: Floats, *, rate: float, step: int) -> Floats:
+    """(C, C) p(true grade, label) if every wrong label is ``step`` grades off, which is −1 (too low) or 1.
+
+    shares: (C,) of the labels. All grades that have a neighbour there are mislabelled equally often, at most every
+    second time.
+    """
+    classes = len(shares)
+    at_the_end = 0 if step < 0 else classes - 1
+
+    def joint(wrong: float) -> Floats:
+        matrix = (1.0 - wrong) * np.eye(classes) + wrong * np.eye(classes, k=step)
+        matrix[at_the_end] = np.eye(classes)[at_the_end]
+        return quality.given_noise(matrix, shares).joint
+
+    def excess(wrong: float) -> float:
+        return 1.0 - float(np.trace(joint(wrong))) - rate
+
+    if excess(0.5) <= 0.0:
+        return joint(0.5)
+    return joint(float(brentq(excess, 0.0, 0.5)) if rate > 0.0 else 0.0)
+
+
+def unclear_weights(right: Floats, posterior: Floats, labels: Ints, probabilities: Floats) -> Floats:
+    """(M, C) p(true grade | label), where of the answers with one label the unclear ones have the wrong labels.
+
+    The share of wrong labels of each given grade stays. An answer that is twice as unclear, by 1 − its largest
+    probability, has a wrong label twice as often. right, posterior: (M, C) if no label is wrong, and if wrong ones are
+    those of clear and unclear answers alike. labels: (M,) given grades. probabilities: (M, C) of the networks.
+    """
+    doubt = 1.0 - probabilities.max(axis=1)
+    wrong = 1.0 - (posterior * right).sum(axis=1)
+    total = np.bincount(labels, wrong)[labels]
+    mean = np.divide(np.bincount(labels, wrong * doubt)[labels], total, out=np.zeros_like(doubt), where=total > 0.0)
+    times = np.divide(doubt, mean, out=np.ones_like(doubt), where=mean > 1e-9)
+    most = np.divide(1.0, wrong, out=np.ones_like(wrong), where=wrong > 0.0)  # no label is wrong more than always
+    return np.asarray(right + np.minimum(times, most)[:, None] * (posterior - right))
+
+
+def unit_evidence(
+    side: HeldOut, units: Ints, probabilities: Floats, noise: NoiseBounds | None, label_noise: LabelNoise
+) -> Evidence:
     """The evidence about patients, or other units (N,) of images: about their highest true grades."""
     sizes = np.bincount(units)
     if (sizes == 1).all():
-        return image_evidence(side, noise, label_noise)
+        return image_evidence(side, probabilities, noise, label_noise)
     checked = np.full(len(side), -1) if side.verified_labels is None else side.verified_labels
     certain = checked >= 0
     labels = np.where(certain, checked, side.labels)
@@ -251,34 +335,38 @@ def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_n
     first = np.unique(units, return_index=True)[1].tolist()
     groups = None if side.groups is None else [side.groups[row] for row in first]
     shares = calibration.patient_weights(groups, len(sizes))
-    right = np.eye(side.probabilities.shape[2])[highest]
+    right = np.eye(probabilities.shape[1])[highest]
     evidence = Evidence(
         labels=highest,
         groups=groups,
         verified=np.where(every & by_unit, highest, -1),
-        candidates=[[right]],
+        right=right,
         labels_each=float(len(side) * shares.max() / shares.sum()),
     )
     if label_noise == "none" or noise is None:
         return evidence
-    matrices = [transition_of(joint) for joint in (noise.lowest(), noise.joint, noise.highest())]
     mix = np.bincount(highest, minlength=right.shape[1]) / len(highest)
-    misled: list[Floats] = []
-    for matrix in matrices:
+    pooled = pool_probabilities(probabilities, units, how="highest")
+    plausible: list[Floats] = []
+    for joint in plausible_noises(noise, side.labels):
+        matrix = transition_of(joint)
         try:
-            misled.append(quality.highest_grade_posterior(labels, units, matrix, certain=certain))
+            one_by_one = quality.highest_grade_posterior(labels, units, matrix, certain=certain)
         except SrjtError:
             why = f"{ANY_NEAR} (labels of one patient contradict the estimated noise)"
-            return replace(evidence, basis="conservative", why=why, candidates=[])
+            return replace(evidence, basis="conservative", why=why, known=False)
         together = posterior_weights(highest, quality.given_noise(matrix, mix).joint)
-        misled.append(np.where(every[:, None], right, together))
+        together = np.where(every[:, None], right, together)
+        plausible += [unclear_weights(right, posterior, highest, pooled) for posterior in (one_by_one, together)]
     wrong = f"if {_rate(noise)} of the calibration labels are wrong"
     if label_noise != "class-conditional":
-        why = f"{wrong}, one by one or together"
-        return replace(evidence, basis="corrected", why=why, candidates=[misled])
-    inverse = [quality.highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
+        return replace(evidence, basis="corrected", why=f"{wrong}, one by one or together", plausible=plausible)
+    matrices = [transition_of(joint) for joint in (noise.lowest(), noise.joint, noise.highest())]
+    inverse = _all_or_none(
+        [quality.highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
+    )
     why = f"{wrong}, by the image's true grade alone"
-    return replace(evidence, basis="corrected", why=why, candidates=[_all_or_none(inverse), misled])
+    return replace(evidence, basis="corrected", why=why, plausible=plausible, inverse=inverse)
 
 
 def _rate(noise: NoiseBounds) -> str:
@@ -343,7 +431,10 @@ def calibrate_ranges(
             options=options, parts=rules, temperature=None, thresholds=np.full(p.shape[1], np.inf),
             patients=answers if side.groups is None else len(set(side.groups)), answers=answers, samples=len(side),
         )  # fmt: skip
-    evidence = unit_evidence(side, units, noise, options.label_noise)
+    # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
+    temperature = calibration.choose_recalibration(p, side.labels, groups=side.groups, vector=False)
+    calibrated = p if temperature is None else temperature(p)
+    evidence = unit_evidence(side, units, calibrated, noise, options.label_noise)
     answers = len(evidence.labels)
     rule = RangeRule(
         options=options,
@@ -354,8 +445,7 @@ def calibrate_ranges(
         by_patient=side.patients is not None,
         basis=evidence.basis,
         why=evidence.why,
-        # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
-        temperature=calibration.choose_recalibration(p, side.labels, groups=side.groups, vector=False),
+        temperature=temperature,
         learned=learned,
     )
     scores = rule.scores(p, units)
@@ -367,7 +457,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
     if not len(rows := np.flatnonzero(known.verified >= 0)):
         return None
     groups = None if known.groups is None else [known.groups[row] for row in rows]
-    thresholds = _thresholds(rule, scores[rows], np.eye(scores.shape[1])[known.verified[rows]], groups)
+    thresholds = _thresholds(rule, scores[rows], [np.eye(scores.shape[1])[known.verified[rows]]], groups)
     if not np.isfinite(thresholds).any():
         return None
     return replace(
@@ -384,13 +474,13 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
 def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBounds | None) -> RangeRule:
     """The rule by labels that may be wrong."""
     basis, why, thresholds = known.basis, known.why, rule.thresholds
-    found = [
-        [_thresholds(rule, scores, weights, known.groups) for weights in plausible]
-        for plausible in known.candidates
-        if plausible
-    ]
-    if found:
-        thresholds = np.min([np.max(one, axis=0) for one in found], axis=0)
+    if known.known:
+        pairs = [[known.right, weights] for weights in known.plausible or [known.right]]
+        found = [_thresholds(rule, scores, pair, known.groups, parts=known.labels) for pair in pairs]
+        thresholds = np.max(found, axis=0)
+    if known.inverse:
+        by_inverse = [_thresholds(rule, scores, [weights], known.groups) for weights in known.inverse]
+        thresholds = np.minimum(thresholds, np.max(by_inverse, axis=0))
     if basis in ("corrected", "conservative"):
         assert noise is not None
         safe = rule.thresholds  # all infinite: nothing of the kind holds for each grade
@@ -419,12 +509,34 @@ def conservative_thresholds(scores: Floats, known: Evidence, noise: NoiseBounds,
     return np.full(classes, range_threshold(worst, coverage=coverage + beyond, groups=known.groups))
 
 
-def _thresholds(rule: RangeRule, scores: Floats, weights: Floats, groups: Sequence[str] | None) -> Floats:
-    """(C,) one threshold for all grades, or one for each."""
-    how: dict[str, Any] = {"coverage": rule.coverage, "groups": groups}
+def _thresholds(
+    rule: RangeRule,
+    scores: Floats,
+    candidates: Sequence[Floats],
+    groups: Sequence[str] | None,
+    *,
+    parts: Ints | None = None,
+) -> Floats:
+    """(C,) one threshold for all grades, or one for each.
+
+    candidates: (M, C) weights. parts: (M,) as in ``widest_range_threshold``; None: there is one candidate.
+    """
     if rule.options.coverage_by != "grade":
-        return np.full(scores.shape[1], range_threshold(scores, weights, **how))
-    return np.array([range_threshold(*pair, **how) for pair in zip(scores.T, weights.T, strict=True)])
+        return np.full(scores.shape[1], _threshold(rule, scores, candidates, groups, parts))
+    thresholds = []
+    for grade in range(scores.shape[1]):
+        own = [weights[:, [grade]] for weights in candidates]
+        thresholds.append(_threshold(rule, scores[:, [grade]], own, groups, parts))
+    return np.array(thresholds)
+
+
+def _threshold(
+    rule: RangeRule, scores: Floats, candidates: Sequence[Floats], groups: Sequence[str] | None, parts: Ints | None
+) -> float:
+    how: dict[str, Any] = {"coverage": rule.coverage, "groups": groups}
+    if parts is None:  # weights may be negative
+        return range_threshold(scores, candidates[0], **how)
+    return calibration.widest_range_threshold(scores, candidates, parts=parts, **how)
 
 
 def rows_of(side: HeldOut, rows: Ints) -> HeldOut:

@@ -4,6 +4,7 @@ ranges of grades that contain the true one with a given probability.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -342,6 +343,62 @@ def range_threshold(
     short = np.flatnonzero(ends & (reached < need - 1e-9 * (1.0 + abs(need))))
     first = int(short[-1]) + 1 if len(short) else 0
     return float(ordered[first]) if first < len(ordered) else float("inf")
+
+
+def widest_range_threshold(
+    scores: ArrayLike,
+    candidates: Sequence[ArrayLike],
+    *,
+    parts: ArrayLike,
+    coverage: float,
+    groups: Groups = None,
+) -> float:
+    """The threshold at which ranges have the promised coverage whichever weights are right in each part of the samples.
+
+    The samples of a part, for example those with one label, have the weights of one of the candidates, or of any
+    mixture of them; another part may have another's. The coverage is a sum over the parts and is linear in the weights,
+    so the worst case is found part by part: Σ over the parts of the lowest sum among the candidates must reach the
+    bound of ``range_threshold``. The threshold is the highest of those of all combinations.
+
+    scores: (N, M) of M grades that may be the true one. candidates: (N, M) weights, none negative. parts: (N,) whole
+    numbers from 0. coverage, groups: as for ``range_threshold``.
+
+    Examples
+    --------
+    >>> scores, parts = [[0.0, 0.5], [0.0, 0.5], [0.4, 0.0], [0.4, 0.0]], [0, 0, 1, 1]
+    >>> first, second = [[1, 0]] * 4, [[0, 1]] * 4
+    >>> [range_threshold(scores, weights, coverage=0.3) for weights in (first, second)]
+    [0.0, 0.0]
+    >>> widest_range_threshold(scores, [first, second], parts=parts, coverage=0.3)
+    0.4
+    """
+    if not 0.0 < coverage < 1.0:
+        raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
+    s = np.asarray(scores, dtype=np.float64)
+    part = np.asarray(parts, dtype=np.int64)
+    rows = [np.asarray(weights, dtype=np.float64).reshape(s.shape) for weights in candidates]
+    new_patient = coverage * max(1.0, *(float(one.sum(axis=1).max(initial=0.0)) for one in rows))
+    share = patient_weights(groups, len(s))[:, None]
+    shared = [one * share for one in rows]
+
+    def holds(threshold: float) -> bool:
+        inside = (s <= threshold) - coverage
+        sums = [np.bincount(part, (weights * inside).sum(axis=1)) for weights in shared]
+        worst = float(np.min(sums, axis=0).sum())
+        return worst >= new_patient - 1e-9 * (1.0 + len(s))
+
+    # no weight is negative, so that a higher threshold covers no less: bisection
+    possible = np.unique(s)
+    if not len(possible) or not holds(float(possible[-1])):
+        return float("inf")
+    short, enough = -1, len(possible) - 1
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        if holds(float(possible[middle])):
+            enough = middle
+        else:
+            short = middle
+    return float(possible[enough])
 
 
 def grade_ranges(scores: ArrayLike, thresholds: ArrayLike) -> tuple[Ints, Ints]:
