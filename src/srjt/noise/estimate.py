@@ -238,9 +238,9 @@ class NoiseEstimate(Plain):
         """The share of wrong labels; None where labels and probabilities determine no more than its interval."""
         return self.rate if self.identifiable else None
 
-    def rate_text(self, pattern: str = ".0%") -> str:
+    def rate_text(self, pattern: str = ".0%", *, interval: str = "") -> str:
         """The share of wrong labels with its interval, as ``rate_text`` writes it."""
-        return rate_text(self.known_rate, self.rate_interval, pattern)
+        return rate_text(self.known_rate, self.rate_interval, pattern, name=interval)
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -290,20 +290,22 @@ class NoiseEstimate(Plain):
         return "\n".join([*lines, f"  {self.assumption}"] if self.assumption else lines)
 
 
-def rate_text(rate: float | None, interval: Sequence[float], pattern: str = ".0%") -> str:
+def rate_text(rate: float | None, interval: Sequence[float], pattern: str = ".0%", *, name: str = "") -> str:
     """A share of wrong labels as it is written everywhere: with its interval, or the interval alone.
 
-    rate: None where it is not determined. pattern: how a share is written.
+    rate: None where it is not determined. pattern: how a share is written. name: of the interval.
 
     >>> rate_text(0.2, (0.17, 0.25))
     '20% (17% to 25%)'
-    >>> rate_text(None, (0.0, 0.37))
-    'between 0% and 37%'
+    >>> rate_text(0.2, (0.17, 0.25), name="95 % CI")
+    '20% (95 % CI 17% to 25%)'
+    >>> rate_text(None, (0.0, 0.37), name="95 % CI")
+    'between 0% and 37% (95 % CI)'
     """
     low, high = (format(end, pattern) for end in interval)
     if rate is None:
-        return f"between {low} and {high}"
-    return f"{rate:{pattern}} ({low} to {high})"
+        return f"between {low} and {high}" + (f" ({name})" if name else "")
+    return f"{rate:{pattern}} ({name + ' ' if name else ''}{low} to {high})"
 
 
 def estimate_noise(
