@@ -166,7 +166,7 @@ def test_of_a_rate_that_is_not_determined_there_is_the_order_alone(fitted: Cross
     assert (summary["rate_interval"], summary["used_rate"]) == ([0.1, 0.3], 0.2)
     for part in ("grades", "patients", "readers"):
         assert all(row["rate"] is row["interval"] is row["expected_errors"] is None for row in summary[part])
-    assert [row["patient"] for row in summary["patients"]][0] == "z"
+    assert summary["patients"][0]["patient"] == "z"
     assert [row["rank"] for row in summary["patients"]] == [1, 2, 3]
 
 

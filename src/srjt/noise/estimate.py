@@ -374,7 +374,7 @@ def estimate_noise(
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
         if any(one.fit.form in ONE_SIDED for one in found.all):
             largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
-    informed = learnt = _informed(y, found)
+    informed = learnt = _informed(y, found, owner)
     if not informed and bootstrap:
         low = lower_bound = 0.0
     if bootstrap and low * len(y) < 1.0:  # labels are counted: fewer than one wrong label is none
@@ -477,13 +477,15 @@ _ASSUMPTIONS = {
 }
 
 
-def _informed(y: Ints, found: Explanations) -> bool:
-    """Whether labels are likelier by the probabilities than by the grades' shares, by two standard errors."""
+def _informed(y: Ints, found: Explanations, owner: Ints) -> bool:
+    """Whether labels are likelier by the probabilities than by the grades' shares, by two standard errors. Patients,
+    ``owner`` (N,), are independent, and their labels are not."""
     shares = np.bincount(y, minlength=len(found.joint)) / len(y)
     q = found.label_probabilities()
     gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
     held_out_gain = max(found.held_out.values()) - float(np.log(shares[y]).mean())
-    return bool(held_out_gain >= 2.0 * gain.std() / len(gain) ** 0.5)
+    error = gain.std() * (repetition(gain, owner) / len(gain)) ** 0.5
+    return bool(held_out_gain >= 2.0 * error)
 
 
 def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) -> str:

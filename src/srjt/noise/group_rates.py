@@ -91,8 +91,8 @@ def group_rates(
     lowest = np.minimum.reduce([low[1], mean[1], high[1], point])
     highest = np.maximum.reduce([low[2], mean[2], high[2], point])
     # labels are counted: fewer than one wrong label is none
-    lowest = np.floor(lowest * size + 1e-9) / np.maximum(size, 1)
-    highest = np.ceil(highest * size - 1e-9) / np.maximum(size, 1)
+    lowest = np.floor(lowest * size + 1e-3) / np.maximum(size, 1)
+    highest = np.ceil(highest * size - 1e-3) / np.maximum(size, 1)
     return [
         GroupRate(int(count), float(rate * count), float(rate), (float(least), float(most)))
         for count, rate, least, most in zip(size, point, lowest, highest, strict=True)
