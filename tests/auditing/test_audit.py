@@ -43,8 +43,7 @@ def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
     assert known["precision_at_wrong"] > wrong + 0.3
     low, high = made.estimate.rate_interval
     assert low - 0.1 < wrong < high + 0.1
-    assert made.summary["rate"] == made.estimate.known_rate
-    assert made.summary["used_rate"] == made.estimate.rate
+    assert made.summary["rate"] == made.estimate.rate
 
 
 def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> None:
@@ -70,12 +69,13 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
 
 def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: Audit) -> None:
     unknown = replace(made.estimate, identifiable=False, reason="why not.")
-    guessed = replace(made, estimate=unknown, summary=made.summary | {"identifiable": False, "rate": None})
+    guessed = replace(made, estimate=unknown, summary=made.summary | {"identifiable": False})
     ignorant = replace(guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."})
     assert "They know nothing." in repr(ignorant.worst(5))
     for shown in (ignorant._repr_html_(), repr(ignorant.worst(5))):
         assert "suggested" not in shown
         assert "p(label" not in shown
+    assert f"{made.estimate.rate:.1%}" not in repr(guessed)
     assert "quality" not in repr(guessed.worst(5))  # a probability would rest on a guess
 
 

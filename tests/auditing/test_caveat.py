@@ -29,7 +29,7 @@ def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings:
     assert ("have not learnt" in said) == (not learnt)
     assert ("no label is taken to be wrong" in said) == (not learnt and not readings)
     summary: dict[str, Any] = {
-        "caveat": said, "learnt": learnt, "identifiable": False, "reason": "so.", "rate": None,
+        "caveat": said, "learnt": learnt, "identifiable": False, "reason": "so.", "rate": 0.3,
         "rate_interval": [0.1, 0.6], "networks": {"accuracy": 0.5, "naive_accuracy": 0.4},
         **({"readings": 20} if readings else {}),
     }  # fmt: skip

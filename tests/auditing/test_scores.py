@@ -162,8 +162,8 @@ def test_error_rates_by_grade_patient_and_reader(fitted: CrossFit, scores: pd.Da
 def test_of_a_rate_that_is_not_determined_there_is_the_order_alone(fitted: CrossFit, scores: pd.DataFrame) -> None:
     unknown = replace(_estimate(fitted.manifest), identifiable=False, reason="so.")
     summary = summarise(scores, unknown, grades=fitted.manifest.grades)
-    assert (summary["rate"], summary["expected_errors"]) == (None, None)
-    assert (summary["rate_interval"], summary["used_rate"]) == ([0.1, 0.3], 0.2)
+    assert (summary["rate_interval"], summary["identifiable"]) == ([0.1, 0.3], False)
+    assert summary["expected_errors"] is None
     for part in ("grades", "patients", "readers"):
         assert all(row["rate"] is row["interval"] is row["expected_errors"] is None for row in summary[part])
     assert summary["patients"][0]["patient"] == "z"

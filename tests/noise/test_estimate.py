@@ -75,7 +75,8 @@ def test_what_was_put_in_is_found(kind: str, rate: float) -> None:
     assert found.form == kind
     assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
     np.testing.assert_allclose(found.transition, matrix, atol=0.06)
-    assert found.identifiable, found.reason
+    # a tenth of errors by one grade might be the doubt of images, as far as the model can be trusted
+    assert found.identifiable == (kind == "quasi"), found.reason
 
 
 @pytest.mark.slow
@@ -375,38 +376,32 @@ def two_grades() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return label, np.stack([1 - p, p], axis=1), np.repeat(np.arange(60), 3)
 
 
-def explained(data, monkeypatch, **constants: float) -> tuple[estimate.Explanations, dict, np.ndarray]:
-    """What ``explain`` finds, the held-out likelihood of each form, and the parts that were held out."""
-    seen: dict[str, np.ndarray] = {}
-    parts = []
-
-    def recorded(fit: model.Fit, labels: np.ndarray, part: np.ndarray) -> np.ndarray:
-        seen[fit.form] = held_out(fit, labels, part)
-        parts.append(part)
-        return seen[fit.form]
-
-    held_out = model.held_out_likelihood
-    monkeypatch.setattr(model, "held_out_likelihood", recorded)
-    for name, value in constants.items():
-        monkeypatch.setattr(estimate, name, value)
-    found = explain(*data, read_verified(None, samples=0, classes=2))
-    return found, seen, parts[0]
-
-
 @pytest.mark.parametrize("misfit", [0.0, 0.05])
 def test_the_weights_of_forms_contain_the_sampling_error_of_patients_and_the_misfit(
     two_grades, monkeypatch: pytest.MonkeyPatch, misfit: float
 ) -> None:
     label, _, owner = two_grades
-    found, seen, part = explained(two_grades, monkeypatch, _MISFIT=misfit)
-    assert all(len(set(part[owner == patient])) == 1 for patient in range(60))  # no patient is split
-    logs = np.array([np.bincount(owner, one) for one in seen.values()])
+    rng = np.random.default_rng(1)
+    made: dict[str, np.ndarray] = {}
+
+    def pretend(fit: model.Fit, labels: np.ndarray, part: np.ndarray) -> np.ndarray:
+        """Patients differ much; the forms differ by 4 units each in the sum."""
+        assert all(len(set(part[owner == patient])) == 1 for patient in range(60))  # no patient is split
+        by_patient = rng.normal(size=60)
+        by_patient += (4.0 * len(made) - by_patient.sum()) / 60
+        made[fit.form] = np.repeat(by_patient, 3) / 3
+        return made[fit.form]
+
+    monkeypatch.setattr(model, "held_out_likelihood", pretend)
+    monkeypatch.setattr(estimate, "_MISFIT", misfit)
+    found = explain(*two_grades, read_verified(None, samples=0, classes=2))
+    logs = np.array([np.bincount(owner, one) for one in made.values()])
     off = logs - logs.mean(axis=1, keepdims=True)
     size = (misfit * len(label) / found.repeated) ** 2
     covariance = off @ off.T / found.repeated + size * np.eye(len(logs))
-    drawn = np.random.default_rng(1).multivariate_normal(logs.sum(axis=1) / found.repeated, covariance, size=4000)
+    drawn = rng.multivariate_normal(logs.sum(axis=1) / found.repeated, covariance, size=20_000)
     expected = (np.exp(drawn) / np.exp(drawn).sum(axis=1, keepdims=True)).mean(axis=0)
-    weights = [sum(one.doubtful_weight for one in found.all if one.fit.form == form) for form in seen]
+    weights = [sum(one.doubtful_weight for one in found.all if one.fit.form == form) for form in made]
     np.testing.assert_allclose(weights, expected, atol=0.03)
 
 

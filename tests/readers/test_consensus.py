@@ -490,6 +490,7 @@ def test_shared_errors_widen_the_interval_of_the_consensus_by_their_largest_shar
     misled = none.overall_noise_rate_interval[1]
     assert half.error_interval == pytest.approx((low, 1 - (1 - high) * (1 - misled)))
     assert half.error_interval[1] > high + 0.05
+    assert consensus(readings).posterior == pytest.approx(half.posterior)  # the default that the evidence is of
     assert half.overall_noise_rate_interval == pytest.approx(
         (none.overall_noise_rate_interval[0], 1 - (1 - misled) ** 2)
     )

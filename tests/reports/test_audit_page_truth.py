@@ -80,7 +80,7 @@ def test_the_page_of_an_audit_is_true(
     assert {name: getattr(facts, name) for name in expected} == expected
     assert ("naive" in facts.caveat, facts.patients is not None) == (not learnt, patients)
     assert 0 <= facts.low <= facts.high <= 1
-    assert facts.low <= facts.rate <= facts.high if identifiable else facts.rate is None
+    assert facts.low <= facts.rate <= facts.high
     page = audit_page.audit_page(folder)
     # nothing is said but what the rules say
     assert (page.title, page.lead) == verdict(audit_page.VERDICT, facts)

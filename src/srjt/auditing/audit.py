@@ -172,7 +172,7 @@ class Audit(Reported):
     estimate : NoiseEstimate
         The noise rate and the transition matrix, with intervals, and whether the data determine them.
     summary : dict
-        The contents of ``summary.json``: the share of wrong labels (``rate`` is None where only its interval is
+        The contents of ``summary.json``: the share of wrong labels (unless it is ``identifiable``, only its interval is
         known), and rates by grade, patient and reader.
     fitted : CrossFit
         The held-out probabilities that the scores come from.
@@ -218,7 +218,8 @@ class Audit(Reported):
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", {self.folder}"
         noun = "label" if self.readings is None else "consensus grade"
-        share = rate_text(self.summary["rate"], self.summary["rate_interval"], ".1%")
+        known = self.summary["rate"] if self.summary["identifiable"] else None
+        share = rate_text(known, self.summary["rate_interval"], ".1%")
         return f"<Audit: {count_of(len(self.scores), noun)}, wrong: {share}{where}>"
 
 

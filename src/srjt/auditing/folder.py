@@ -223,8 +223,7 @@ class SummaryFile(BaseModel, extra="allow"):
     samples: PositiveInt
     caveat: str
     learnt: bool
-    rate: float | None  # None: only the interval is known
-    used_rate: float = 0.0  # the point that the order of the labels, and a training, rest on
+    rate: float  # what the order of the labels rests on; unless ``identifiable``, only the interval is known
     rate_interval: tuple[float, float]
     identifiable: bool
     reason: str

@@ -312,11 +312,10 @@ def summarise(
 
 
 def noise_facts(estimate: NoiseEstimate) -> dict[str, Any]:
-    """How many labels are wrong, as JSON holds it. ``rate`` is None where it is not determined; ``used_rate`` is what
-    the order of the labels, and a training, rest on."""
+    """How many labels are wrong, as JSON holds it. ``rate`` is what the order of the labels, and a training, rest on:
+    unless it is ``identifiable``, no more than the interval is known."""
     return {
-        "rate": estimate.known_rate,
-        "used_rate": estimate.rate,
+        "rate": estimate.rate,
         "rate_interval": list(estimate.rate_interval),
         "identifiable": estimate.identifiable,
         "reason": estimate.reason,
@@ -328,8 +327,7 @@ def noise_facts(estimate: NoiseEstimate) -> dict[str, Any]:
 def consensus_facts(agreed: Consensus) -> dict[str, Any]:
     """As ``noise_facts``, of consensus grades."""
     return {
-        "rate": agreed.error if agreed.determined else None,
-        "used_rate": agreed.error,
+        "rate": agreed.error,
         "rate_interval": list(agreed.error_interval),
         "identifiable": agreed.determined,
         "reason": agreed.reason,

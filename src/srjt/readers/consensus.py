@@ -20,7 +20,8 @@ from srjt.readers import model
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints, Readings, Repeats, evidence_of
 
 # Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
-# benchmarks/readers.py), where 0.5 to 1 has the best probabilities.
+# benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of experts on which nothing was chosen has
+# them at 1 (benchmarks/readers.py til); readers that err independently, as simulated ones do, at 0.
 SHARED_ERRORS = 0.5
 HALF_WIDTH = 0.05  # of an interval that settles a rate
 _AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)

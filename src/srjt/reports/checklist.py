@@ -242,7 +242,8 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
 
 def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     summary = audit_folder.read_summary(path)
-    rate = rate_text(summary["rate"], summary["rate_interval"], name="95 % CI")
+    known = summary["rate"] if summary["identifiable"] else None
+    rate = rate_text(known, summary["rate_interval"], name="95 % CI")
     doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
     yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
     if seen := summary.get("verified"):
