@@ -5,6 +5,7 @@
     python benchmarks/readers.py acne FILE                 # item, reader, grade, published_grade
     python benchmarks/readers.py brixia FILE               # item, image, reader (senior, junior), grade
     python benchmarks/readers.py votes FILE LABELS         # image, vote, grade; image, true_grade
+    python benchmarks/readers.py til FOLDER                # til_readings: a panel of experts; by SHARED_ERRORS
     python benchmarks/readers.py time                      # 1 million readings by 100 readers; or --readers 5000
 
 Simulated readers have matrices from the model's own family (``ordinal``: errors depend on the grade alone,
@@ -19,6 +20,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +29,14 @@ import pandas as pd
 from scipy.special import ndtr
 
 from srjt.readers import Consensus, Readings, consensus
+from srjt.readers.consensus import true_given_seen
 
 Floats = npt.NDArray[np.float64]
 Method = Callable[[Readings], Floats]
 
 WORLDS = ("ordinal", "severity", "difficult", "irregular", "nominal")
 COUNTS = (1, 2, 3, 5, 10)
+AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of shared errors, as a multiple of those that a reader makes alone
 FIRST_SEED = 40_000  # the model was developed on other seeds
 
 
@@ -347,6 +351,42 @@ def crowd(args: argparse.Namespace) -> None:
     show(rows, ["votes"], args.out)
 
 
+def til(args: argparse.Namespace) -> None:
+    """The log-loss of the consensus by the amount of shared errors, against a panel of experts who are not readers.
+
+    FOLDER: readings.csv (item, reader, grade) and expert_panel.csv (item, reader, grade), of regions of pathology
+    slides. The truth is the lower median of the panel. Of each item two or three readings are drawn, as many as people
+    usually have. Errors that readers share have no direction, so the posterior of every amount follows from one fit.
+    Nothing was chosen on these data.
+    """
+    table = pd.read_csv(args.folder / "readings.csv").dropna(subset=["grade"])
+    panel = pd.read_csv(args.folder / "expert_panel.csv").dropna(subset=["grade"])
+    truth = panel.groupby("item")["grade"].quantile(0.5, interpolation="lower").astype(int)
+    classes = int(max(table["grade"].max(), truth.max())) + 1
+    rows: list[dict[str, object]] = []
+    for draw, count in product(range(args.draws), (2, 3)):
+        mixed = table.sample(frac=1.0, random_state=args.first_seed + draw)
+        drawn = mixed.drop_duplicates(["item", "reader"]).groupby("item", sort=False).head(count)
+        item, items = pd.factorize(drawn["item"])
+        reader, _ = pd.factorize(drawn["reader"])
+        readings = make_readings(item, reader, drawn["grade"].to_numpy(int), classes=classes)
+        found = consensus(readings, shared_errors=0.0)
+        judged = np.flatnonzero(pd.Index(items).isin(truth.index))
+        answers = {
+            f"ours, shared errors {amount:g}": found.posterior @ true_given_seen(found.mean_matrix, amount)
+            for amount in AMOUNTS
+        }
+        answers |= {"votes": votes(readings), "smoothed votes": smoothed_votes(readings)}
+        true = truth.reindex(items[judged]).to_numpy()
+        for name, p in answers.items():
+            rows.append({"draw": draw, "readings": count, "method": name, **scores(p[judged], true)})
+    table = pd.DataFrame(rows)
+    if args.out is not None:
+        table.round(5).to_csv(args.out, index=False)
+    print(f"{truth.size} regions with a panel of experts, {args.draws} draws of two and of three readings")
+    print(table.groupby("method", sort=False)[["log-loss", "MAE", "calibration error"]].mean().round(3).to_string())
+
+
 def million(args: argparse.Namespace) -> None:
     rng = np.random.default_rng(args.first_seed)
     items, readers, classes = 333_334, args.readers, 5
@@ -382,14 +422,18 @@ def main() -> None:
     five = commands.add_parser("brixia")
     five.add_argument("file", type=Path)
     five.set_defaults(run=brixia)
+    six = commands.add_parser("til")
+    six.add_argument("folder", type=Path)
+    six.add_argument("--draws", type=int, default=5)
+    six.set_defaults(run=til)
     four = commands.add_parser("time")
     four.add_argument("--readers", type=int, default=100)
     four.set_defaults(run=million)
     for command in (one, two, three):
         command.add_argument("--methods", nargs="+", help="only these, for example ours votes Dawid–Skene")
-    for command in (one, two, three, five):
+    for command in (one, two, three, five, six):
         command.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
-    for command in (one, two, three, four, five):
+    for command in (one, two, three, four, five, six):
         command.add_argument("--first-seed", type=int, default=FIRST_SEED)
     args = parser.parse_args()
     args.run(args)

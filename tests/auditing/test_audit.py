@@ -74,7 +74,9 @@ def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: A
     assert "They know nothing." in repr(ignorant.worst(5))
     for shown in (ignorant._repr_html_(), repr(ignorant.worst(5))):
         assert "suggested" not in shown
-        assert "guess" not in shown
+        assert "p(label" not in shown
+    assert f"{made.estimate.rate:.1%}" not in repr(guessed)
+    assert "quality" not in repr(guessed.worst(5))  # a probability would rest on a guess
 
 
 def with_verified(noisy: Manifest, count: int) -> Manifest:

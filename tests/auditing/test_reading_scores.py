@@ -9,7 +9,7 @@ import pytest
 import srjt
 from srjt.auditing.scores import score_readings
 from srjt.data import read
-from srjt.data.sources.readings import select_readings
+from srjt.data.sources.readings import combine, select_readings
 from srjt.readers import Readings
 
 READERS = ("anna", "bo", "carl")  # carl errs most
@@ -77,10 +77,14 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, 
     srjt.report(tmp_path / "audit")
     page = (tmp_path / "audit" / "report.html").read_text()
     assert "The 60 most doubtful readings" in page
-    wrong_grades = 1 - found.scores["quality"].mean()
-    wrong_readings = 1 - found.readings["quality"].mean()
+    own = select_readings(reading.readings, found.fitted.manifest.ids)
+    agreed = combine(own, probabilities=found.fitted.probabilities)  # what srjt readers says of the same
+    wrong_grades, wrong_readings = agreed.error, agreed.overall_noise_rate
+    assert found.summary["rate_interval"] == list(agreed.error_interval)
+    carl = agreed.readers.index("carl")
+    assert found.summary["readers"][0]["interval"] == pytest.approx(agreed.noise_rate_interval[:, carl], abs=1e-4)
     assert f"About {wrong_grades:.0%} of the consensus grades are wrong" in page
     assert f"Of 270 readings about {wrong_readings:.0%} are." in page
     assert " labels are wrong" not in page  # they are consensus grades
-    assert "wrong labels, without the readings" in page
-    assert repr(found).startswith(f"<Audit: 90 consensus grades, {wrong_grades:.1%} expected to be wrong")
+    assert "wrong consensus grades" in page
+    assert repr(found).startswith(f"<Audit: 90 consensus grades, wrong: {wrong_grades:.1%} (")

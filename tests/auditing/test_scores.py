@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from auditing.conftest import cross_fit_of
-from srjt.auditing.scores import error_rates, score, summarise, verified_alone, wilson
+from srjt.auditing.scores import error_rates, score, suggestions, summarise, verified_alone
 from srjt.data import Manifest, from_arrays
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.verified import exact_interval, labels_to_verify
@@ -87,7 +87,9 @@ def test_what_is_verified_is_known(fitted: CrossFit) -> None:
     estimate = replace(_estimate(manifest), verified=3, verified_worth=3.0)
     scores = score(replace(fitted, manifest=manifest), estimate, images=[""] * 6).set_index("id")
     assert scores.loc[["c", "b", "e"], "quality"].tolist() == [0.0, 1.0, 0.0]
-    assert scores.loc[["c", "b", "e"], "suggested"].tolist() == ["medium", "medium", "mild"]
+    assert scores.loc[["c", "b", "e"], "suggested"].tolist() == ["", "", ""]  # nobody needs to be told again
+    assert set(scores.index[-3:]) == {"c", "b", "e"}  # nor are they doubtful
+    assert not set(suggestions(scores).index) & {"c", "b", "e"}
     assert scores["verified_grade"].loc[list("cbafed")].tolist() == ["medium", "medium", "", "", "mild", ""]
     summary = summarise(scores.reset_index(), estimate, grades=manifest.grades)
     low, high = binomtest(2, 3).proportion_ci(method="exact")
@@ -137,33 +139,57 @@ def test_the_order_of_the_rows_does_not_matter(fitted: CrossFit, scores: pd.Data
     pd.testing.assert_frame_equal(again.reset_index(drop=True), scores.reset_index(drop=True))
 
 
-def test_error_rates_add_up_and_the_highest_comes_first(fitted: CrossFit, scores: pd.DataFrame) -> None:
+def test_error_rates_by_grade_patient_and_reader(fitted: CrossFit, scores: pd.DataFrame) -> None:
     summary = summarise(scores, _estimate(fitted.manifest), grades=fitted.manifest.grades)
-    wrong = 1 - scores["quality"]
-    for part, column in (("grades", "grade"), ("patients", "patient"), ("readers", "reader")):
+    assert summary["unrecognised"] == ["mild", "bad"]
+    for part in ("grades", "patients", "readers"):
         rows = summary[part]
         assert sum(row["samples"] for row in rows) == 6
-        assert sum(row["expected_errors"] for row in rows) == pytest.approx(wrong.sum(), abs=0.02)
+        assert sorted(row["rank"] for row in rows) == list(range(1, len(rows) + 1))
         for row in rows:
-            mine = wrong[scores[column] == row[column]]
-            assert row["rate"] == pytest.approx(mine.mean(), abs=1e-4)
-            assert row["interval"][0] <= row["rate"] <= row["interval"][1]
+            if row.get("grade") in summary["unrecognised"]:
+                assert row["rate"] is row["interval"] is row["expected_errors"] is None
+            else:
+                assert row["expected_errors"] == pytest.approx(row["rate"] * row["samples"], abs=0.01)
+                assert row["interval"][0] <= row["rate"] <= row["interval"][1]
     assert [row["grade"] for row in summary["grades"]] == ["mild", "medium", "bad"]
     rates = [row["rate"] for row in summary["patients"]]
     assert rates == sorted(rates, reverse=True)
     assert summary["patients"][0]["patient"] == "z"
-    assert summary["another_likelier"] == (scores["suggested"] != scores["grade"]).sum()
+    assert summary["another_likelier"] == (scores["distance"] > 0).sum()
+
+
+def test_of_a_rate_that_is_not_determined_there_is_the_order_alone(fitted: CrossFit, scores: pd.DataFrame) -> None:
+    unknown = replace(_estimate(fitted.manifest), identifiable=False, reason="so.")
+    summary = summarise(scores, unknown, grades=fitted.manifest.grades)
+    assert (summary["rate_interval"], summary["identifiable"]) == ([0.1, 0.3], False)
+    assert summary["expected_errors"] is None
+    for part in ("grades", "patients", "readers"):
+        assert all(row["rate"] is row["interval"] is row["expected_errors"] is None for row in summary[part])
+    assert summary["patients"][0]["patient"] == "z"
+    assert [row["rank"] for row in summary["patients"]] == [1, 2, 3]
 
 
 def test_equal_rates_are_ordered_by_name() -> None:
     table = pd.DataFrame({"reader": ["B", "C", "A", "A"], "quality": [0.5, 0.9, 0.5, 0.5]})
-    assert [row["reader"] for row in error_rates(table, "reader")] == ["A", "B", "C"]
+    assert [row["reader"] for row in error_rates(table, "reader", rates=None)] == ["A", "B", "C"]
 
 
-@pytest.mark.parametrize(("errors", "samples"), [(0, 5), (1, 7), (40, 400), (9, 9)])
-def test_the_interval_is_wilsons(errors: int, samples: int) -> None:
-    expected = binomtest(errors, samples).proportion_ci(method="wilson")
-    np.testing.assert_allclose(wilson(errors, samples, z=1.959964), (expected.low, expected.high), atol=1e-6)
+def test_of_a_grade_that_the_networks_do_not_recognise_there_is_no_rate() -> None:
+    table = pd.DataFrame({"grade": ["0"] * 30 + ["1"] * 10, "quality": [0.9] * 30 + [0.1] * 10})
+    rows = {row["grade"]: row for row in error_rates(table, "grade", rates=(0.2, 0.3, 0.4), unseen=["1"])}
+    assert rows["1"]["rate"] is rows["1"]["interval"] is None
+    assert rows["0"]["rate"] is not None
+
+
+def test_labels_of_a_patient_that_are_wrong_together_make_the_interval_wider() -> None:
+    quality = np.repeat(np.tile([0.1, 0.9, 0.9, 0.9], 15), 4)  # four labels of each patient, all alike
+    table = pd.DataFrame({"reader": np.tile(["a", "b"], 120), "quality": quality})
+    widths = []
+    for patient in (np.arange(240), np.arange(240) // 4):
+        [one, _] = error_rates(table.assign(patient=patient.astype(str)), "reader", rates=(0.3, 0.3, 0.3))
+        widths.append(np.diff(one["interval"])[0])
+    assert widths[1] > 1.5 * widths[0]
 
 
 def test_contradictory_twins_head_the_list_each_beside_its_twin(fitted: CrossFit) -> None:

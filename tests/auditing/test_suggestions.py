@@ -88,3 +88,17 @@ def test_scores_of_the_networks_by_hand() -> None:
     assert (found["naive_accuracy"], found["naive_mae"]) == (0.6, 0.5)
     assert [row["recall"] for row in found["grades"]] == [pytest.approx(2 / 3, abs=1e-4), 1.0, 0.0]
     assert [row["recognised"] for row in found["grades"]] == [True, True, False]
+
+
+def test_a_grade_is_recognised_beyond_two_standard_errors_of_patients() -> None:
+    """Said of 60 of 100 samples with this label, and of a share of the 100 others that is less by 1 or 3 errors."""
+    labels = np.repeat([0, 1], 100)
+    for said, clear in ((53, False), (40, True)):
+        answers = np.concatenate([np.arange(100) >= 60, np.arange(100) >= said]).astype(np.int64)
+        error = ((60 + said) / 200 * (140 - said) / 200 * 2 / 100) ** 0.5
+        assert (0.6 - said / 100 > 2 * error) == clear
+        found = network_scores(labels, [answers], grades=["a", "b"])["grades"]
+        assert [row["recognised"] for row in found] == [clear, clear]
+    # twenty samples of a patient that are all answered alike are one
+    alike = network_scores(labels, [answers], grades=["a", "b"], owner=np.arange(200) // 20)["grades"]
+    assert [row["recognised"] for row in alike] == [False, False]

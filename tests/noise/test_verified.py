@@ -125,6 +125,13 @@ def test_a_model_without_an_error_is_worth_no_more_than_all_labels() -> None:
     assert found.interval == pytest.approx((0.1, 0.1), abs=1e-12)  # all are verified
 
 
+def test_a_sample_without_an_error_of_the_model_counts_as_all_labels() -> None:
+    """Of 2,000 labels 1,500 are verified, and the model knows every error: as sure as 2,000 verified ones, no more."""
+    wrong = np.arange(2000) % 10 == 0
+    found = two_grades(wrong, wrong.astype(float), np.arange(1500))
+    assert found.interval == pytest.approx(exact_interval(0.1, 2000 / (1 - 1500 / 2000)))
+
+
 @pytest.mark.slow
 def test_verified_grades_replace_the_assumption() -> None:
     true, label, p = simulated(0, samples=600)

@@ -481,3 +481,40 @@ def test_a_reference_shows_how_many_errors_readers_share() -> None:
         assert 1 - result.certainty[300:].mean() == pytest.approx(wrong, abs=0.07)
         errors.append(wrong)
     assert errors[1] > errors[0] + 0.15  # so the test can fail
+
+
+def test_shared_errors_widen_the_interval_of_the_consensus_by_their_largest_share() -> None:
+    readings = make(items=60)[0]
+    none, half = (consensus(readings, shared_errors=amount) for amount in (0.0, 0.5))
+    low, high = none.error_interval
+    misled = none.overall_noise_rate_interval[1]
+    assert half.error_interval == pytest.approx((low, 1 - (1 - high) * (1 - misled)))
+    assert half.error_interval[1] > high + 0.05
+    assert consensus(readings).posterior == pytest.approx(half.posterior)  # the default that the evidence is of
+    assert half.overall_noise_rate_interval == pytest.approx(
+        (none.overall_noise_rate_interval[0], 1 - (1 - misled) ** 2)
+    )
+
+
+def test_a_hard_item_has_three_times_the_spread() -> None:
+    states = model.item_states(3, alike=False)
+    assert states.effort.tolist() == np.where(states.kind == 2, 3.0, 1.0).tolist()
+    assert (states.kind == 2).sum() == 3
+    family = model.reader_family(states, favourites=False)
+    usual = (family.bias == 0) & (family.slope == 1) & (family.lapse == 0)
+    narrow, wide = (usual & np.isclose(family.spread, spread) for spread in (0.2, 0.65))
+    hard, middle = (int(np.flatnonzero((states.grade == 1) & (states.kind == kind))[0]) for kind in (2, 0))
+    # a spread of 0.2 on a hard item is one of 0.6 on an easy one
+    assert family.matrices[narrow, hard, 1][0] == pytest.approx(family.matrices[wide, middle, 1][0], abs=0.05)
+
+
+def test_the_doubt_of_readers_of_whom_nothing_is_known_is_not_averaged_away() -> None:
+    readings = make(items=60, seed=1)[0]
+    variants = model.fit_variants(evidence_of(readings, repeats="one reading"))
+    share = np.full(len(readings.readers), 1.0 / len(readings.readers))
+    known, unknown = (
+        model.reader_intervals(variants, share=share, determined=determined, confidence=0.95)
+        for determined in (True, False)
+    )
+    widths = [np.diff(one.overall_noise_rate_interval)[0] for one in (known, unknown)]
+    assert widths[1] > 1.2 * widths[0]

@@ -46,6 +46,10 @@ def folder_of(case: tuple[Any, ...], folder: Path, make_audit_folder: Callable[.
     return folder
 
 
+def scores_of(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "audit.csv", dtype=str)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_page_of_an_audit_is_true(
     case: tuple[Any, ...],
@@ -75,28 +79,37 @@ def test_the_page_of_an_audit_is_true(
     }
     assert {name: getattr(facts, name) for name in expected} == expected
     assert ("naive" in facts.caveat, facts.patients is not None) == (not learnt, patients)
-    assert 0 <= facts.low <= facts.rate <= facts.high <= 1
+    assert 0 <= facts.low <= facts.high <= 1
+    assert facts.low <= facts.rate <= facts.high
     page = audit_page.audit_page(folder)
     # nothing is said but what the rules say
     assert (page.title, page.lead) == verdict(audit_page.VERDICT, facts)
     assert page.warnings == sentences(audit_page.WARNINGS, facts)
     assert page.remarks == sentences(audit_page.REMARKS, facts)
-    legend = "A number is the probability that the label is right; A → B: label A, suggested grade B."
-    assert {text for section in page.sections for text in section.text} <= {legend}
+    legend = "A → B: label A, suggested grade B."
+    numbered = f"A number is the probability that the label is right; {legend}"
+    assert {text for section in page.sections for text in section.text} <= {numbered if identifiable else legend}
     numbers = {number.label: number for number in page.key_numbers}
     assert ("known wrong labels" in numbers) == truth
-    assert ("a guess" in numbers["wrong labels"].compared) == (learnt and not identifiable)
+    assert numbers["wrong labels"].value.count("%") == (1 if identifiable else 2)
     assert bool(numbers["wrong labels"].interval) == identifiable
     shown = facts_of(page)
-    assert ("likeliest form" in shown) == (learnt or identifiable)
+    assert ("likeliest form" in shown) == identifiable
     assert (shown["method"], shown["network"], shown["samples"]) == ("co-teaching+ours", "tiny", str(images))
     tables = {table.slug: table for section in page.sections for table in section.tables}
     assert ("rates-patient" in tables) == (patients and learnt)
-    assert ("error rate" in [column.label for column in tables["rates-grade"].columns]) == learnt
+    for table in tables.values():
+        if table.slug.startswith("rates-"):
+            named = {column.label for column in table.columns}
+            assert ({"error rate", "95 % interval"} <= named) == (learnt and identifiable)
+            assert ("rank" in named) == (not identifiable and table.slug != "rates-grade")
     assert ("worst-audit" in tables) == features
     tiles = [tile for section in page.sections for tile in section.tiles]
     assert any("→" in tile.title for tile in tiles) == (learnt and not features)
-    assert all((tile.share is None) == (not learnt) for tile in tiles)
+    unseen = set(facts.unrecognised)
+    known = [learnt and identifiable and label not in unseen for label in scores_of(folder)["grade"]]
+    assert [tile.share is not None for tile in tiles] == known[: len(tiles)]
+    assert [bool(tile.number) for tile in tiles] == known[: len(tiles)]
     assert ["identical images, 1" in tile.text for tile in tiles] == [twins and n < 2 for n in range(len(tiles))]
 
 
@@ -106,7 +119,9 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
     for number, case in enumerate(CASES):
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
         every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder), folder))
-    every.append(SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False}))
+    every.append(
+        SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False, "identifiable": True})
+    )
     every.append(SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0}))
     # the first two remarks are always made
     rules = [*audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]

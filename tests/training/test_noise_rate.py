@@ -172,7 +172,8 @@ def test_an_unknown_rate_warns(noisy: Manifest, fits: TrainConfig, monkeypatch: 
 
     monkeypatch.setattr(auto, "estimate_noise", pretend)
     expected = (
-        r"Estimated noise rate 0\.03 \(95 %: 0\.00–0\.35\) from 240 training labels; they do not determine it\. The "
+        r"Estimated noise rate between 0\.00 and 0\.35 \(95 %\) from 240 training labels; they do not determine it, "
+        r"and 0\.03 is used\. The "
         r"networks know nothing\. The rate assumes luck\. Verified grades of a random sample \(column verified_grade\) "
         r"or a rate that you know"
     )

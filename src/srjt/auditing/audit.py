@@ -32,7 +32,7 @@ from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.sources.readings import select_readings
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
-from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
 from srjt.progress import Reported, Reporter, html_block, html_pictures, html_table, html_text
 from srjt.readers.readings import Readings
 from srjt.training.config import TrainConfig
@@ -87,6 +87,7 @@ def _loaded_run(folder: Path, modified: int) -> Trained:
 # The most doubtful labels of an audit, with their images in a notebook.
 
 COLUMNS = ("id", "grade", "suggested", "quality")
+WITHOUT_NUMBERS = ("id", "grade", "suggested")
 UNJUDGED = ("id", "grade")
 
 
@@ -104,38 +105,51 @@ class DoubtfulLabels:
         What to know first about the networks; "" if they have learnt the grades.
     judged : bool
         Whether grades are suggested: not by networks that have learnt nothing.
+    determined : bool
+        Whether it is known how many labels are wrong: without that, no probability is shown.
     """
 
     table: pd.DataFrame
     samples: Manifest
     caveat: str = ""
     judged: bool = True
+    determined: bool = True
 
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        if not self.judged:
+            return UNJUDGED
+        return COLUMNS if self.determined else WITHOUT_NUMBERS
+
     def __repr__(self) -> str:
-        shown = self.table[list(COLUMNS if self.judged else UNJUDGED)].to_string(index=False)
+        shown = self.table[list(self._columns)].to_string(index=False)
         return f"{self.caveat}\n{shown}" if self.caveat else shown
 
     def _repr_html_(self) -> str:
         rows = self.table.to_dict("records")
         place = {name: row for row, name in enumerate(self.samples.ids)}
         pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
-        header, legend = ["id", "label", "suggested", "p(label is right)"], ""
-        cells = [[row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}"] for row in rows]
-        texts = [f"{row['grade']} {row['id']}" for row in rows]
-        if self.judged:
-            texts = [
-                f"{grade}{f' → {suggested}' if suggested else ''} ({float(quality):.2f}) {name}"
-                for name, grade, suggested, quality in cells
-            ]
-            legend = "Label → suggested grade, if one is (probability that the label is right)."
-        known = 4 if self.judged else 2
-        shown = [html_table(header[:known], [row[:known] for row in cells])]
+        headings = {"id": "id", "grade": "label", "suggested": "suggested", "quality": "p(label is right)"}
+        cells = [[_cell(row[name]) for name in self._columns] for row in rows]
+        shown = [html_table([headings[name] for name in self._columns], cells)]
         if any(pictures):
+            legend = "Label → suggested grade, if one is" if self.judged else ""
+            legend += " (probability that the label is right)." if "quality" in self._columns else ""
+            texts = [self._caption(row) for row in rows]
             shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
         return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
+
+    def _caption(self, row: Mapping[Any, Any]) -> str:
+        arrow = f" → {row['suggested']}" if self.judged and row["suggested"] else ""
+        number = f" ({row['quality']:.2f})" if "quality" in self._columns else ""
+        return f"{row['grade']}{arrow}{number} {row['id']}"
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 # ``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit.
@@ -158,7 +172,8 @@ class Audit(Reported):
     estimate : NoiseEstimate
         The noise rate and the transition matrix, with intervals, and whether the data determine them.
     summary : dict
-        The contents of ``summary.json``: rates by grade, patient and reader.
+        The contents of ``summary.json``: the share of wrong labels (unless it is ``identifiable``, only its interval is
+        known), and rates by grade, patient and reader.
     fitted : CrossFit
         The held-out probabilities that the scores come from.
     facts : dict
@@ -197,18 +212,15 @@ class Audit(Reported):
             samples=self.fitted.manifest,
             caveat=self.summary.get("caveat", ""),
             judged=scoring.judges_labels(self.summary),
+            determined=self.summary["identifiable"],
         )
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", {self.folder}"
-        if self.readings is not None:
-            share = self.summary["expected_errors"] / len(self.scores)
-            return f"<Audit: {len(self.scores):,} consensus grades, {share:.1%} expected to be wrong{where}>"
-        low, high = self.estimate.rate_interval
-        rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
-        if not self.estimate.identifiable:
-            rate = f"share of wrong ones not determined ({low:.1%} to {high:.1%})"
-        return f"<Audit: {count_of(len(self.scores), 'label')}, {rate}{where}>"
+        noun = "label" if self.readings is None else "consensus grade"
+        known = self.summary["rate"] if self.summary["identifiable"] else None
+        share = rate_text(known, self.summary["rate_interval"], ".1%")
+        return f"<Audit: {count_of(len(self.scores), noun)}, wrong: {share}{where}>"
 
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
@@ -329,16 +341,15 @@ def audit(
         watching.note("Estimating the noise and scoring every label.")
         about: dict[str, Any] = {"groups": samples.groups, "verified": samples.verified_labels}
         estimate = estimate_noise(samples.labels, fitted.probabilities, seed=seed, **about)
-        posterior, reading_scores, images = None, None, image_names(samples, folder)
+        agreed, posterior, reading_scores = None, None, None
         if readings is not None:
             own = select_readings(readings, samples.ids)
-            posterior = scoring.combined_posterior(own, fitted)
+            agreed = scoring.combined_readings(own, fitted)
+            posterior = agreed.posterior
             reading_scores = scoring.score_readings(own, posterior)
+        images = image_names(samples, folder)
         scores = scoring.score(fitted, estimate, images=images, reader=reader, posterior=posterior)
-        summary = scoring.summarise(scores, estimate, grades=samples.grades, readings=readings is not None)
-        if reading_scores is not None:
-            summary["readers"] = scoring.error_rates(reading_scores, "reader")
-            summary["readings"] = len(reading_scores)
+        summary = scoring.summarise(scores, estimate, grades=samples.grades, agreed=agreed)
         if not (judged := scoring.judges_labels(summary)):
             scores["caveat"] = "the networks have not learnt to tell the grades apart"
         used = config.for_data(features=manifest.are_features, samples=len(manifest))
@@ -358,6 +369,8 @@ def audit(
             "notice": scoring.review_notice(summary),
             "judged": judged,
             "trusted": not summary["caveat"],
+            "determined": summary["identifiable"],
+            "unrecognised": summary["unrecognised"],
             "label_column": label_column,
             "read_with": list(read_options),
             "features": samples.are_features,

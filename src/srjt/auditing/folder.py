@@ -53,6 +53,7 @@ class AuditFolder:
     readers: list[str] | None
     neighbours: npt.NDArray[np.int32] | None  # (N, C, 4) lines of similar samples of each grade, -1: none
     twins: Ints | None  # (N,) equal numbers: identical images with different labels; 0: none
+    verified: Ints  # (N,) the true grade where somebody has verified it; -1: nobody has
     folds: Ints  # (N,) the fold in which each sample was held out
     facts: dict[str, Any]  # of ``audit.json``: what was audited, and how
 
@@ -69,8 +70,18 @@ class AuditFolder:
         return len(self.ids)
 
     @property
+    def determined(self) -> bool:
+        """Whether it is known how many labels are wrong: without that, a quality orders labels, and says no more."""
+        return bool(self.facts.get("determined", True))
+
+    @property
+    def unrecognised(self) -> list[int]:
+        """The grades that the networks do not recognise: of their labels no probability is shown."""
+        return [self.grades.index(name) for name in self.facts.get("unrecognised", ())]
+
+    @property
     def expected_wrong(self) -> int:
-        """How many labels are expected to be wrong: Σ (1 − quality), at least one.
+        """How many labels are expected to be wrong: Σ (1 − quality) of those that nobody has verified, at least one.
 
         At least as many as contradict a twin, which come first: a pair is not cut in half. All labels, if the networks
         have learnt nothing: then any may be wrong.
@@ -78,7 +89,8 @@ class AuditFolder:
         if not self.facts["judged"]:
             return len(self)
         twins = 0 if self.twins is None else int(np.count_nonzero(self.twins))
-        return min(len(self), max(1, twins, round(float((1 - self.quality).sum()))))
+        doubt = float((1 - self.quality)[self.verified < 0].sum())
+        return min(len(self), max(1, twins, round(doubt)))
 
 
 def read_audit(folder: Path) -> AuditFolder:
@@ -128,6 +140,7 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
         readers=scores["reader"].tolist() if "reader" in scores else None,
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
+        verified=codes("verified_grade", **{"": -1}) if "verified_grade" in scores else np.full(len(scores), -1),
         folds=np.nan_to_num(numbers("fold")).astype(np.int64),
         facts=facts,
     )
@@ -180,6 +193,8 @@ class AuditFile(BaseModel, extra="allow"):
     notice: str
     judged: bool
     trusted: bool
+    determined: bool = True
+    unrecognised: list[str] = []
     label_column: str
     read_with: list[str]
     features: bool
@@ -190,9 +205,9 @@ class _Rate(BaseModel, extra="allow"):
     """A grade, a patient or a reader."""
 
     samples: NonNegativeInt
-    expected_errors: float
-    rate: float
-    interval: tuple[float, float]
+    expected_errors: float | None  # these three: None where the rate is not determined
+    rate: float | None
+    interval: tuple[float, float] | None
 
 
 class _Verified(BaseModel, extra="forbid"):
@@ -208,7 +223,7 @@ class SummaryFile(BaseModel, extra="allow"):
     samples: PositiveInt
     caveat: str
     learnt: bool
-    rate: float
+    rate: float  # what the order of the labels rests on; unless ``identifiable``, only the interval is known
     rate_interval: tuple[float, float]
     identifiable: bool
     reason: str
@@ -216,7 +231,7 @@ class SummaryFile(BaseModel, extra="allow"):
     form: str
     form_weight: float
     matrix: list[list[float]]
-    expected_errors: float
+    expected_errors: float | None
     another_likelier: NonNegativeInt
     verify_more: NonNegativeInt
     grades: list[_Rate]

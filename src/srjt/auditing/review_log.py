@@ -347,7 +347,7 @@ class Progress:
     skipped: int = 0  # of the queue
     beyond: int = 0  # reviewed outside the queue
     changed: int = 0  # labels that now differ from the given ones, in the queue or not
-    # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: the networks know nothing
+    # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: it is not known
     remaining_noise: float | None = None
 
     def __str__(self) -> str:
@@ -372,7 +372,8 @@ def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int
         counts["reviewed" if line < queue else "beyond"] += 1
         counts["changed"] += decision.to_grade != audit.grades[audit.labels[line]]
         doubt -= 1 - float(audit.quality[line])
-    remaining = max(0.0, doubt / len(audit)) if audit.facts["judged"] else None
+    known = audit.facts["judged"] and audit.determined
+    remaining = max(0.0, doubt / len(audit)) if known else None
     return Progress(queue=queue, remaining_noise=remaining, **counts)
 
 

@@ -5,7 +5,7 @@ graded; and say whether the networks have learnt enough for that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,12 @@ from srjt.data.manifest import neutralise_formula
 from srjt.data.sources.readings import combine
 from srjt.errors import count_of
 from srjt.noise.estimate import NoiseEstimate
+from srjt.noise.group_rates import GroupRate, group_rates
 from srjt.noise.quality import suggestion_shares, true_grade_posterior
-from srjt.noise.verified import exact_interval, labels_to_verify
+from srjt.noise.verified import exact_interval, labels_to_verify, repetition
+from srjt.ordinal import patient_codes
 from srjt.ordinal.metrics import Floats, Ints, naive_baseline
+from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 from srjt.training.crossfit import CrossFit
 from srjt.training.folder import not_beaten
@@ -33,12 +36,16 @@ LEARNT_NOTHING = (
 READINGS_REMAIN = "The networks have not learnt to tell the grades apart: what is said here rests on the readings."
 
 
-def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequence[str]) -> dict[str, Any]:
+def network_scores(
+    labels: Ints, network_grades: Sequence[Ints], *, grades: Sequence[str], owner: Ints | None = None
+) -> dict[str, Any]:
     """How far the held-out grades of the networks equal the labels, beside a naive prediction, as JSON holds it.
 
-    labels: (N,); network_grades: (N,) of each network; grades: (C,) names. A grade is recognised if the networks say it
-    more often of samples with this label than of others, beyond two standard errors.
+    labels: (N,); network_grades: (N,) of each network; grades: (C,) names; owner: (N,) the patient of each sample. A
+    grade is recognised if the networks say it more often of samples with this label than of others, beyond two standard
+    errors; samples of a patient whose answers repeat each other count less.
     """
+    patient = np.arange(len(labels)) if owner is None else owner
     answers, counts = np.stack(network_grades), np.bincount(labels, minlength=len(grades))
     naive, rows = naive_baseline(counts, counts), []
     for code, name in enumerate(grades):
@@ -46,7 +53,8 @@ def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequ
         recall = float(answered[:, own].mean()) if own.any() else 0.0
         elsewhere = float(answered[:, ~own].mean()) if not own.all() else 0.0
         often = float(answered.mean())
-        error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1))) ** 0.5
+        repeated = repetition(answered.mean(axis=0), patient)
+        error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1)) * repeated) ** 0.5
         clear = bool(recall > elsewhere + 2 * error)
         rows.append({"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": clear})
     scores = {
@@ -88,9 +96,9 @@ NOTICES: list[tuple[Callable[[Mapping[str, Any]], bool], str]] = [  # the first 
      "images may be chance."),
     (lambda s: not s["learnt"], READINGS_REMAIN),
     (lambda s: bool(s["caveat"]), "The networks do not beat one grade for all: trust your own reading."),
-    (lambda s: not s["identifiable"] and "readings" not in s,
-     "How many labels are wrong is not known ({rate_interval[0]:.0%} to {rate_interval[1]:.0%}): probabilities rest on "
-     "a guess, {rate:.0%}."),
+    (lambda s: not s["identifiable"],
+     "How many labels are wrong is not known ({rate_interval[0]:.0%} to {rate_interval[1]:.0%}): the labels are in the "
+     "order of doubt, without probabilities."),
     (lambda s: True, "The networks give {networks[accuracy]:.0%} of the labels (always the most frequent: "
      "{networks[naive_accuracy]:.0%})."),
 ]  # fmt: skip
@@ -104,9 +112,6 @@ def review_notice(summary: Mapping[str, Any]) -> str:
 # Score every label from a cross-fit and a noise estimate, and sum the scores up to error rates.
 
 WITHIN = 0.05  # how precisely the plan of a verification aims to know the rate
-FROM_ESTIMATE = (
-    "learnt", "rate", "identifiable", "reason", "lower_bound", "assumption", "form", "form_weight",
-)  # fmt: skip
 DIGITS = 6  # of probabilities: differences beyond are rounding, and must not decide the order
 
 
@@ -121,7 +126,8 @@ def score(
     """One row per sample, the most doubtful label first (ties by id), with the columns of ``audit.csv``.
 
     Contradictory twins (the same pixels with different labels) come before all others, each beside its twin: one of
-    their labels is wrong for certain. Their column ``twins`` numbers the pairs.
+    their labels is wrong for certain. Their column ``twins`` numbers the pairs. Verified labels come last: they are
+    known, so they are neither doubtful nor suggested for.
 
     images: (N,) the file of each sample's image, "" if there is none. reader: the column that names the reader of
     each label. posterior: (N, C) p(true grade | image, all readings), if several readers graded the samples. The index
@@ -142,13 +148,14 @@ def score(
         posterior = true_grade_posterior(labels, p, **together)
         best = posterior.argmax(axis=1)
         right = suggestion_shares(labels, p, best, estimate=estimate, groups=groups)
-        seen = network_scores(labels, list(fitted.grades), grades=manifest.grades)["grades"]
+        owner = patient_codes(manifest.patients, len(labels))
+        seen = network_scores(labels, list(fitted.grades), grades=manifest.grades, owner=owner)["grades"]
         known = np.array([row["recognised"] for row in seen])
-        certain = twins > 0  # one label of a pair is wrong for certain, and a verified grade is known
-        if verified is not None:
-            certain |= verified >= 0
+        certain = twins > 0  # one label of a pair is wrong for certain
         withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
         right = np.where(certain, posterior.max(axis=1), right)
+    checked = np.zeros(len(labels), dtype=bool) if verified is None else verified >= 0
+    withheld |= checked
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
     readers = None if reader is None else ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
@@ -170,11 +177,12 @@ def score(
         "verified_grade": None if verified is None else np.where(verified >= 0, names[verified], ""),
     }
     table = pd.DataFrame({name: cells for name, cells in columns.items() if cells is not None})
-    # the pairs first, by their more doubtful label
+    # the pairs first, by their more doubtful label; what is verified last
+    table["checked"] = checked
     table["lowest"] = table.groupby(twins)["quality"].transform("min").where(twins > 0, np.inf)
     table["pair"] = np.where(twins > 0, twins, twins.max() + 1)
-    ranked = table.sort_values(["lowest", "pair", "quality", "id"], kind="stable")
-    ranked = ranked.drop(columns=["lowest", "pair"])
+    ranked = table.sort_values(["checked", "lowest", "pair", "quality", "id"], kind="stable")
+    ranked = ranked.drop(columns=["checked", "lowest", "pair"])
     if twins.any():
         number: dict[int, int] = {0: 0}  # 1, 2, … in the order of the rows
         pairs = twins[ranked.index].tolist()
@@ -183,55 +191,112 @@ def score(
     return ranked
 
 
-def error_rates(scores: pd.DataFrame, column: str) -> list[dict[str, Any]]:
-    """For each value of a column: the number of labels, how many of them are expected to be wrong, and the error
-    rate with its interval; the highest rate first (ties by name)."""
-    rates = []
-    for value, quality in scores.groupby(column, sort=True)["quality"]:
-        errors, count = float((1 - quality).sum()), len(quality)
-        interval = [round(end, 4) for end in wilson(errors, count)]
-        rate = {"expected_errors": round(errors, 2), "rate": round(errors / count, 4), "interval": interval}
-        rates.append({column: str(value), "samples": count, **rate})
-    return sorted(rates, key=lambda row: -row["rate"])  # a stable sort: ties stay in the order of names
+def error_rates(
+    scores: pd.DataFrame, column: str, *, rates: Sequence[float] | None, unseen: Iterable[str] = ()
+) -> list[dict[str, Any]]:
+    """For each value of a column: its labels, how many of them are expected to be wrong, and the error rate with its
+    interval; the highest rate first (ties by name).
+
+    rates: the lower end, the point and the upper end of the share of wrong labels; None where it is not determined.
+    Then there is the order alone, by the mean doubt, without a rate. unseen: values that the networks do not recognise,
+    of which nothing is said either.
+    """
+    value, names = pd.factorize(scores[column].astype(str), sort=True)
+    verified = (scores["verified_grade"] != "").to_numpy() if "verified_grade" in scores else None
+    quality = scores["quality"].to_numpy(np.float64)
+    doubt = np.bincount(value, 1.0 - quality) / np.bincount(value)
+    found: list[GroupRate] | None = None
+    if rates is not None:
+        by_label = column == "grade"
+        found = group_rates(
+            quality, value, rates=rates, verified=verified, by_label=by_label, repeated=_repeated(scores, column)
+        )
+        doubt = np.array([one.rate for one in found])
+    size, hidden, rows = np.bincount(value), set(unseen), []
+    # a stable sort: ties stay in the order of names
+    for place, one in enumerate(np.argsort(-doubt.round(DIGITS), kind="stable").tolist()):
+        name = str(names[one])
+        known = None if found is None or name in hidden else found[one]
+        rows.append({column: name, "samples": int(size[one]), "rank": place + 1, **_said(known)})
+    return rows
 
 
-def wilson(errors: float, samples: int, *, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion; ``errors`` may be an expectation, so it need not be an integer."""
-    share = errors / samples
-    centre = share + z**2 / (2 * samples)
-    spread = z * math.sqrt(max(share * (1 - share), 0.0) / samples + z**2 / (4 * samples**2))
-    scale = 1 + z**2 / samples
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+def _said(found: GroupRate | None) -> dict[str, Any]:
+    """What summary.json holds of a rate; None: it is not determined."""
+    if found is None:
+        return {"expected_errors": None, "rate": None, "interval": None}
+    interval = [round(end, 4) for end in found.interval]
+    return {"expected_errors": round(found.errors, 2), "rate": round(found.rate, 4), "interval": interval}
+
+
+def _repeated(scores: pd.DataFrame, column: str) -> float:
+    """How many labels carry the information of one, because those of a patient are wrong together."""
+    if column == "patient" or "patient" not in scores:
+        return 1.0
+    return repetition(1.0 - scores["quality"].to_numpy(np.float64), pd.factorize(scores["patient"])[0])
+
+
+def reader_rates(agreed: Consensus) -> list[dict[str, Any]]:
+    """As ``error_rates``, of the readers of a consensus, whose intervals hold errors that readers share."""
+    rows = []
+    order = np.argsort(-agreed.noise_rate.round(DIGITS), kind="stable").tolist()
+    for place, reader in enumerate(order):
+        count, rate = int(agreed.readings[reader]), float(agreed.noise_rate[reader])
+        ends = agreed.noise_rate_interval[:, reader]
+        found = GroupRate(count, rate * count, rate, (float(ends[0]), float(ends[1])))
+        row = {"reader": neutralise_formula(agreed.readers[reader]), "samples": count, "rank": place + 1}
+        rows.append(row | _said(found if agreed.determined else None))
+    return rows
 
 
 def summarise(
-    scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence[str], readings: bool = False
+    scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence[str], agreed: Consensus | None = None
 ) -> dict[str, Any]:
-    """The contents of ``summary.json``, as values that JSON can hold. readings: whether several readers graded."""
+    """The contents of ``summary.json``, as values that JSON can hold.
+
+    agreed: the consensus of the readers and the networks, if several readers graded. Then the scores are of consensus
+    grades, and how many of them are wrong is what the consensus says.
+    """
     place = {name: code for code, name in enumerate(grades)}
     columns = ["grade", *(name for name in scores if str(name).startswith("network_"))]
     labels, *answers = (np.asarray(scores[name].map(place), dtype=np.int64) for name in columns)
-    networks = network_scores(labels, answers, grades=grades)
-    by_grade = {row["grade"]: row for row in error_rates(scores, "grade")}
+    owner = patient_codes(scores["patient"].tolist(), len(scores)) if "patient" in scores else None
+    networks = network_scores(labels, answers, grades=grades, owner=owner)
+    share = noise_facts(estimate) if agreed is None else consensus_facts(agreed)
+    rates = None
+    if share["identifiable"] and (estimate.learnt or agreed is not None):
+        low, high = share["rate_interval"]
+        rates = (low, share["rate"], high)
+    # what is said of a label by several readings does not rest on the networks alone
+    unseen = [row["grade"] for row in networks["grades"] if not row["recognised"] and agreed is None]
+    by_grade = {row["grade"]: row for row in error_rates(scores, "grade", rates=rates, unseen=unseen)}
+    readers = error_rates(scores, "reader", rates=rates) if "reader" in scores else None
     summary: dict[str, Any] = {
         "samples": len(scores),
-        "caveat": networks_caveat(networks, learnt=estimate.learnt, readings=readings),
+        "caveat": networks_caveat(networks, learnt=estimate.learnt, readings=agreed is not None),
         "networks": networks,
-        **{name: getattr(estimate, name) for name in FROM_ESTIMATE},
-        "rate_interval": list(estimate.rate_interval),
+        "unrecognised": unseen,
+        "learnt": estimate.learnt,
+        **share,
+        "form": estimate.form,
+        "form_weight": estimate.form_weight,
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),
-        "expected_errors": round(float((1 - scores["quality"]).sum()), 2),
-        "another_likelier": int((scores["distance"] > 0).sum()),
+        "expected_errors": None if rates is None else round(float((1 - scores["quality"]).sum()), 2),
+        "another_likelier": int((unverified(scores)["distance"] > 0).sum()),
         "grades": [by_grade[name] for name in grades if name in by_grade],
-        "patients": error_rates(scores, "patient") if "patient" in scores else None,
-        "readers": error_rates(scores, "reader") if "reader" in scores else None,
+        "patients": error_rates(scores, "patient", rates=rates) if "patient" in scores else None,
+        "readers": readers if agreed is None else reader_rates(agreed),
         "verify_more": _verify_more(estimate),
     }
-    offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
+    if agreed is not None:
+        summary["readings"] = int(agreed.readings.sum())
+        known = agreed.overall_noise_rate if agreed.determined else None
+        summary["wrong_readings"] = {"rate": known, "interval": list(agreed.overall_noise_rate_interval)}
+    offered = suggestions(scores)
     if "right" in scores:
-        share = float(offered["right"].mean()) if len(offered) else 0.0
-        summary["suggestions"] = {"count": len(offered), "expected_right": round(share, 4)}
+        mean = float(offered["right"].mean()) if len(offered) else 0.0
+        summary["suggestions"] = {"count": len(offered), "expected_right": round(mean, 4)}
     if "verified_grade" in scores:
         sample = scores[scores["verified_grade"] != ""]
         wrong = int((sample["grade"] != sample["verified_grade"]).sum())
@@ -242,8 +307,43 @@ def summarise(
             "labels": int((scores["twins"] != "").sum()),
         }
     if "true_grade" in scores:
-        summary["known"] = _against_truth(scores, offered)
+        summary["known"] = _against_truth(scores)
     return summary
+
+
+def noise_facts(estimate: NoiseEstimate) -> dict[str, Any]:
+    """How many labels are wrong, as JSON holds it. ``rate`` is what the order of the labels, and a training, rest on:
+    unless it is ``identifiable``, no more than the interval is known."""
+    return {
+        "rate": estimate.rate,
+        "rate_interval": list(estimate.rate_interval),
+        "identifiable": estimate.identifiable,
+        "reason": estimate.reason,
+        "lower_bound": estimate.lower_bound,
+        "assumption": estimate.assumption,
+    }
+
+
+def consensus_facts(agreed: Consensus) -> dict[str, Any]:
+    """As ``noise_facts``, of consensus grades."""
+    return {
+        "rate": agreed.error,
+        "rate_interval": list(agreed.error_interval),
+        "identifiable": agreed.determined,
+        "reason": agreed.reason,
+        "lower_bound": agreed.error_interval[0],
+        "assumption": agreed.assumption,
+    }
+
+
+def unverified(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose true grade nobody has told."""
+    return scores[scores["verified_grade"] == ""] if "verified_grade" in scores else scores
+
+
+def suggestions(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows for which another grade is suggested."""
+    return scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
 
 
 def verified_alone(verified: Mapping[str, Any]) -> str:
@@ -275,11 +375,13 @@ def _verify_more(estimate: NoiseEstimate) -> int:
     return max(0, math.ceil(needed / (gain + needed / labels)) - verified)
 
 
-def _against_truth(scores: pd.DataFrame, offered: pd.DataFrame) -> dict[str, Any]:
-    """How well the ranking finds the labels that are known to be wrong. offered: rows with a suggestion."""
+def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
+    """How well the ranking finds the labels that are known to be wrong, and how many suggestions are right. Of verified
+    labels the audit was told the true grade: they do not count."""
     from sklearn.metrics import average_precision_score
 
-    wrong = (scores["grade"] != scores["true_grade"]).to_numpy()
+    judged, offered = unverified(scores), suggestions(scores)
+    wrong = (judged["grade"] != judged["true_grade"]).to_numpy()
     right = offered["suggested"] == offered["true_grade"]
     count = int(wrong.sum())
     if not 0 < count < len(wrong):
@@ -287,7 +389,7 @@ def _against_truth(scores: pd.DataFrame, offered: pd.DataFrame) -> dict[str, Any
     return {
         "wrong": count,
         "rate": round(float(wrong.mean()), 4),
-        "average_precision": round(float(average_precision_score(wrong, 1 - scores["quality"])), 4),
+        "average_precision": round(float(average_precision_score(wrong, 1 - judged["quality"])), 4),
         "precision_at_wrong": round(float(wrong[:count].mean()), 4),
         "suggested": len(right),
         "suggested_right": round(float(right.mean()), 4) if len(right) else None,
@@ -297,13 +399,13 @@ def _against_truth(scores: pd.DataFrame, offered: pd.DataFrame) -> dict[str, Any
 # Readers and networks together: p(true grade | image, all its readings), and which reading is doubtful.
 
 
-def combined_posterior(readings: Readings, fitted: CrossFit) -> Floats:
-    """(N, C) p(true grade | image, all readings): the networks, which were not trained on the image, are a witness
+def combined_readings(readings: Readings, fitted: CrossFit) -> Consensus:
+    """The consensus of the readers and the networks: the networks, which were not trained on the image, are a witness
     whose errors may be those of the readers (see ``srjt.readers.consensus``). Verified grades are references."""
     if (verified := fitted.manifest.verified_labels) is not None:
         known = -1 if readings.reference is None else readings.reference
         readings = replace(readings, reference=np.where(verified >= 0, verified, known))
-    return combine(readings, probabilities=fitted.probabilities).posterior
+    return combine(readings, probabilities=fitted.probabilities)
 
 
 def score_readings(readings: Readings, posterior: Floats) -> pd.DataFrame:

@@ -38,6 +38,10 @@ _MOST = 5000
 # names of grades, which moderate errors of the model itself could pay for.
 _GAIN = 10.0
 _FEW = 10  # labels or images of a grade, below which its name could be another's
+# Log-likelihood a label by which a form may be ahead although it is wrong: the standard deviation of the model's own
+# misfit (ranks and widths are not all that a network says; the blur is not normal), which more labels do not make
+# smaller. Weak networks reach two of them in simulations; noise that can be told from blur reaches four and more.
+_MISFIT = 0.01
 READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles of five equal parts
 
 
@@ -124,7 +128,8 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
 
     ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
     for the interval, trusts the model less: it comes from held-out likelihoods and is averaged over their sampling
-    error, with patients as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018).
+    error, with patients as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018), and over the misfit that
+    the model itself may have.
     """
     classes = probabilities.shape[1]
     own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), owner)
@@ -158,8 +163,9 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
     weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
     by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])
     off = by_patient - by_patient.mean(axis=1, keepdims=True)
+    misfit = (_MISFIT * len(labels) / repeated) ** 2 * np.eye(len(fits))
     draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
-        by_patient.sum(axis=1) / repeated + log_prior, off @ off.T / repeated, size=1000, method="eigh"
+        by_patient.sum(axis=1) / repeated + log_prior, off @ off.T / repeated + misfit, size=1000, method="eigh"
     )
     doubtful_weights = softmax(draws, axis=1).mean(axis=0).tolist()
     every = tuple(
@@ -208,7 +214,7 @@ _SHARED = "errors that mislead the networks like the readers are neither in the 
 class NoiseEstimate(Plain):
     """What the labels' noise is, and what that rests on."""
 
-    rate: float  # share of wrong labels
+    rate: float  # share of wrong labels that a training uses; a guess unless ``identifiable`` (``known_rate``)
     rate_interval: tuple[float, float]
     transition: Floats  # (C, C) P[i, j] = Pr(label = j | true grade = i)
     transition_interval: Floats  # (2, C, C) lower and upper
@@ -226,6 +232,15 @@ class NoiseEstimate(Plain):
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
     informed: bool = True  # whether probabilities or verified grades say more than how common each grade is
     learnt: bool = True  # whether the probabilities alone do
+
+    @property
+    def known_rate(self) -> float | None:
+        """The share of wrong labels; None where labels and probabilities determine no more than its interval."""
+        return self.rate if self.identifiable else None
+
+    def rate_text(self, pattern: str = ".0%", *, interval: str = "") -> str:
+        """The share of wrong labels with its interval, as ``rate_text`` writes it."""
+        return rate_text(self.known_rate, self.rate_interval, pattern, name=interval)
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -256,8 +271,7 @@ class NoiseEstimate(Plain):
         return estimate
 
     def __repr__(self) -> str:
-        low, high = self.rate_interval
-        what = f"rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {self.form} noise, {self.samples:,} labels"
+        what = f"rate {self.rate_text('.3f')}, {self.form} noise, {self.samples:,} labels"
         return f"<NoiseEstimate: {what}{'' if self.identifiable else ', not determined'}>"
 
     def _repr_html_(self) -> str:
@@ -265,10 +279,7 @@ class NoiseEstimate(Plain):
         return html_block(first, *map(html_text, others))
 
     def __str__(self) -> str:
-        low, high = self.rate_interval
-        rate = f"estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f})"
-        if not self.identifiable:
-            rate = f"noise rate not determined, {low:.3f} to {high:.3f} (a guess: {self.rate:.3f})"
+        rate = f"{'estimated noise rate' if self.identifiable else 'noise rate'} {self.rate_text('.3f')}"
         kind = f"{self.form} noise" + (f" ({self.form_weight:.0%})" if self.form_weight < 0.95 else "")
         lines = [f"{rate}, {kind}, {self.samples:,} labels"]
         for grade, (share, row) in enumerate(zip(self.prior, self.transition, strict=True)):
@@ -277,6 +288,24 @@ class NoiseEstimate(Plain):
         if not self.identifiable:
             lines.append(f"  not determined: {self.reason}")
         return "\n".join([*lines, f"  {self.assumption}"] if self.assumption else lines)
+
+
+def rate_text(rate: float | None, interval: Sequence[float], pattern: str = ".0%", *, name: str = "") -> str:
+    """A share of wrong labels as it is written everywhere: with its interval, or the interval alone.
+
+    rate: None where it is not determined. pattern: how a share is written. name: of the interval.
+
+    >>> rate_text(0.2, (0.17, 0.25))
+    '20% (17% to 25%)'
+    >>> rate_text(0.2, (0.17, 0.25), name="95 % CI")
+    '20% (95 % CI 17% to 25%)'
+    >>> rate_text(None, (0.0, 0.37), name="95 % CI")
+    'between 0% and 37% (95 % CI)'
+    """
+    low, high = (format(end, pattern) for end in interval)
+    if rate is None:
+        return f"between {low} and {high}" + (f" ({name})" if name else "")
+    return f"{rate:{pattern}} ({name + ' ' if name else ''}{low} to {high})"
 
 
 def estimate_noise(
@@ -345,9 +374,11 @@ def estimate_noise(
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
         if any(one.fit.form in ONE_SIDED for one in found.all):
             largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
-    informed = learnt = _informed(y, found)
+    informed = learnt = _informed(y, found, owner)
     if not informed and bootstrap:
         low = lower_bound = 0.0
+    if bootstrap and low * len(y) < 1.0:  # labels are counted: fewer than one wrong label is none
+        low = 0.0
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
@@ -446,13 +477,15 @@ _ASSUMPTIONS = {
 }
 
 
-def _informed(y: Ints, found: Explanations) -> bool:
-    """Whether labels are likelier by the probabilities than by the grades' shares, by two standard errors."""
+def _informed(y: Ints, found: Explanations, owner: Ints) -> bool:
+    """Whether labels are likelier by the probabilities than by the grades' shares, by two standard errors. Patients,
+    ``owner`` (N,), are independent, and their labels are not."""
     shares = np.bincount(y, minlength=len(found.joint)) / len(y)
     q = found.label_probabilities()
     gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
     held_out_gain = max(found.held_out.values()) - float(np.log(shares[y]).mean())
-    return bool(held_out_gain >= 2.0 * gain.std() / len(gain) ** 0.5)
+    error = gain.std() * (repetition(gain, owner) / len(gain)) ** 0.5
+    return bool(held_out_gain >= 2.0 * error)
 
 
 def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import expit, logit  # type: ignore[import-untyped]
@@ -176,27 +177,42 @@ def suggestion_shares(
 
 def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified) -> Floats:
     """The posterior with one factor for the odds of every label being right, such that this share of all is wrong."""
-    if not 0.0 <= rate <= 1.0:
-        raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.")
     rows = np.arange(len(labels))
     right = posterior[rows, labels]
-    open_rows = np.setdiff1d(rows, checked.rows)
-    wrong = rate * len(rows) - float((labels[checked.rows] != checked.true).sum())
-    if not len(open_rows):
-        return posterior
-    least = min(0.5, len(open_rows) / 10)  # of none and of all the order of the labels could not be seen
-    wrong = min(max(wrong, least), len(open_rows) - least)
-    odds = logit(right)
-
-    def left(shift: float) -> float:
-        return float((1.0 - expit(odds[open_rows] + shift)).sum()) - wrong
-
-    if left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0:  # labels that are certainly right or wrong forbid it
-        return posterior
-    fitted = expit(odds + brentq(left, -_LARGEST, _LARGEST))
+    known = np.zeros(len(labels), dtype=bool)
+    known[checked.rows] = True
+    right_if_known = np.where(known, 0.0, right)
+    right_if_known[checked.rows] = labels[checked.rows] == checked.true
+    fitted = quality_with_rate(right_if_known, rate, known)
     others = posterior * ((1.0 - fitted) / np.maximum(1.0 - right, 1e-300))[:, None]
     others[rows, labels] = fitted
     return np.asarray(others / others.sum(axis=1, keepdims=True))
+
+
+def quality_with_rate(quality: Floats, rate: float, known: npt.NDArray[np.bool_]) -> Floats:
+    """(N,) qualities with one factor for the odds of every label that is not known, such that this share of all labels
+    is wrong. The order of the labels stays.
+
+    known: (N,) labels whose quality is 0 or 1 for certain.
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.")
+    unknown = np.flatnonzero(~known)
+    if not len(unknown):
+        return quality
+    wrong = rate * len(quality) - float((1.0 - quality[known]).sum())
+    least = min(0.5, len(unknown) / 10)  # of none and of all the order of the labels could not be seen
+    wrong = min(max(wrong, least), len(unknown) - least)
+    odds = logit(quality[unknown])
+
+    def left(shift: float) -> float:
+        return float((1.0 - expit(odds + shift)).sum()) - wrong
+
+    if left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0:  # labels that are certainly right or wrong forbid it
+        return quality
+    fitted = quality.copy()
+    fitted[unknown] = expit(odds + brentq(left, -_LARGEST, _LARGEST))
+    return fitted
 
 
 def _contradictory(labels: Ints, same_image: ArrayLike | None) -> list[Ints]:

@@ -71,6 +71,16 @@ def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tu
     return low, high
 
 
+def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Floats:
+    """(2, …) lower and upper ends of beta distributions with these moments; they hold the mean."""
+    inside = np.clip(mean, 1e-9, 1.0 - 1e-9)
+    size = np.maximum(inside * (1.0 - inside) / np.maximum(variance, 1e-12) - 1.0, 1e-3)
+    tail = (1.0 - confidence) / 2.0
+    ends = np.stack([betaincinv(inside * size, (1.0 - inside) * size, q) for q in (tail, 1.0 - tail)])
+    ends = np.where(np.isfinite(ends), ends, mean)
+    return np.stack([np.minimum(ends[0], mean), np.maximum(ends[1], mean)])
+
+
 def labels_to_verify(
     rate: float,
     *,

@@ -14,12 +14,14 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.noise.estimate import rate_text
 from srjt.progress import Plain, Reported
 from srjt.readers import model
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints, Readings, Repeats, evidence_of
 
 # Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
-# benchmarks/readers.py), where 0.5 to 1 has the best probabilities.
+# benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of experts on which nothing was chosen has
+# them at 1 (benchmarks/readers.py til); readers that err independently, as simulated ones do, at 0.
 SHARED_ERRORS = 0.5
 HALF_WIDTH = 0.05  # of an interval that settles a rate
 _AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -53,17 +55,16 @@ class Consensus(model.ReaderIntervals, Plain, Reported):
         return f"<Consensus: {str(self).splitlines()[0]}>"
 
     def __str__(self) -> str:
-        low, high = self.overall_noise_rate_interval
-        fewest, most = self.error_interval
         counts = (
             f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')} by "
             f"{count_of(len(self.readers), 'reader')}"
         )
         if self.variants.evidence.single.all():  # the numbers would come from the model's defaults alone
             return f"{counts}, one of each item\n  not determined: {self.reason}"
+        wrong, error = (self.overall_noise_rate, self.error) if self.determined else (None, None)
         lines = [
-            f"{counts}: {self.overall_noise_rate:.0%} of the readings are wrong ({low:.0%} to {high:.0%})",
-            f"  {self.error:.0%} of the consensus grades are wrong ({fewest:.0%} to {most:.0%})",
+            f"{counts}, wrong: {rate_text(wrong, self.overall_noise_rate_interval)}",
+            f"  wrong consensus grades: {rate_text(error, self.error_interval)}",
         ]
         if not self.determined:
             lines.append(f"  not determined: {self.reason}")

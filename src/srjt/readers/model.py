@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
-from scipy.special import betaincinv, ndtr, ndtri, softmax  # type: ignore[import-untyped]
+from scipy.special import ndtr, ndtri, softmax  # type: ignore[import-untyped]
 
+from srjt.noise.verified import beta_interval
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints
 
 # What an item may be: its grade, its severity within the grade, and how hard it is to read.
@@ -582,16 +583,6 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
         scale * np.var([own.types @ own.family.bias for own in fits], axis=0, ddof=1),
         scale * float(np.var(rates @ share, ddof=1)),
     )
-
-
-def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Floats:
-    """(2, …) lower and upper ends of beta distributions with these moments; they hold the mean."""
-    inside = np.clip(mean, 1e-9, 1.0 - 1e-9)
-    size = np.maximum(inside * (1.0 - inside) / np.maximum(variance, 1e-12) - 1.0, 1e-3)
-    tail = (1.0 - confidence) / 2.0
-    ends = np.stack([betaincinv(inside * size, (1.0 - inside) * size, q) for q in (tail, 1.0 - tail)])
-    ends = np.where(np.isfinite(ends), ends, mean)
-    return np.stack([np.minimum(ends[0], mean), np.maximum(ends[1], mean)])
 
 
 def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Floats:

@@ -26,6 +26,7 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
+from srjt.noise.estimate import rate_text
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import Page, Section, markdown, templates
 from srjt.reports.pages.evaluation import answered, confusion_table
@@ -241,8 +242,8 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
 
 def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     summary = audit_folder.read_summary(path)
-    low, high = summary["rate_interval"]
-    rate = f"{summary['rate']:.0%} (95 % CI {low:.0%} to {high:.0%})"
+    known = summary["rate"] if summary["identifiable"] else None
+    rate = rate_text(known, summary["rate_interval"], name="95 % CI")
     doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
     yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
     if seen := summary.get("verified"):

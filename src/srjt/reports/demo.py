@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from srjt.auditing.audit import Audit, audit
+from srjt.auditing.scores import suggestions
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import read
@@ -82,9 +83,10 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Cal
         with_verified = audited(checked)  # its trainings are finished
         report(out / "audit", out=out / PAGES[1])
         tell(
-            f"Verified labels. The audit alone puts the share of wrong labels at {_rate(alone)}. A doctor checks "
-            f"{with_verified.estimate.verified} labels of randomly drawn patients: {_rate(with_verified)}. "
-            f"The truth is {wrong.mean():.0%}."
+            "Verified labels. The audit alone puts the share of wrong labels at "
+            f"{alone.estimate.rate_text(interval='95 % interval')}. A doctor checks "
+            f"{with_verified.estimate.verified} labels of randomly drawn patients: "
+            f"{with_verified.estimate.rate_text()}. The truth is {wrong.mean():.0%}. {_suggested(with_verified)}"
         )
         tell(_ranges(out, run, held_out["test"], checked))
     return [out / page for page in PAGES]
@@ -141,9 +143,13 @@ def _verified(data: Manifest, drawn_from: Manifest) -> Manifest:
     return replace(data, table=data.table.assign(verified_grade=grades))
 
 
-def _rate(found: Audit) -> str:
-    low, high = found.estimate.rate_interval
-    return f"{found.estimate.rate:.0%} (95 % interval {low:.0%} to {high:.0%})"
+def _suggested(found: Audit) -> str:
+    """How many suggestions are right, of labels that the doctor has not told the true grade of."""
+    offered = suggestions(found.scores)
+    if not len(offered):
+        return "For the other labels it suggests no grade."
+    right = int((offered["suggested"] == offered["true_grade"]).sum())
+    return f"For {len(offered)} of the other labels it suggests another grade; {right} of these are right."
 
 
 def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:

@@ -228,9 +228,9 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
             f"From {labels} and {WARM_UP_FOLDS} short trainings: noise unknown, {low:.0%} to {high:.0%}; trained as if "
             "0%, because the short trainings have not learnt to tell the grades apart."
         ]
-    doubt = "" if estimate.identifiable else "; they do not determine it"
+    used_here = "" if estimate.identifiable else f"; they do not determine it, and {estimate.rate:.2f} is used"
     sentences = [
-        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {labels}{doubt}.",
+        f"Estimated noise rate {estimate.rate_text('.2f', interval='95 %')} from {labels}{used_here}.",
         "" if estimate.identifiable else f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}.",
         estimate.assumption,
     ]

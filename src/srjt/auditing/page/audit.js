@@ -1,6 +1,8 @@
 // The samples, the decisions about them, and the filter.
 import { gradeName } from "/page/grade_name.js";
 
+const STEPS = [1, 2, 5].flatMap((first) => [10, 100, 1000, 10_000].map((power) => first * power)).sort((a, b) => a - b);
+
 export class Audit {
   constructor(columns) {
     Object.assign(this, columns); // see ReviewSession.samples_json in app.py
@@ -24,6 +26,21 @@ export class Audit {
   suggests = (line) => this.judged && this.suggested[line] >= 0;
   patient = (line) => (this.patients ? this.patients.names[this.patients.codes[line]] : null);
   reader = (line) => (this.readers ? this.readers.names[this.readers.codes[line]] : null);
+  isVerified = (line) => this.verified[line] >= 0;
+  isRecognised = (line) => !this.unrecognised.includes(this.labels[line]);
+  /** Whether the probability that a label is right means what it says: else only the order of the labels is shown. */
+  hasNumber = (line) => this.judged && this.determined && this.isRecognised(line) && !this.isVerified(line);
+
+  /** How doubtful a label is, in one sentence. */
+  doubt(line, percent, count) {
+    if (this.isVerified(line)) return `Verified: ${this.name(this.verified[line])}.`;
+    if (!this.judged) return "No grade is suggested.";
+    if (!this.isRecognised(line)) return `The networks do not recognise ${this.name(this.labels[line])}: their doubt says little.`;
+    if (this.determined) return `The label is right with probability ${percent(this.quality[line])}.`;
+    const most = STEPS.find((step) => line < step) ?? this.size;
+    return most < this.size ? `Among the ${count(most)} most doubtful labels of ${count(this.size)}.` : `One of ${count(this.size)} labels, in the order of doubt.`;
+  }
+
   probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 10_000;
 
   /** The lines with the same image and another label. They come first, one after the other. */

@@ -153,7 +153,7 @@ function showPanel() {
   $("doubt").classList.toggle("decided", Boolean(decision));
   $("doubt").textContent = decision
     ? `${describe(decision, line)}, ${formatTime(decision.at)}`
-    : audit.judged ? `The label is right with probability ${percent(audit.quality[line])}.` : "No grade is suggested.";
+    : audit.doubt(line, percent, count);
   showGrades(line, decision);
   // If the suggestion is the label, accepting and keeping are the same: one button, which Enter presses too.
   $("accept").hidden = agrees || !suggests;
@@ -213,12 +213,15 @@ function showGrades(line, decision) {
     const chosen = decision && decision.action !== "skip" && decision.grade === grade;
     row.classList.toggle("is-decided", Boolean(chosen));
     row.setAttribute("aria-pressed", chosen ? "true" : "false");
-    const bar = make("span", "", "bar judgement");
-    const filled = make("span");
-    filled.style.width = `${100 * probability}%`;
-    bar.append(filled);
     row.append(make("kbd", audit.keys[grade]), make("span", audit.name(grade), "name"),
-      make("span", chosen ? "✓" : tags.join(" · "), "tag"), make("span", percent(probability), "share judgement"), bar);
+      make("span", chosen ? "✓" : tags.join(" · "), "tag"));
+    if (audit.hasNumber(line)) {
+      const bar = make("span", "", "bar judgement");
+      const filled = make("span");
+      filled.style.width = `${100 * probability}%`;
+      bar.append(filled);
+      row.append(make("span", percent(probability), "share judgement"), bar);
+    }
     row.addEventListener("click", () => decide("set", grade));
     return row;
   });
@@ -440,7 +443,7 @@ async function showNeighbours(line) {
     row.append(heading, strip);
     return row;
   });
-  const below = audit.judged ? "Below each: the probability that its label is right, or ✓ and the reviewed grade. " : "";
+  const below = audit.judged && audit.determined ? "Below each: the probability that its label is right, or ✓ and the reviewed grade. " : "";
   $("neighbours").replaceChildren(make("p", `The most similar images of each grade. ${below}Click to enlarge.`, "soft lead"), ...rows);
 }
 
@@ -453,8 +456,8 @@ function neighbourButton(line) {
   image.addEventListener("error", () => image.replaceWith(make("span", "cannot be read", "soft")));
   const decision = audit.decision(line);
   const reviewed = decision && decision.action !== "skip";
-  const caption = reviewed ? `✓ ${decision.grade === null ? "?" : audit.name(decision.grade)}` : audit.judged ? percent(audit.quality[line]) : "";
-  button.append(image, make("small", caption, reviewed || audit.quality[line] >= 0.5 ? "" : "doubtful"));
+  const caption = reviewed ? `✓ ${decision.grade === null ? "?" : audit.name(decision.grade)}` : audit.hasNumber(line) ? percent(audit.quality[line]) : "";
+  button.append(image, make("small", caption, reviewed || !audit.hasNumber(line) || audit.quality[line] >= 0.5 ? "" : "doubtful"));
   button.title = audit.ids[line];
   button.addEventListener("click", () => enlarge(line, button));
   return button;
@@ -467,7 +470,7 @@ function enlarge(line, opener) {
   const image = new Image();
   image.src = `/image/${line}`;
   image.alt = audit.ids[line];
-  const right = audit.judged ? ` · right with probability ${percent(audit.quality[line])}` : "";
+  const right = audit.hasNumber(line) ? ` · right with probability ${percent(audit.quality[line])}` : "";
   large.append(image, make("span", `${audit.name(audit.labels[line])} · ${audit.ids[line]}${right}`));
   large.addEventListener("click", () => { large.remove(); opener.focus(); });
   $("neighbours").append(large);
@@ -662,6 +665,7 @@ async function start() {
     return showRequestError(error);
   }
   document.body.classList.toggle("unjudged", !audit.judged);
+  document.body.classList.toggle("undetermined", !audit.determined);
   document.body.style.setProperty("--rows", Math.ceil(audit.grades.length / 2));
   $("notice").hidden = !audit.notice;
   $("notice").textContent = audit.notice;

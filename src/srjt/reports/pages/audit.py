@@ -18,12 +18,12 @@ from srjt.auditing import folder as audit_folder
 from srjt.auditing.audit import Audit
 from srjt.auditing.scores import READINGS_REMAIN, WITHIN, judges_labels
 from srjt.data.grades import Grades
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, few
 from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
-from srjt.reports.table import Format, between, data_table
+from srjt.reports.table import MISSING, Format, between, data_table
 
 WORST = 60  # labels shown
 ROWS = 20  # of readers and patients
@@ -32,10 +32,10 @@ BINS = 20
 VERDICT: list[Verdict[Any]] = [
     (lambda f: not f.judged, "The networks cannot tell which labels are wrong", "They have not learnt to tell the "
      "grades apart; longer trainings or more samples may help. The order of the labels may be chance."),
-    (lambda f: f.several, "About {f.wrong:.0%} of the consensus grades are wrong", "Of {f.readings:,} readings about "
-     "{f.wrong_readings:.0%} are."),
+    (lambda f: f.several and f.identifiable, "About {f.rate:.0%} of the consensus grades are wrong", "Of "
+     "{f.readings:,} readings about {f.readings_wrong:.0%} are."),
     (lambda f: f.identifiable, "About {f.rate:.0%} of the labels are wrong", "{f.suggestion}"),
-    (lambda f: True, "Between {f.low:.0%} and {f.high:.0%} of the labels are wrong", "{f.suggestion}"),
+    (lambda f: True, "Between {f.low:.0%} and {f.high:.0%} of the {f.noun}s are wrong", "{f.suggestion}"),
 ]  # fmt: skip
 SUGGESTIONS: list[Rule[Any]] = [
     (lambda f: f.suggested, "For {f.suggested:,} of {f.samples:,} labels another grade is suggested; about "
@@ -59,9 +59,12 @@ REMARKS: list[Rule[Any]] = [
     (lambda f: True, "Every label was judged by networks that were not trained on its {f.thing}."),
     (lambda f: True, "The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of {f.epochs}; "
      "srjt train estimates it from less, so its rate may differ."),
-    (lambda f: f.judged, "Expected errors are the sum of 1 − quality, the probability that a label is right. Their "
-     "intervals treat labels as independent, and do not contain the uncertainty of the noise rate."),
-    (lambda f: f.judged and not f.identifiable, "The rate is not known because {f.reason}"),
+    (lambda f: f.judged and f.identifiable, "Error rates have 95 % intervals that hold for every share of wrong labels "
+     "within its own interval."),
+    (lambda f: f.judged and not f.identifiable, "How many labels are wrong is not known because {f.why}. So there is "
+     "the order of doubt, and no probability."),
+    (lambda f: f.judged and f.identifiable and f.unseen, "Of labels of grades that the networks do not recognise "
+     "({f.unseen}) no probability is shown."),
     (lambda f: f.judged and f.assumption, "{f.assumption}"),
 ]  # fmt: skip
 
@@ -71,7 +74,8 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Pa
     several, suggestions = "readings" in summary, summary.get("suggestions", {})
     noun, twins = "consensus grade" if several else "label", summary.get("twins", {}).get("labels")
     audit = "AUDIT" if folder is None else shlex.quote(str(folder))
-    wrong_readings = sum(row["expected_errors"] for row in summary["readers"] or ())
+    names = Grades(facts["grades"], facts.get("grade_names"))
+    unseen = [names.shown[names.index(grade)] for grade in summary.get("unrecognised", ())]
     verified, verify = summary.get("verified", {"labels": 0})["labels"], summary["verify_more"]
     own = {
         "judged": judges_labels(summary),
@@ -79,8 +83,9 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Pa
         "noun": noun,
         "low": summary["rate_interval"][0],
         "high": summary["rate_interval"][1],
-        "wrong": summary["expected_errors"] / summary["samples"],
-        "wrong_readings": wrong_readings / summary.get("readings", 1),
+        "why": summary["reason"][:1].lower() + summary["reason"][1:].rstrip("."),
+        "unseen": few(unseen),
+        "readings_wrong": summary.get("wrong_readings", {}).get("rate"),
         "suggested": suggestions.get("count", 0),
         "right": suggestions.get("expected_right", 0.0),
         "verify": count_of(verify, f"more {noun}" if verified else noun) if verify else "",
@@ -126,16 +131,23 @@ def _page(
     scores = scores.astype({"grade": str, "suggested": str, "quality": float})
     worst = scores.head(WORST).replace({"grade": shown, "suggested": shown})
     if not f.judged:
-        worst = worst.assign(suggested="", quality=np.nan)
-    parts = [doubtful_section(worst, len(scores), f.noun, picture)]
+        worst = worst.assign(suggested="")
+    # a probability is a number only where it is known how many labels are wrong, and the networks know the grade
+    unseen = scores.head(WORST)["grade"].isin(summary.get("unrecognised", ()))
+    if "verified_grade" in scores:
+        unseen |= scores.head(WORST)["verified_grade"] != ""
+    worst = worst.assign(quality=worst["quality"].mask(unseen | (not (f.judged and f.identifiable))))
+    parts = [doubtful_section(worst, len(scores), f.noun, picture, judged=f.judged)]
     if readings is not None:
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
+        if not f.identifiable:
+            worst = worst.assign(quality=np.nan)
         parts.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
     parts.append(_rates(f, shown))
     figure = None
-    if f.judged or f.identifiable:
+    if f.identifiable:
         figure = _matrix(f, grades.shown)
         form = [("likeliest form", f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}")]
         figures = [_quality(scores["quality"].to_numpy(np.float64))] if f.judged else []
@@ -158,11 +170,10 @@ def _page(
 
 
 def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
-    interval, rate = between(f.low, f.high, ".0%"), f"{f.rate:.0%}"
-    label = "wrong labels, without the readings" if f.several else "wrong labels"
-    number = KeyNumber(label, rate, interval)
-    if not f.identifiable:
-        number = KeyNumber(label, interval, compared=f"a guess: {rate}" if f.judged else "")
+    interval = between(f.low, f.high, ".0%")
+    number = KeyNumber(f"wrong {f.noun}s", interval)
+    if f.identifiable:
+        number = KeyNumber(f"wrong {f.noun}s", f"{f.rate:.0%}", interval)
     frequent, median = f"always the most frequent: {f.naive_accuracy:.0%}", f"always the median: {f.naive_mae:.2f}"
     numbers = [
         number,
@@ -194,23 +205,33 @@ def _thumbnail(folder: Path, name: str) -> str:
 
 
 def doubtful_section(
-    worst: pd.DataFrame, total: int, noun: str, picture: Callable[[str], str], *, file: str = "audit.csv"
+    worst: pd.DataFrame,
+    total: int,
+    noun: str,
+    picture: Callable[[str], str],
+    *,
+    file: str = "audit.csv",
+    judged: bool = True,
 ) -> Section:
     """A gallery, or without pictures a table.
 
     worst: id, grade, suggested ("" if none), quality (not a number if it says nothing), image, and reader and twins if
-    there are any. file: has all of them.
+    there are any. file: has all of them. judged: whether their order is that of doubt.
     """
-    judged, slug = bool(worst["quality"].notna().any()), file.removesuffix(".csv")
+    numbers, slug = bool(worst["quality"].notna().any()), file.removesuffix(".csv")
     heading = f"The {len(worst)} most doubtful {noun}s" if judged else "The labels"
     if judged and len(worst) == total:
         heading = f"All {total} {noun}s, the most doubtful first"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
-        hint = f"A number is the probability that the {noun} is right; A → B: {noun} A, suggested grade B."
+        hint = f"A → B: {noun} A, suggested grade B."
+        if numbers:
+            hint = f"A number is the probability that the {noun} is right; {hint}"
         tiles = [_tile(row, shown) for row, shown in zip(worst.to_dict("records"), pictures, strict=True)]
         return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
-    columns = ["id", "reader", "grade", *(["suggested", "quality"] if judged else [])]
+    columns = ["id", "reader", "grade"]
+    columns += ["suggested"] if judged else []
+    columns += ["quality"] if numbers else []
     table = data_table(
         worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
         title="",
@@ -222,18 +243,20 @@ def doubtful_section(
 
 
 def _tile(row: Mapping[Any, Any], picture: str) -> Tile:
-    judged, arrow = not np.isnan(row["quality"]), row["suggested"] not in ("", row["grade"])
+    number, arrow = not np.isnan(row["quality"]), row["suggested"] not in ("", row["grade"])
     return Tile(
         picture=picture,
         title=f"{row['grade']} → {row['suggested']}" if arrow else row["grade"],
-        share=float(row["quality"]) if judged else None,
-        number=_probability(row["quality"]) if judged else "",
+        share=float(row["quality"]) if number else None,
+        number=_probability(row["quality"]) if number else "",
         detail=str(row.get("reader", "")),
         text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
     )
 
 
 def _probability(value: float) -> str:
+    if np.isnan(value):
+        return MISSING
     return "< 0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
@@ -243,17 +266,20 @@ def _probability(value: float) -> str:
 def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
     grades = pd.DataFrame(f.networks["grades"])
     grades["recognised"] = grades["recognised"].map({True: "yes", False: "no"})
-    if f.judged:
+    if f.judged and f.identifiable:
         grades = grades.join(pd.DataFrame(f.grades).set_index("grade")[["rate", "interval"]], on="grade")
     grades["grade"] = grades["grade"].map(lambda grade: names.get(str(grade), str(grade)))
     frames = {"grade": (grades, "By given grade", RECOGNISED)}
     for who, rows in (("reader", f.readers), ("patient", f.patients)):
         if f.judged and rows is not None:
-            few = pd.DataFrame(rows[:ROWS])
-            few[who] = few[who].astype(str).str.strip().replace("", "(not given)")
-            few = few.rename(columns={"samples": "readings" if f.several and who == "reader" else "labels"})
-            more = f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else ""
-            frames[who] = few, f"By {who}, most errors first", more
+            shown = pd.DataFrame(rows[:ROWS])
+            shown[who] = shown[who].astype(str).str.strip().replace("", "(not given)")
+            shown = shown.rename(columns={"samples": "readings" if f.several and who == "reader" else "labels"})
+            unknown = ["rank"] if f.identifiable else ["expected_errors", "rate", "interval"]
+            shown = shown.drop(columns=unknown)
+            more = f"{len(shown)} of {len(rows):,}; all are in summary.json." if len(shown) < len(rows) else ""
+            title = f"By {who}, most errors first" if f.identifiable else f"By {who}, most doubtful first"
+            frames[who] = shown, title, more
     tables = []
     for who, (frame, title, caption) in frames.items():
         shown = frame[[name for name in (who, *RATES) if name in frame]].rename(columns=RATES)
@@ -267,8 +293,8 @@ def _interval(ends: Any, pattern: str = ".1%") -> str:
 
 
 RATES = {  # column → its heading
-    "labels": "labels", "readings": "readings", "recall": "given by the networks", "recognised": "recognised",
-    "expected_errors": "expected errors", "rate": "error rate", "interval": "95 % interval",
+    "rank": "rank", "labels": "labels", "readings": "readings", "recall": "given by the networks",
+    "recognised": "recognised", "expected_errors": "expected errors", "rate": "error rate", "interval": "95 % interval",
 }  # fmt: skip
 RATE_FORMATS: dict[str, Format] = {
     "given by the networks": ".0%", "expected errors": ",.1f", "error rate": ".1%", "95 % interval": _interval

@@ -34,6 +34,9 @@ REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.nothing_learnt, "Nothing can be learnt about the readers", "Each {f.noun} has one reading only."),
+    (lambda f: not f.determined and f.exact is not None, "Two readers give the same grade in {f.exact:.0%} of all "
+     "cases", "How many readings are wrong is not determined."),
+    (lambda f: not f.determined, "How many readings are wrong is not determined", ""),
     (lambda f: f.exact is not None and f.trusted == f.items, "Two readers give the same grade in {f.exact:.0%} of all "
      "cases", "About {f.wrong:.0%} of the readings differ from the trusted grades."),
     (lambda f: f.exact is not None, "Two readers give the same grade in {f.exact:.0%} of all cases", "About "
@@ -168,7 +171,8 @@ def consensus_page(found: Consensus) -> Page:
     """The page of ``srjt.readers.consensus``."""
     single = bool(found.variants.evidence.single.all())  # of nobody anything is known
     facts = SimpleNamespace(
-        nothing_learnt=single, noun="item", exact=None, wrong=found.overall_noise_rate, consensus_wrong=found.error
+        nothing_learnt=single, noun="item", exact=None, wrong=found.overall_noise_rate, consensus_wrong=found.error,
+        determined=found.determined,
     )  # fmt: skip
     (low, high), counts = found.bias_interval, _counts(found, found.grades, "items")
     own = {"reader": found.readers, "readings": found.readings, "bias": found.bias, "bias_low": low, "bias_high": high}
@@ -211,6 +215,11 @@ def _read_again(found: Agreement, label: str, noun: str) -> list[KeyNumber]:
 
 
 def _consensus_numbers(found: Consensus) -> list[KeyNumber]:
+    if not found.determined:  # the intervals alone
+        ends = {
+            "wrong readings": found.overall_noise_rate_interval, "wrong consensus grades": found.error_interval,
+        }  # fmt: skip
+        return [KeyNumber(label, between(low, high, ".0%")) for label, (low, high) in ends.items()]
     wrong = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
     numbers = [KeyNumber.of("wrong readings", wrong, ".0%")]
     if found.error >= 1e-9:  # else all are trusted
