@@ -564,7 +564,7 @@ def _version(package: str) -> str | None:
 
 # Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own scores.
 
-NAIVE = "naive: always the most frequent training label; for MAE always their median"
+NAIVE = "one grade for all: always the most frequent training label; for MAE always their median"
 
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:

@@ -362,7 +362,11 @@ def _readers(found: NetworkComparison | None) -> list[Section]:
 JUDGED = "Judged by {f.metric} on {f.samples}, with their {f.judged_by}."
 COMPARED: list[Verdict[Any]] = [
     (lambda f: f.none_better, "No run is better than one grade for all, by {f.metric}", "{f.outcome}. " + JUDGED),
-    (lambda f: f.none_clear, "No run is clearly better than one grade for all, by {f.metric}", "{f.outcome}. " + JUDGED),
+    (
+        lambda f: f.none_clear,
+        "No run is clearly better than one grade for all, by {f.metric}",
+        "{f.outcome}. " + JUDGED,
+    ),
     (lambda f: f.two and f.better, "{f.others} is better than {f.first}", JUDGED),
     (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", JUDGED),
     (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", JUDGED),

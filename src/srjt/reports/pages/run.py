@@ -43,8 +43,8 @@ VERDICT: list[Verdict[Any]] = [
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
      "method_options per_class or ramp_epochs (a slower ramp), or a smaller noise_rate."),
-    (lambda f: f.state != "finished" and f.verdict == "not better", "No better than one grade for all so far: {f.metric} "
-     "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
+    (lambda f: f.state != "finished" and f.verdict == "not better", "No better than one grade for all so far: "
+     "{f.metric} {f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
     (lambda f: f.apart, "The test side scores much {f.apart} than the validation side: {f.metric} {f.test_score:.3f} "
      "and {f.validation_score:.3f}. {f.why_apart}"),
     (lambda f: f.state == "finished" and f.sides == {"train", "validation"}, "There is no test side: all scores "
