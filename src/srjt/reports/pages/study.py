@@ -351,7 +351,10 @@ def _noise(results: StudyResults) -> Section:
     rates = ["nominal_rate", "realised_rate", "condition_number"]
     estimating = results.runs[results.runs["rate_source"] == "estimate"]
     frame = results.noise[rates].astype(float).groupby(results.noise["noise"]).mean().reindex(noises)
-    frame["used"] = estimating.groupby("noise")["used_rate"].mean()
+    for noise, rates_used in estimating.groupby("noise")["used_rate"]:
+        low, high = rates_used.min(), rates_used.max()
+        if math.isfinite(low):
+            frame.loc[noise, "used"] = between(low, high) if high > low else f"{low:.3f}"
     for noise, rows in results.noise.groupby("noise"):
         low, high = rows["estimated_low"].min(), rows["estimated_high"].max()
         if math.isfinite(low):
