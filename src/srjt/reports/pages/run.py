@@ -179,11 +179,11 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
         starved=", ".join(grade for grade in grades if grade in starved),
-        **_sides_apart(record.sides, config.optimise),
+        **sides_apart(record.sides, config.optimise),
     )
 
 
-def _sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
+def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
     """Whether the test side scores better or worse than the validation side by more than chance, and what is known
     about the reason. apart: "" if the two 95 % intervals overlap, or a side is missing."""
     if not {"test", "validation"} <= sides.keys():
