@@ -39,6 +39,7 @@ def make_study(
         kind, _, rate_text = noise.partition(":")
         known: dict[str, Any] = dict.fromkeys(("rho", "nominal_rate", "condition_number", "estimated_rate"), np.nan)
         known |= {"matrix": None, "matrix_estimated": False}
+        known |= {"estimated_low": np.nan, "estimated_high": np.nan, "determined": False}
         rate = 0.3
         if kind != "none":
             rate = float(rate_text)

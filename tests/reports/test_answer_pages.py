@@ -58,9 +58,11 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert f"to be {value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's " in facts.error
     assert f", by {expected.judged_by}" in facts.error
     assert (", of one view of each" in facts.error) == ("views" in options)
-    assert facts.answered == ("30 patients (120 images)" if per else "120 images")
+    of = "30 patients (120 images)" if per else "120 images"
+    most = " or ".join(run.grades.show(str(grade)) for grade in sorted(table["grade"].mode()))
+    count = "" if table["grade"].nunique() == 1 else "most often "
+    assert facts.counted == (f"Refer {facts.refer} of {of}" if facts.refer >= 0 else f"{of}: {count}grade {most}")
     assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
-    assert facts.most == " or ".join(run.grades.show(str(grade)) for grade in sorted(table["grade"].mode()))
     for column, marked in (("refer", facts.refer), ("unsure", facts.unsure)):
         assert marked == ((table[column] == "yes").sum() if column in table else -1)
     assert bool(facts.ranges) == ("coverage" in options)
@@ -106,7 +108,7 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
 def test_equally_frequent_grades_are_all_meant(run: Trained, data: Manifest, grades: str, title: str) -> None:
     table = srjt.predict(run, data.select(np.arange(len(grades))))
     table["grade"] = list(grades)
-    assert predictions_page(table).title == title
+    assert prediction_facts(table).counted == title
 
 
 @pytest.mark.parametrize(
@@ -143,8 +145,8 @@ def test_the_page_of_an_evaluation(
     chosen_by = rows["label"].tolist() if per else list(run.training_labels.values())
     median = sorted(map(int, chosen_by))[(len(chosen_by) - 1) // 2]
     assert facts.naive == pytest.approx((rows["label"].astype(int) - median).abs().mean())
-    assert facts.beaten == (facts.score < facts.naive)
-    assert facts.clear == (facts.beaten and not facts.interval[0] <= facts.naive <= facts.interval[1])
+    assert (facts.verdict == "not better") == (facts.score >= facts.naive)
+    assert (facts.verdict == "better") == (facts.score < facts.naive and facts.gain.low > 0)
     assert (page.title, page.lead) == verdict(evaluation.VERDICT, facts)
     assert page.title.endswith("by mean absolute error")
     assert page.remarks == sentences(evaluation.NOTES, facts)

@@ -199,12 +199,18 @@ def test_the_noise_matrix_is_the_nominal_one(study) -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimated", "title"), [(False, "Given to the methods"), (True, "Estimated, mean over folds")]
+    ("estimated", "determined", "title"),
+    [
+        (False, False, "Given to the methods"),
+        (True, True, "Estimated, mean over folds"),
+        (True, False, "Estimated, not determined"),
+    ],
 )
-def test_a_matrix_of_labels_as_given_names_its_source(study, estimated: bool, title: str) -> None:
+def test_a_matrix_of_labels_as_given_names_its_source(study, estimated: bool, determined: bool, title: str) -> None:
     made = study(**{**FEW, "noises": ("none",)})
     made.noise["matrix"] = [np.eye(4).tolist()] * len(made.noise)
     made.noise["matrix_estimated"] = estimated
+    made.noise["determined"] = determined
     captioned = figures.noise_matrix(made, "none")
     assert captioned.figure.axes[0].get_title(loc="left") == title
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,16 @@ import pandas as pd
 import pytest
 
 import srjt
+from fixtures.held_out_runs import drawn_side, made_run
 from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
 from srjt.ordinal import PURPOSES
+from srjt.ordinal.metrics import Interval
 from srjt.reports.model_card import model_card
 from srjt.reports.pages.answers import predictions_page
-from srjt.reports.pages.evaluation import evaluation_facts, judgement
-from srjt.reports.pages.run import run_page
+from srjt.reports.pages.evaluation import evaluation_facts, evaluation_notes, judgement
+from srjt.reports.pages.run import run_page, sides_apart, trained_page
+from srjt.training.folder import HeldOut
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
@@ -38,18 +42,64 @@ def test_every_place_judges_the_answers_of_predict(run_with_images: Path, tmp_pa
     run = srjt.load_run(folder, device="cpu")
     sides = evaluate_sides(run)
     table = srjt.predict(run, [run_with_images.parent / "set" / "labels.csv"])
-    assert all(evaluation_facts(found).beaten == right for found in sides.values())
+    judged = "unclear" if right else "not better"  # six patients cannot show that it is better
+    assert all(evaluation_facts(found).verdict == judged for found in sides.values())
     best = best_side(run, resamples=0)
     assert best is not None
-    assert evaluation_facts(best).beaten == right
+    assert evaluation_facts(best).verdict == judged
     said = ". ".join(judgement(sides["test"]))
     assert run_page(folder).verdict == run.summary().verdict == said
     assert ("No better than one grade" in said) != right
-    assert predictions_page(table).warnings == ([] if right else [said])
+    page = predictions_page(table)
+    assert page.title.startswith("No better than one grade") != right
+    missed = evaluation_facts(sides["test"]).missed
+    assert missed == ("" if right else "Grades 0 (none), 1 (mi|ld) and 2 (<b>moderate) are")
     assert said in model_card(folder)
     if not right:
         error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
         assert sides["test"].score == pytest.approx(error)
     for purpose in PURPOSES:  # grades may be for another metric than those of the training
-        judged = evaluate_sides(run, Answering(optimise=purpose), resamples=0)["test"]
-        assert evaluation_facts(judged).beaten == right
+        other = evaluate_sides(run, Answering(optimise=purpose), resamples=50)["test"]
+        assert evaluation_facts(other).verdict == judged
+
+
+def drawn_answers(side: HeldOut, answer: np.ndarray) -> HeldOut:
+    """The side with networks that are sure of these grades."""
+    p = np.eye(4, dtype=np.float32)[answer] * 0.96 + 0.01
+    return replace(side, probabilities=p[None])
+
+
+def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
+    side = drawn_side(300, wrong=0.0, truth=False)
+    low = drawn_answers(side, np.minimum(side.labels, 1))
+    run = made_run(held_out={"validation": low, "test": low})
+    found = evaluate_sides(run, Answering(coverage=0.5), resamples=20)["test"]
+    facts = evaluation_facts(found)
+    assert facts.missed_samples == (side.labels > 1).sum()
+    warnings = evaluation_notes(found)[0]
+    assert "Grades 2 and 3 are never predicted" in warnings[0]
+    assert "--coverage-by grade" in warnings[0]
+    assert found.ranges is not None
+    never = [*found.ranges.grades[:3], (7, Interval(0.0, 0.0, 0.4))]  # the ranges of seven samples lack their grade
+    for by in (None, "grade"):
+        judged = replace(found, ranges=replace(found.ranges, grades=never), coverage_by=by)
+        assert evaluation_facts(judged).uncovered == "Grade 3 is"
+        [said] = [text for text in evaluation_notes(judged)[0] if "none of the ranges" in text]
+        assert ("--coverage-by" in said) == (by is None)
+    assert not evaluation_facts(replace(found, confusion=np.eye(4, dtype=int).tolist())).missed
+    page = trained_page(run, evaluate_sides(run, resamples=20), brief=True)
+    assert any(text.startswith("Grades 2 and 3 are never predicted") for text in page.warnings)
+
+
+def test_a_test_side_far_from_the_validation_side_is_said() -> None:
+    side = drawn_side(300, wrong=0.0, truth=True)
+    right, off = drawn_answers(side, side.labels), drawn_answers(side, (side.labels + 2) % 4)
+    for test, validation, apart in ((right, off, "better"), (off, right, "worse"), (right, right, "")):
+        run = made_run(held_out={"validation": validation, "test": test})
+        sides = evaluate_sides(run, Answering(recalibrate=False, decoding="argmax"), resamples=50)
+        facts = sides_apart(sides, "accuracy")
+        assert facts["apart"] == apart
+        assert "true grades" in facts["why_apart"]
+        given = {name: replace(found, judged_by="given grades") for name, found in sides.items()}
+        assert "true grades" not in sides_apart(given, "accuracy")["why_apart"]
+    assert sides_apart({"test": sides["test"]}, "accuracy")["apart"] == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from srjt.inference.prepare import (
     warn_of_training_patients,
 )
 from srjt.ordinal import Purpose, metrics
+from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
 from srjt.settings import from_names
@@ -138,6 +139,9 @@ class Comparison(Reported, Plain):
         Run → how many of the images it was trained on, if there are any.
     trainings : tuple of int
         How many trainings, with other seeds, each of ``runs`` is the mean of.
+    gains : dict of str to list of Gain
+        Run → what each of its trainings gains over one grade for all; a run that does not know its training labels is
+        left out.
     """
 
     runs: tuple[str, ...]
@@ -149,6 +153,7 @@ class Comparison(Reported, Plain):
     purpose: Purpose
     trained_on: dict[str, int]
     trainings: tuple[int, ...] = ()
+    gains: dict[str, list[Gain]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
@@ -166,8 +171,9 @@ def compare(
 
     The patients are resampled, the same ones for all runs, so that the differences are paired; intervals are by
     Student's t (see ``srjt.ordinal.metrics.t_interval``), with the effective number of patients where these have
-    different numbers of images, and with one more error of each run, because rare ones may not have occurred. Runs that differ in their seed only count as one, whose
-    scores are the means; the intervals then contain the variation between trainings, too.
+    different numbers of images, and with one more error of each run, because rare ones may not have occurred. Runs that
+    differ in their seed only count as one, whose scores are the means; the intervals then contain the variation between
+    trainings, too.
 
     Parameters
     ----------
@@ -242,6 +248,16 @@ def compare(
     shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
     draws = [[drawn[place] for place in rows] for rows in methods]
     more = [[errors[place] for place in rows] for rows in methods]
+    purpose = grading.optimise or opened[0].config.optimise
+    gains: dict[str, list[Gain]] = {}
+    for name, rows in zip(shown, methods, strict=True):
+        for place in rows:
+            if any(counts := opened[place].facts.data.get("class_counts") or []):
+                gain = gain_over_one_grade(
+                    labels, tested[place].table["grade"].to_numpy(), training_counts=counts, metric=purpose,
+                    groups=groups, resamples=resamples,
+                )  # fmt: skip
+                gains.setdefault(name, []).append(gain)
     return Comparison(
         runs=tuple(shown),
         samples=len(labels),
@@ -249,7 +265,8 @@ def compare(
         judged_by=f"{last.judged_by}{by_last}",
         level=level,
         differences=_differences(shown, draws, patients=effective, level=level, errors=more),
-        purpose=grading.optimise or opened[0].config.optimise,
+        purpose=purpose,
+        gains=gains,
         trained_on={name: count for name, count in zip(names, learnt, strict=True) if count},
         trainings=tuple(map(len, methods)),
     )

@@ -33,6 +33,7 @@ from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.subgroups import External, Subgroups
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
+from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.calibration import SMALLEST, CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
@@ -227,6 +228,11 @@ class Evaluation(subgroups.Scores, Reported):
     naive : NaiveBaseline or None
         The scores of one grade for all samples, chosen by the training labels; None where they are not known. Of
         pooled answers it is chosen by their own labels.
+    gain : Gain or None
+        What the answers gain over one grade for all, by patients; its ``verdict`` heads every page. None where
+        ``naive`` is None.
+    coverage_by : str or None
+        For whom ranges keep their promise: each grade, or each value of a column.
     uncalibrated : list of CalibrationBin
         As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
@@ -264,6 +270,8 @@ class Evaluation(subgroups.Scores, Reported):
     features: bool = False
     patients: int | None = None
     naive: NaiveBaseline | None = None
+    gain: Gain | None = None
+    coverage_by: str | None = None
     uncalibrated: list[CalibrationBin] = field(default_factory=list)
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
@@ -421,12 +429,22 @@ def judge(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
     )
+    # the run knows how many images of each grade it was trained on, not how many patients
+    training_counts = counts if per else run.facts.data.get("class_counts", [])
+    naive = naive_baseline(counts, counts) if per else baseline_from(run.facts, counts)
+    purpose = prepared.options.optimise or run.config.optimise
+    gain = None
+    if naive is not None:
+        gain = gain_over_one_grade(
+            labels, answers.grades, training_counts=training_counts, metric=purpose, groups=answers.groups,
+            resamples=resamples,
+        )  # fmt: skip
     decided: dict[str, Any] = {rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules}
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
         by_patient=patients is not None,
-        purpose=prepared.options.optimise or run.config.optimise,
+        purpose=purpose,
         grade_rule=prepared.grade_in_words,
         **vars(subgroups.scores_of(answers, resamples=resamples)),
         ranked_probability_score=calibration.ranked_probability_score(p, labels),
@@ -442,8 +460,9 @@ def judge(
         grades=grades,
         features=len(run.in_shape) == 1,
         patients=None if patients is None else len(set(patients)),
-        # the run knows how many images of each grade it was trained on, not how many patients
-        naive=naive_baseline(counts, counts) if per else baseline_from(run.facts, counts),
+        naive=naive,
+        gain=gain,
+        coverage_by=prepared.options.coverage_by,
         uncalibrated=uncalibrated,
         answers=rows,
         **decided,

@@ -167,7 +167,10 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     network = "of the authors' own" if facts.own_network else str(config.network)
     method = display_name(config.method) + (f" ({paper})" if (paper := paper_of(config.method)) else "")
     yield "model", f"The model consists of {networks} ({network}), trained with the method {method}."
-    yield "training", f"Training took {count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}."
+    yield (
+        "training",
+        f"Training took {count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}.",
+    )
     rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
     yield "training", f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed {config.seed}."
     yield "training", _beginning(facts)

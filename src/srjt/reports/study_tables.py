@@ -94,6 +94,7 @@ def loss_usage(variant: str) -> dict[str, str] | None:
 
 
 NAIVE_LABEL, NAIVE_MEANING = NAIVE.split(": ", 1)
+NAIVE_ROW: MethodVariant = (NAIVE_LABEL, "")  # no method has this name
 
 CAPTION: list[Rule[Any]] = [
     (lambda f: True, "Test {f.metrics}: averaged over the last ten epochs (all, if fewer){f.networks}; {f.over}."),
@@ -164,16 +165,25 @@ def finished(results: StudyResults) -> pd.DataFrame:
 
 
 def naive_values(results: StudyResults, noise: str, metric: str) -> pd.Series[float]:
-    """The scores of one grade for all samples."""
+    """The scores of one grade for all samples. Index: fold and seed."""
     naive = results.naive
-    return naive.loc[(naive["noise"] == noise) & (naive["metric"] == metric), "value"]
+    own = naive[(naive["noise"] == noise) & (naive["metric"] == metric)]
+    return own.set_index(["fold", "seed"])["value"]
 
 
-def comparable_means(values: Mapping[MethodVariant, pd.Series[float]]) -> dict[MethodVariant, float]:
-    """The means of those with the same runs: of the largest set of runs, the most common one of that size."""
+def comparable_means(
+    values: Mapping[MethodVariant, pd.Series[float]], naive: pd.Series[float] | None = None
+) -> dict[MethodVariant, float]:
+    """The means of those with the same runs: of the largest set of runs, the most common one of that size.
+
+    naive: the scores of one grade for all, which are compared too (``NAIVE_ROW``) if they are known of all these runs.
+    """
     sets = Counter(frozenset(own.index) for own in values.values() if len(own))
-    common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=None)
-    return {who: _rounded(own.mean()) for who, own in values.items() if frozenset(own.index) == common}
+    common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset())
+    means = {who: _rounded(own.mean()) for who, own in values.items() if len(own) and frozenset(own.index) == common}
+    if naive is not None and means and common <= frozenset(naive.index):
+        means[NAIVE_ROW] = _rounded(naive[naive.index.isin(common)].mean())
+    return means
 
 
 @dataclass(frozen=True)
@@ -265,7 +275,10 @@ class StudyTables:
             better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
             label, group = METRICS[metric].short_name, noise_label(noise)
             column = Column(name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean")
-            columns[column] = [*self._mean_cells(rows, noise, metric), self._naive_cell(noise, metric)]
+            naive_scores = naive_values(self.results, noise, metric)
+            if not is_comparison:
+                naive_scores = naive_scores[:0]  # there is no such row
+            columns[column] = self._mean_cells(rows, noise, metric, naive_scores)
             printed = [self._paper_cell(row, noise, metric) for row in rows]
             if any(cell.value is not None for cell in printed):
                 name = f"{column.name} paper"
@@ -301,8 +314,8 @@ class StudyTables:
             rows=tuple(body),
         )
 
-    def _mean_cells(self, rows: Sequence[MeanRow], noise: str, metric: str) -> list[TableCell]:
-        """One cell per row, with its marks."""
+    def _mean_cells(self, rows: Sequence[MeanRow], noise: str, metric: str, naive: pd.Series[float]) -> list[TableCell]:
+        """One cell per row and one for one grade for all, which takes part in the best; each with its marks."""
         empty = pd.Series(dtype=np.float64)
         of_row = {row.source: self.values.get((*row.source, noise, metric), empty) for row in rows}
         cells = []
@@ -313,15 +326,14 @@ class StudyTables:
             gain = (values - host).dropna() if len(host) else host  # over the runs that both have
             mean = _rounded(gain.mean()) if len(gain) else 0.0
             bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
-            block = comparable_means({other.source: of_row[other.source] for other in rows if other.block == row.block})
-            mark = _mark(block.get(row.source), list(block.values()), metric)
+            block = {other.source: of_row[other.source] for other in rows if other.block == row.block}
+            means = comparable_means(block, naive if len(naive) else None)
+            mark = _mark(means.get(row.source), list(means.values()), metric)
             cells.append(replace(mean_cell(values), mark=mark, bold=bold, partial=partial))
-        return cells
-
-    def _naive_cell(self, noise: str, metric: str) -> TableCell:
-        """Empty for a metric without a naive score; a dash would mean that no run has finished."""
-        values = naive_values(self.results, noise, metric)
-        return mean_cell(values) if len(values) else TableCell()
+        if not len(naive):  # a metric without a naive score; a dash would mean that no run has finished
+            return [*cells, TableCell()]
+        means = comparable_means(of_row, naive)
+        return [*cells, replace(mean_cell(naive), mark=_mark(means.get(NAIVE_ROW), list(means.values()), metric))]
 
     def _paper_cell(self, row: MeanRow, noise: str, metric: str) -> TableCell:
         """The paper's value for a row, or an empty cell."""

@@ -89,6 +89,7 @@ class StudyFile(BaseModel, extra="allow"):
     grades: list[str]
     class_counts: list[NonNegativeInt]
     patients: NonNegativeInt | None
+    true_grades: bool | None = None  # whether the data have them; None: a study of an earlier version
     folds: PositiveInt
     held_out: list[str] = []
     noise: list[_Noise]
@@ -141,6 +142,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "grades": list(data.manifest.grades),
                 "class_counts": data.manifest.class_counts.tolist(),
                 "patients": None if patients is None else len(set(patients)),
+                "true_grades": data.manifest.true_labels is not None,
                 "folds": len(data.splits),
                 "held_out": [split.held_out for split in data.splits if split.held_out],
                 "noise": [_noise(data, spec, fold, seed) for spec, seed, fold in data.labellings()],

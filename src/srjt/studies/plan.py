@@ -207,7 +207,9 @@ class StudyPlan:
     def estimate_name(self, planned: PlannedRun) -> str:
         """Folder name of the noise estimate that a run uses: the same for all methods with the same labels and the
         same settings of the warm-up."""
-        return self._name(warm_up(planned.config, samples=len(self.manifest)), planned.noise, planned.fold, planned.seed)
+        return self._name(
+            warm_up(planned.config, samples=len(self.manifest)), planned.noise, planned.fold, planned.seed
+        )
 
     def _name(self, config: TrainConfig, spec: NoiseSpec, fold: int, seed: int, *method: str) -> str:
         """A folder's name, with a hash of all that decides what is in it."""

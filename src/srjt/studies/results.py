@@ -23,6 +23,8 @@ from srjt import methods as registered
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
+from srjt.ordinal import Purpose
+from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
 from srjt.progress import Reported
 from srjt.studies.config import parse_noise, rate_source
@@ -137,6 +139,7 @@ def paper_order(methods: Iterable[str]) -> list[str]:
 NOISE_COLUMNS = [
     *("noise", "kind", "fold", "seed", "rho", "given_rate", "estimated_rate", "nominal_rate"),
     *("realised_rate", "condition_number", "realised_matrix", "matrix", "matrix_estimated"),
+    *("estimated_low", "estimated_high", "determined"),
 ]
 
 
@@ -148,6 +151,8 @@ def _noise_table(
     rows = []
     for row in recorded:
         estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
+        low, high = (math.nan, math.nan) if estimate is None else estimate.rate_interval
+        determined = estimate is not None and estimate.informed and estimate.identifiable
         if estimate is not None and not estimate.informed:
             estimate = None  # of networks that know nothing: it is none, here as in run.json
         given = row["told_matrix"] if given_used or row["kind"] != "none" else None
@@ -159,6 +164,9 @@ def _noise_table(
                 "condition_number": None if given is None else row["condition_number"],
                 "matrix": given or (None if estimate is None else estimate.transition.tolist()),
                 "matrix_estimated": given is None and estimate is not None,
+                "estimated_low": low,
+                "estimated_high": high,
+                "determined": determined,
             }
         )
     return pd.DataFrame(rows, columns=NOISE_COLUMNS)
@@ -194,11 +202,13 @@ class StudyResults(Reported):
         One row per finished run, ``split`` and ``metric``. ``value`` is the mean over the last ten epochs and the
         networks; of a run with early stopping (``keep=best``), the mean over the networks at its best epoch.
     confusions : dict of str to ndarray
-        Key of a finished run → (C, C) counts on the test side, networks pooled, rows are true grades.
+        Key of a finished run → (C, C) counts on the test side of the networks' ensemble, one per sample; rows are the
+        grades that judge it.
     noise : DataFrame
         One row per noise, fold and seed: ``rho``, ``given_rate`` (to methods that need a rate), ``estimated_rate``,
         ``nominal_rate``, ``realised_rate``, ``condition_number``, ``matrix`` (``matrix_estimated``: whether it is an
-        estimate) and ``realised_matrix``.
+        estimate) and ``realised_matrix``; ``estimated_low`` and ``estimated_high``, the 95 % interval of the estimate,
+        and ``determined``, whether the labels determine it: otherwise only the interval means something.
     naive : DataFrame
         One row per noise, fold, seed and ``metric`` (accuracy, mae): the ``value`` on the test side of one grade for
         all samples, the most frequent training label; for the mae their median.
@@ -292,7 +302,7 @@ def collect_results(folder: Path) -> StudyResults:
                 scores.append(last_epochs(table, pooled=pooled).drop(columns="std").assign(**planned))
         if summary is not None and "test" in summary["confusion"]:
             counts = np.array(summary["confusion"]["test"])
-            confusions[planned["key"]] = counts[:-1].sum(axis=0)  # the last: the ensemble's
+            confusions[planned["key"]] = counts[-1]  # the ensemble's: each sample counts once
             if about is not None and (baseline := baseline_from(about, counts[0].sum(axis=1))) is not None:
                 naive.setdefault(labels, baseline)
         if estimate is not None and source == "estimate":
@@ -492,6 +502,32 @@ def compare_ours(
                 rows.append((noise, metric, method, role, against, better, *astuple(test)))
     columns = ["noise", "metric", "method", "role", "against", "better", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns).astype({"better": object})
+
+
+def gains_over_one_grade(
+    scores: pd.DataFrame, naive: pd.DataFrame, *, metric: Purpose, test_train_ratio: float
+) -> dict[tuple[str, str, str], Gain]:
+    """(method, variant, noise) → what its runs gain over one grade for all, with a paired test over folds.
+
+    scores: of finished runs on the test side. naive: of the same folds and seeds, as in ``StudyResults``. Fewer than
+    three folds have no interval, so they never show that a method is better.
+    """
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    both = scores[scores["metric"] == metric].merge(
+        naive, on=["noise", "fold", "seed", "metric"], suffixes=("", "_naive")
+    )
+    gains = {}
+    for (method, variant, noise), runs in both.groupby(["method", "variant", "noise"], sort=False):
+        differences = runs.assign(gain=sign * (runs["value"] - runs["value_naive"]))
+        by_fold = differences.pivot_table(index="fold", columns="seed", values="gain").to_numpy()
+        test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest_difference(metric))
+        gains[method, variant, noise] = Gain(
+            metric=metric,
+            score=float(runs["value"].mean()),
+            naive=float(runs["value_naive"].mean()),
+            low=math.nan if test.low is None else test.low,
+        )
+    return gains
 
 
 def size_ratio(splits: pd.DataFrame) -> float:

@@ -34,7 +34,8 @@ from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, few
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
-from srjt.ordinal.metrics import METRICS, Ints, NaiveBaseline, naive_baseline
+from srjt.ordinal.baseline import Gain
+from srjt.ordinal.metrics import Ints, NaiveBaseline, naive_baseline
 from srjt.training.config import TrainConfig
 from srjt.training.devices import device_name
 
@@ -564,7 +565,7 @@ def _version(package: str) -> str | None:
 
 # Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own scores.
 
-NAIVE = "naive: always the most frequent training label; for MAE always their median"
+NAIVE = "one grade for all: always the most frequent training label; for MAE always their median"
 
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
@@ -591,6 +592,4 @@ def not_beaten(score: float, naive: float, *, purpose: Purpose) -> bool:
     Only this metric is judged: grades with the least absolute error may be less accurate than the most frequent one.
     A perfect score cannot be beaten, so it passes, also where one grade for all is right.
     """
-    lower = METRICS[purpose].lower_is_better
-    gain = naive - score if lower else score - naive
-    return gain <= 1e-9 and score != (0.0 if lower else 1.0)  # equal sums differ in their last digits
+    return Gain(metric=purpose, score=score, naive=naive).verdict == "not better"

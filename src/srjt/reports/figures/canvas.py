@@ -399,13 +399,15 @@ def confusion_figure(panels: Panels, *, grades: Sequence[str], **more: Any) -> S
     return matrix_figure(panels, grades=grades, **{**CONFUSION, **more})
 
 
-def transition_figure(panels: Panels, *, grades: Sequence[str], digits: int = 3, columns: str = "label") -> Figure:
-    """Transition matrices: the probability of each label (column) for each true grade (row)."""
+def transition_figure(
+    panels: Panels, *, grades: Sequence[str], digits: int = 3, rows: str = "true grade", columns: str = "label"
+) -> Figure:
+    """Transition matrices: the probability of each label (column) for each true grade, or what ``rows`` says."""
 
     def write(value: float, share: float) -> str:
         return f"{value:.{digits}f}" if value else "0"
 
-    return matrix_figure(panels, grades=grades, rows="true grade", columns=columns, write=write)
+    return matrix_figure(panels, grades=grades, rows=rows, columns=columns, write=write)
 
 
 # Intervals: a row for each, and the line of no difference.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,9 @@ def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFig
 def score_curves(results: StudyResults, noise: str, *, metric: str) -> canvas.CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
     title, methods = "Test MAE" if metric == "mae" else f"Test {metric}", study_methods(results)
-    return _over_epochs(results, noise, methods, name=metric, split="test", metric=metric, title=title)
+    naive = tables.naive_values(results, noise, metric)
+    level = (float(naive.mean()), tables.NAIVE_LABEL) if len(naive) else None
+    return _over_epochs(results, noise, methods, name=metric, split="test", metric=metric, title=title, reference=level)
 
 
 def _over_epochs(
@@ -121,12 +123,13 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
         if len(rate_of) < 2:
             continue
         ticks = sorted(rate_of.values())
+        naive = {rate: tables.naive_values(results, noise, "mae").mean() for noise, rate in rate_of.items()}
         figures.append(
             _curves(
                 results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)),
                 name=f"mae-against-rate-{kind}", title="Mean absolute error on the test side, lower is better",
                 xlabel="noise rate ε (nominal)", xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
-                caption=f"{name}; the scores of the tables, mean over folds", metric="mae",
+                caption=f"{name}; the scores of the tables, mean over folds", metric="mae", naive=naive,
             )
         )  # fmt: skip
     return [figure for figure in figures if figure is not None]
@@ -140,11 +143,13 @@ def _finished(results: StudyResults, noise: str) -> pd.DataFrame:
 
 def _curves(
     results: StudyResults, methods: Sequence[str], values: pd.DataFrame, *, name: str, title: str, xlabel: str,
-    caption: str, metric: str, xticks: tuple[Sequence[float], Sequence[str]] | None = None, **options: Any,
+    caption: str, metric: str, xticks: tuple[Sequence[float], Sequence[str]] | None = None,
+    naive: Mapping[float, float] | None = None, **options: Any,
 ) -> canvas.CaptionedFigure | None:  # fmt: skip
     """A curve for each method, mean and standard deviation over folds. xticks, options: as for ``chart``.
 
-    values: method, fold, seed, x and value; what is repeated is averaged first, then the seeds of a fold.
+    naive: x → the score of one grade for all, a curve of its own. values: method, fold, seed, x and value; what is
+    repeated is averaged first, then the seeds of a fold.
     """
     runs = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
     folds = runs.groupby(["method", "fold", "x"]).mean().unstack("x")
@@ -167,6 +172,12 @@ def _curves(
     if any(curve.spread is not None for curve in curves):
         seeds = ", means over the seeds" if values["seed"].nunique() > 1 else ""
         caption += f"; bands: one standard deviation over the folds{seeds} (population, ddof = 0)"
+    styles = {display_name(name): style for name, style in canvas.method_styles(study_methods(results)).items()}
+    known = sorted((x, y) for x, y in (naive or {}).items() if np.isfinite(y))
+    if known:
+        x, y = np.array(known).T
+        curves.append(canvas.Curve(name=tables.NAIVE_LABEL, x=x, y=y))
+        styles[tables.NAIVE_LABEL] = canvas.Style(colour=canvas.INK, dashes=(0, (1, 2)), prominent=False)
     described = describe_ends(curves)
     if xticks is not None:  # few values: all of them
         text_of = dict(zip(*xticks, strict=True))
@@ -174,7 +185,6 @@ def _curves(
             f"{curve.name}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
             for curve in curves
         )
-    styles = {display_name(name): style for name, style in canvas.method_styles(study_methods(results)).items()}
     return canvas.CaptionedFigure(
         name=file_name(name),
         figure=canvas.chart(curves, xlabel=xlabel, title=title, xticks=xticks, styles=styles, **options),
@@ -186,23 +196,35 @@ def _curves(
 # Matrices.
 
 
+def judged_by(results: StudyResults, noise: str) -> str:
+    """ "true" or "given": the grades of the test side. Noise is injected into the labels of other sides only."""
+    known = results.facts.get("true_grades")
+    if known is None and parse_noise(noise).kind == "none":  # a study of an earlier version
+        metrics = results.metrics
+        known = ((metrics["noise"] == noise) & (metrics["metric"] == "label_precision")).any()
+    return "true" if known else "given"
+
+
 def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
     """The confusion matrix of each method on the test side."""
     runs = results.runs[(results.runs[["noise", "variant"]] == [noise, ""]).all(axis=1)]
     panels: dict[str, npt.NDArray[np.float64]] = {}
+    seeds = max(runs["seed"].nunique(), 1)
     for method in study_methods(results):
         keys = [key for key in runs["key"][runs["method"] == method] if key in results.confusions]
         if keys:
-            panels[display_name(method)] = np.sum([results.confusions[key] for key in keys], axis=0)
+            panels[display_name(method)] = np.sum([results.confusions[key] for key in keys], axis=0) / seeds
     if not panels:
         return None
     right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
     emphasised = [display_name(method) for method in study_methods(results) if is_ours(method)]
     return canvas.CaptionedFigure(
         name=file_name(f"confusion-{noise}"),
-        figure=canvas.confusion_figure(panels, grades=results.facts["grades"], emphasised=emphasised),
-        caption=f"{tables.noise_name(noise)}; test side, final networks. Colour and percentage: share of the row; "
-        "below it the count, folds and networks pooled.",
+        figure=canvas.confusion_figure(
+            panels, grades=results.facts["grades"], emphasised=emphasised, rows=f"{judged_by(results, noise)} grade"
+        ),
+        caption=f"{tables.noise_name(noise)}; test side, the networks' ensemble. Colour and percentage: share of the "
+        f"row; below it the number of samples, all folds together{'; mean over seeds' if seeds > 1 else ''}.",
         alt=f"Confusion matrices, {tables.noise_name(noise)}. Share of the test side predicted correctly: {right}.",
     )
 
@@ -211,7 +233,11 @@ def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | 
     """The transition matrix and, if it is recorded, the realised one."""
     rows = results.noise[results.noise["noise"] == noise]
     injected, estimated = parse_noise(noise).kind != "none", bool(rows["matrix_estimated"].any())
-    title = "Estimated, mean over folds" if estimated else "Nominal" if injected else "Given to the methods"
+    before = "given grade" if injected and not estimated else "true grade"  # noise is injected into given grades
+    title = "Nominal" if injected else "Given to the methods"
+    if estimated:
+        determined = bool(rows["determined"].all())
+        title = "Estimated, mean over folds" if determined else "Estimated, not determined"
     panels: dict[str, npt.NDArray[np.float64]] = {}
     for column, name in (("matrix", title), ("realised_matrix", "Realised, mean over folds")):
         recorded = [np.asarray(matrix, float) for matrix in rows.get(column, ()) if matrix is not None]
@@ -223,7 +249,7 @@ def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | 
     correct = ", ".join(f"{g} {p:.2f}" for g, p in zip(grades, np.diag(next(iter(panels.values()))), strict=True))
     return canvas.CaptionedFigure(
         name=file_name(f"noise-{noise}"),
-        figure=canvas.transition_figure(panels, grades=grades),
-        caption=f"{tables.noise_name(noise)}: probability of each label (columns) for each true grade (rows).",
-        alt=f"Transition matrix. Probability that a label is correct, by true grade: {correct}.",
+        figure=canvas.transition_figure(panels, grades=grades, rows=before),
+        caption=f"{tables.noise_name(noise)}: probability of each label (columns) for each {before} (rows).",
+        alt=f"Transition matrix. Probability that a label is not changed, by {before}: {correct}.",
     )

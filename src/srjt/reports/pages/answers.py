@@ -21,8 +21,8 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
-from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
+from srjt.reports.pages.evaluation import answered, evaluation_facts, named_grades, never_predicted
 from srjt.reports.sections import pictures_of, run_name, run_section
 from srjt.reports.table import Table, between, data_table
 
@@ -31,10 +31,19 @@ ALL = 500  # answers in the table of the page
 NAMED = 50  # samples that were left out
 
 VERDICT: list[Verdict[Any]] = [
-    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}", "{f.error}"),
-    (lambda f: f.counts.max() == f.answers, "{f.answered}: grade {f.most}", "{f.error}"),
-    (lambda f: True, "{f.answered}: most often grade {f.most}", "{f.error}"),
-]
+    (lambda f: f.verdict == "not better", "No better than one grade for all, by {f.metric}", "{f.counted}. {f.error}"),
+    (lambda f: f.verdict == "unclear", "Not clearly better than one grade for all, by {f.metric}",
+     "{f.counted}. {f.error}"),
+    (lambda f: True, "{f.counted}", "{f.error}"),
+]  # fmt: skip
+# missed: grades that neither these answers nor those for the held-out side, where they occur, give; outside: grades
+# of training labels that no range contains
+WARNINGS: list[Rule[Any]] = [
+    (lambda f: f.missed, "{f.missed} never predicted, neither here nor on the {f.side} side, where "
+     "{f.missed_samples:,} of {f.side_samples:,} have {f.it}. What helps: {f.helps}."),
+    (lambda f: f.outside, "{f.outside} in none of the ranges, whose promise is for all grades together: "
+     "--coverage-by grade promises it for each grade."),
+]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),  # the first remark is all that a terminal shows
     (lambda f: True, "A predicted grade is {f.grade_rule}."),
@@ -50,14 +59,16 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
     run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
-    error = "How good the answers are is not known: the run held no samples out."
+    error, judged_facts = "How good the answers are is not known: the run held no samples out.", None
     if expected is not None:
         value, low, high = expected.intervals["mae"]
-        judged = f"{evaluation_facts(expected).samples}, by {expected.judged_by}"
+        judged_facts = evaluation_facts(expected)
+        judged = f"{judged_facts.samples}, by {expected.judged_by}"
         judged += ", of one view of each" * (predictions.asked.views > 1)
         judged += ", calibrated on the validation side" * (predictions.asked.calibrate_on is not None)
         interval = between(low, high, ".2f")
         error = f"Expect an answer to be {value:.2f} grades off on average ({interval}), as on the run's {judged}."
+        error += _beside_one_grade(judged_facts)
     elif run.held_out and per:
         lacking = (name for name in per if any(name not in side.table for side in run.held_out.values()))
         error = f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of what it held out."
@@ -65,18 +76,61 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
     def marked(column: str) -> int:  # a column of the source may have the same name
         return int((predictions[column] == "yes").sum()) if column in how else -1
 
+    of = answered(len(predictions), images, per, features=len(run.in_shape) == 1)
+    most = " or ".join(run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()])
+    counted = f"{of}: {'' if counts.max() == len(predictions) else 'most often '}grade {most}"
+    if (refer := marked("refer")) >= 0:
+        counted = f"Refer {refer:,} of {of}"
     return SimpleNamespace(
         answers=len(predictions),
-        answered=answered(len(predictions), images, per, features=len(run.in_shape) == 1),
         per=per,
-        refer=marked("refer"),
+        refer=refer,
         unsure=marked("unsure"),
         counts=counts,
-        most=" or ".join(run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]),
+        counted=counted,
         grade_rule=how["grade"],
         ranges=predictions.attrs["ranges"],
         error=error,
+        verdict="unknown" if judged_facts is None else judged_facts.verdict,
+        metric="" if judged_facts is None else judged_facts.metric,
+        outside=named_grades(run.grades, _outside_ranges(predictions)),
+        **_never_predicted(counts, expected),
     )
+
+
+def _beside_one_grade(judged: SimpleNamespace) -> str:
+    """The same of one grade for all, as a further sentence; "" if it is not known."""
+    if judged.verdict == "unknown":
+        return ""
+    if judged.purpose == "mae":
+        return f" One grade for all: {judged.naive:.2f}."
+    return f" By {judged.metric}: {judged.score:.3f}, and {judged.naive:.3f} for one grade for all."
+
+
+def _never_predicted(counts: pd.Series[int], expected: Evaluation | None) -> dict[str, Any]:
+    """The grades that are never predicted, neither here nor on the held-out side, where they occur."""
+    if expected is None:
+        return {"missed": ""}
+    places = [place for place in never_predicted(expected) if counts.iloc[place] == 0]
+    facts = evaluation_facts(expected)
+    return {
+        "missed": named_grades(expected.grades, places),
+        "missed_samples": int(np.asarray(expected.confusion).sum(axis=1)[places].sum()),
+        "it": "it" if len(places) == 1 else "them",
+        "side": f"run's {expected.side}",
+        "side_samples": expected.samples,
+        "helps": facts.helps,
+    }
+
+
+def _outside_ranges(predictions: Predictions) -> list[int]:
+    """The places of the grades of training labels that no range contains; none where each grade has its promise."""
+    if predictions.asked.coverage is None or predictions.asked.coverage_by == "grade" or not len(predictions):
+        return []
+    grades = predictions.run.grades
+    low, high = (predictions[name].map(grades.index) for name in ("grade_low", "grade_high"))
+    trained = predictions.run.facts.data.get("class_counts") or []
+    return [place for place, labels in enumerate(trained) if labels and not ((low <= place) & (place <= high)).any()]
 
 
 @page_of.register(Predictions)
@@ -95,9 +149,8 @@ def predictions_page(
     """
     run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
-    facts, warnings, details = prediction_facts(predictions, expected), [], []
-    if expected is not None and not evaluation_facts(expected).clear:
-        warnings.append(". ".join(judgement(expected)))
+    facts = prediction_facts(predictions, expected)
+    warnings, details = sentences(WARNINGS, facts), []
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
         if len(left_out) > NAMED:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.compare import Comparison
@@ -21,6 +22,7 @@ from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.subgroups import External, Subgroups
 from srjt.inference.true_scores import TrueScores
+from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
@@ -28,19 +30,28 @@ from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences, verdict
 from srjt.reports.sections import pictures_of, run_section
 from srjt.reports.table import Table, between, data_table, metric_heading
-from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
 
 ONE_SCORE = "The {f.metric} is {f.score:.3f} on {f.samples}"
 BOTH_SCORES = "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
+MAYBE_CHANCE = "Better than one grade for all, maybe by chance, by {f.metric}"
 VERDICT: list[Verdict[Any]] = [
-    (lambda f: math.isnan(f.naive), ONE_SCORE, "How one grade for all would do is not known."),
-    (lambda f: not f.beaten, "No better than one grade for all, by {f.metric}", BOTH_SCORES),
-    (lambda f: not f.clear, "Not clearly better than one grade for all, by {f.metric}", BOTH_SCORES),
+    (lambda f: f.verdict == "unknown", ONE_SCORE, "How one grade for all would do is not known."),
+    (lambda f: f.verdict == "not better", "No better than one grade for all, by {f.metric}", BOTH_SCORES),
+    (lambda f: f.verdict == "unclear" and f.untested, MAYBE_CHANCE, BOTH_SCORES + " {f.untested}"),
+    (lambda f: f.verdict == "unclear", "Not clearly better than one grade for all, by {f.metric}", BOTH_SCORES),
     (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
 ]
+# missed: grades that occur and are never predicted; uncovered: that occur and are in no range
+RARE: list[Rule[Any]] = [
+    (lambda f: f.missed, "{f.missed} never predicted; {f.missed_samples:,} of {f.samples} have {f.it}. What helps: "
+     "{f.helps}."),
+    (lambda f: f.uncovered and f.coverage_by == "grade", "{f.uncovered} in none of the ranges."),
+    (lambda f: f.uncovered and f.coverage_by != "grade", "{f.uncovered} in none of the ranges, whose promise is for "
+     "all grades together: --coverage-by grade promises it for each grade."),
+]  # fmt: skip
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
@@ -71,25 +82,65 @@ def answered(answers: int, images: int, per: Sequence[str], *, features: bool, s
 
 
 def evaluation_facts(found: Evaluation) -> SimpleNamespace:
-    """What the sentences are about. naive: the score of one grade for all, nan if it is not known; beaten: whether
-    the score is better, clear: whether the interval does not contain it."""
-    _, low, high = found.intervals[found.purpose]
+    """What the sentences are about. verdict: of the one rule about one grade for all, whose score is naive, nan if it
+    is not known; untested: why chance cannot be judged; missed, uncovered: as in ``RARE``."""
     naive = float(getattr(found.naive, found.purpose, math.nan))
     images = found.images or found.samples
     samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
     if not found.per and found.patients is not None:
         samples += f" of {count_of(found.patients, 'patient')}"
-    beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
+    gain, untested = found.gain, ""
+    if gain is not None and math.isnan(gain.low):
+        untested = f"So few {'patients' if found.by_patient else 'samples'} cannot tell it from chance."
+    missed = never_predicted(found)
+    occurring = np.asarray(found.confusion).sum(axis=1)
     own = {
         "metric": METRICS[found.purpose].long_name,
         "score": found.score,
         "naive": naive,
-        "beaten": beaten,
-        "clear": beaten and not low <= naive <= high,
+        "verdict": "unknown" if gain is None else gain.verdict,
+        "untested": untested,
         "samples": samples,
         "per": " and ".join(found.per),
+        "missed": named_grades(found.grades, missed),
+        "missed_samples": int(occurring[missed].sum()),
+        "it": "it" if len(missed) == 1 else "them",
+        "helps": _what_helps(found),
+        "uncovered": named_grades(found.grades, _never_covered(found)),
     }
     return SimpleNamespace(**{**vars(found), **own})
+
+
+def never_predicted(found: Evaluation) -> list[int]:
+    """The places of the grades that samples have and no answer gives."""
+    counts = np.asarray(found.confusion)
+    return np.flatnonzero((counts.sum(axis=1) > 0) & (counts.sum(axis=0) == 0)).tolist()
+
+
+def _never_covered(found: Evaluation) -> list[int]:
+    """The places of the grades that samples have and that the range of none of them contains."""
+    grades = [] if found.ranges is None else found.ranges.grades
+    return [place for place, (samples, coverage) in enumerate(grades) if samples and coverage.value == 0]
+
+
+def named_grades(grades: Grades, places: Sequence[int]) -> str:
+    """ "Grade 4 is", "Grades 3 and 4 are"; "" for none."""
+    names = [grades.shown[place] for place in places]
+    if len(names) < 2:
+        return "".join(f"Grade {name} is" for name in names)
+    return f"Grades {', '.join(names[:-1])} and {names[-1]} are"
+
+
+def _what_helps(found: Evaluation) -> str:
+    """Against grades that are never predicted."""
+    parts = [f"more training {'samples' if found.features else 'images'} of such grades"]
+    if not found.features:
+        parts.append("a larger network, on a GPU")
+    if found.purpose != "qwk":
+        parts.append("--optimise qwk, which gives rare grades more often")
+    if found.coverage_by != "grade":
+        parts.append("ranges that hold for each grade (--coverage 0.9 --coverage-by grade)")
+    return "; ".join(parts)
 
 
 def judgement(found: Evaluation) -> tuple[str, str]:
@@ -101,7 +152,8 @@ def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
     """Warnings and remarks of the evaluation itself."""
     patients = "" if found.by_patient else NO_PATIENTS
     warnings = [found.trained_on, patients, *map(str, found.overlaps), found.not_compared]
-    return [*filter(None, warnings)], sentences(NOTES, evaluation_facts(found))
+    facts = evaluation_facts(found)
+    return [*sentences(RARE, facts), *filter(None, warnings)], sentences(NOTES, facts)
 
 
 @page_of.register(Evaluation)
@@ -309,10 +361,20 @@ def _readers(found: NetworkComparison | None) -> list[Section]:
 
 JUDGED = "Judged by {f.metric} on {f.samples}, with their {f.judged_by}."
 COMPARED: list[Verdict[Any]] = [
+    (lambda f: f.none_better, "No run is better than one grade for all, by {f.metric}", "{f.outcome}. " + JUDGED),
+    (
+        lambda f: f.none_clear,
+        "No run is clearly better than one grade for all, by {f.metric}",
+        "{f.outcome}. " + JUDGED,
+    ),
     (lambda f: f.two and f.better, "{f.others} is better than {f.first}", JUDGED),
     (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", JUDGED),
     (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", JUDGED),
-    (lambda f: True, "Against {f.first}: {f.outcome}", JUDGED),
+    (lambda f: True, "{f.outcome}", JUDGED),
+]
+COMPARED_WARNINGS: list[Rule[Any]] = [
+    (lambda f: f.not_naive, "No better than one grade for all: {f.not_naive}."),
+    (lambda f: f.unclear, "Not clearly better than one grade for all: {f.unclear}."),
 ]
 COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: f.too_few, "{f.samples} are too few to show a difference."),
@@ -340,18 +402,33 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         better = "better" if (value < 0) == metric.lower_is_better else "worse"
         groups[better if clear else "not shown to differ"].append(row.run)
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
+    outcome = "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs)
+    naive: dict[str, list[str]] = {"better": [], "not better": [], "unclear": []}
+    for name, gains in comparison.gains.items():
+        verdicts = {gain.verdict for gain in gains}
+        naive[verdicts.pop() if len(verdicts) == 1 else "unclear"].append(_with_scores(name, gains))
     own = {
         **groups,
+        "none_better": len(naive["not better"]) == len(comparison.runs),
+        "none_clear": len(naive["not better"]) + len(naive["unclear"]) == len(comparison.runs),
+        "not_naive": "; ".join(naive["not better"]),
+        "unclear": "; ".join(naive["unclear"]),
         "first": comparison.runs[0],
         "others": ", ".join(comparison.runs[1:]),
         "too_few": too_few,
         "two": len(comparison.runs) == 2,
         "metric": metric.long_name,
-        "outcome": "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
+        "outcome": f"Against {comparison.runs[0]}: {outcome}",
         "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
         "trainings": comparison.trainings or (1,),
     }
     return SimpleNamespace(**{**vars(comparison), **own})
+
+
+def _with_scores(run: str, gains: Sequence[Gain]) -> str:
+    """ "run 1 (0.900; one grade: 0.933)", means over its trainings."""
+    score, naive = (np.mean([getattr(gain, name) for gain in gains]) for name in ("score", "naive"))
+    return f"{run} ({score:.3f}; one grade: {naive:.3f})"
 
 
 @page_of.register(Comparison)
@@ -373,7 +450,8 @@ def comparison_page(comparison: Comparison) -> Page:
             if row.metric == metric
         ],
         figure=results.forest_figure(comparison),
-        warnings=[
+        warnings=sentences(COMPARED_WARNINGS, facts)
+        + [
             f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
             for run, count in comparison.trained_on.items()
         ],
@@ -463,6 +541,9 @@ def true_scores_lead(found: Evaluation) -> str:
     value, low, high = truly.scores[purpose]
     verified = f"{value:.3f}, " if truly.basis == "verified grades" else ""
     words = METRICS[purpose].long_name.capitalize()
+    # bounds that contain the score of one grade for all do not say whether the answers are better: not at the top
+    if not verified and low <= float(getattr(found.naive, purpose, math.nan)) <= high:
+        return ""
     return "" if math.isnan(low) else f" {words} against the true grades: {verified}{between(low, high)}."
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
+from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import run_figures
@@ -42,8 +43,10 @@ VERDICT: list[Verdict[Any]] = [
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
      "method_options per_class or ramp_epochs (a slower ramp), or a smaller noise_rate."),
-    (lambda f: f.state != "finished" and not f.beaten, "No better than one grade for all so far: {f.metric} "
-     "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
+    (lambda f: f.state != "finished" and f.verdict == "not better", "No better than one grade for all so far: "
+     "{f.metric} {f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
+    (lambda f: f.apart, "The test side scores much {f.apart} than the validation side: {f.metric} {f.test_score:.3f} "
+     "and {f.validation_score:.3f}. {f.why_apart}"),
     (lambda f: f.state == "finished" and f.sides == {"train", "validation"}, "There is no test side: all scores "
      "are those of the validation side."),
     (lambda f: f.state == "training" and "validation" not in f.sides, "There is no validation side: how good the "
@@ -171,12 +174,31 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         score=score,
         baseline=baseline,
         naive=naive,
-        clear=True,
-        beaten=math.isnan(naive + score) or not run_folder.not_beaten(score, naive, purpose=config.optimise),
+        verdict=Gain(metric=config.optimise, score=score, naive=naive).verdict,
+        untested="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
         starved=", ".join(grade for grade in grades if grade in starved),
+        **sides_apart(record.sides, config.optimise),
     )
+
+
+def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
+    """Whether the test side scores better or worse than the validation side by more than chance, and what is known
+    about the reason. apart: "" if the two 95 % intervals overlap, or a side is missing."""
+    if not {"test", "validation"} <= sides.keys():
+        return {"apart": ""}
+    test, validation = (sides[name].intervals[metric] for name in ("test", "validation"))
+    apart = ""
+    if test.high < validation.low or test.low > validation.high:
+        lower = test.value < validation.value
+        apart = "better" if lower == METRICS[metric].lower_is_better else "worse"
+    why = "Both are judged by given grades; other samples, or other errors among their labels, make the difference."
+    if sides["test"].judged_by == "true grades":
+        why = "The test side is judged by true grades, the validation side by given ones, whose errors count as errors."
+        if apart == "worse":
+            why = "The test side is judged by true grades, the validation side by given ones."
+    return {"apart": apart, "test_score": test.value, "validation_score": validation.value, "why_apart": why}
 
 
 def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
@@ -233,10 +255,11 @@ def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
             compared = "" if f.baseline is None else f"one grade: {getattr(f.baseline, name):.3f}"
             numbers.append(KeyNumber(f"{metric_heading(name)}, {f.side}", f"{score:.3f}", compared=compared))
     if estimate is not None:
-        doubt = "" if estimate.informed and estimate.identifiable is not False else "not determined"
-        value = f"{estimate.rate:.2f}" if estimate.informed else "unknown"
         interval = between(*estimate.rate_interval, ".2f")
-        numbers.append(KeyNumber("wrong labels, estimated", value, interval, doubt))
+        number = KeyNumber("wrong labels, estimated", f"{estimate.rate:.2f}", interval)
+        if not (estimate.informed and estimate.identifiable):  # a point would be that of a prior
+            number = KeyNumber("wrong labels", "unknown", interval, "not determined by the labels")
+        numbers.append(number)
     if f.training:
         network = "your own network" if record.facts.own_network else str(config.network)
         made_by = f"{display_name(config.method)} on {network}"

@@ -16,13 +16,14 @@ import pandas as pd
 from srjt.data.grades import Grades
 from srjt.errors import count_of, duration
 from srjt.noise.matrices import ILL_CONDITIONED
-from srjt.ordinal import Purpose
+from srjt.ordinal import Purpose, baseline
+from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
 from srjt.reports.sections import counts_table, settings_section
-from srjt.reports.table import MISSING, Table, data_table
+from srjt.reports.table import MISSING, Table, between, data_table
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import (
     PairedTest,
@@ -30,9 +31,9 @@ from srjt.studies.results import (
     compare_ours,
     corrected_t_test,
     display_name,
+    gains_over_one_grade,
     problem_lines,
 )
-from srjt.training.folder import not_beaten
 
 NAMED = 4  # noises with a key number
 
@@ -41,17 +42,19 @@ VERDICT: list[Verdict[Any]] = [
     (lambda f: not f.runs, "No runs are planned", ""),
     (lambda f: not f.done, "No run has finished yet", "{f.composition}."),
     (lambda f: not f.test, "There are no test results", "The splits have no test side."),
+    (lambda f: f.none_better, "No method is better than one grade for all, by {f.metric}", "{f.composition}."),
     (lambda f: not f.leader, "{f.composition}", "Nothing is compared: fewer than two methods have the same "
-     "runs."),
-    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training{f.doubt}."),
-    (lambda f: True, BEST, "{f.composition}."),
+     "runs.{f.unshown}"),
+    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training{f.doubt}.{f.unshown}"),
+    (lambda f: True, BEST, "{f.composition}.{f.unshown}"),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.failed, "{f.failed:,} of {f.total} failed."),
     (lambda f: f.unfinished, "{f.unfinished:,} of {f.total} to finish; means are over the finished ones."),
     (lambda f: f.garg and f.condition > ILL_CONDITIONED, "Garg's loss inverts the noise matrix, which is nearly "
      "singular (condition number up to {f.condition:.0f}): its results do not show how good the method is."),
-    (lambda f: f.not_better, "No better than one grade for all, by {f.metric}{f.somewhere}: {f.not_better}."),
+    (lambda f: f.not_better and not f.none_better, "No better than one grade for all, by "
+     "{f.metric}{f.somewhere}: {f.not_better}."),
     (lambda f: not f.patients, "Patients are unknown: samples of one patient may be in training and test data, which "
      "makes test results too good."),
     (lambda f: f.folds == 1, "Only one of {f.planned_folds} folds is part of the study: there is no paired test."),
@@ -62,38 +65,55 @@ NOISE: list[Rule[Any]] = [
 NOISE_COLUMNS = {  # those without a value are left out
     "nominal_rate": "nominal",
     "realised_rate": "realised",
-    "mean": "estimated",
-    "min": "smallest",
-    "max": "largest estimate",
+    "estimated": "estimated",
+    "interval": "estimate, 95 % interval",
+    "used": "used by the runs",
     "condition_number": "condition number",
 }
 NOISE_CAPTIONS = {
     "realised": "Nominal: expected from the matrix and the class mix; realised: after injection.",
-    "estimated": "Estimated: as used by the runs.",
+    "estimate, 95 % interval": "The interval is the widest over folds; without an estimate beside it, the "
+    "labels do not determine the rate.",
     "condition number": f"Above a condition number of {ILL_CONDITIONED:.0f}, inverting the matrix is unreliable.",
 }
 
 
 class Best(NamedTuple):
-    """The best mean of a noise, and those of plain training, if it is another one, and of one grade for all."""
+    """The best method of a noise, by its mean; and that of plain training, if it is another one."""
 
     names: str
     text: str  # mean ± standard deviation
     mean: float
     plain: float | None
-    naive: float | None
+    naive: float | None  # the mean of one grade for all
+    verdict: baseline.Verdict  # whether it is better than that
+
+    @property
+    def winner(self) -> str:
+        """One grade for all takes part."""
+        return study_tables.NAIVE_LABEL if self.verdict == "not better" else self.names
 
 
 def study_facts(results: StudyResults) -> SimpleNamespace:
     """What the rules know of a study: numbers, and lists that are empty where there is nothing to say."""
     runs, study, status = results.runs, results.facts, Counter(results.runs["status"])
     purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
-    metric, best = METRICS[purpose], best_means(results, purpose)
-    gains = sorted(abs(own.mean - own.plain) for own in best.values() if own.plain is not None)
-    won = Counter(own.names for own in best.values())
+    gains = _gains(results, purpose)
+    metric, best = METRICS[purpose], best_means(results, purpose, gains)
+    ahead = {noise: own for noise, own in best.items() if own.verdict != "not better"}
+    over_plain = sorted(abs(own.mean - own.plain) for own in ahead.values() if own.plain is not None)
+    won = Counter(own.winner for own in best.values())
     most = max(won.values(), default=0)
     leaders = [name for name, count in won.items() if count == most]
+    compared = [gain for (method, variant, _), gain in gains.items() if study_tables.loss_usage(variant) is None]
+    unshown = ""
+    if any(gain.verdict == "unclear" for gain in compared) and not any(gain.verdict == "better" for gain in compared):
+        unshown = f" No paired test shows that a method is better than {study_tables.NAIVE_LABEL}."
+        if runs["fold"].nunique() < 3:
+            unshown = f" Fewer than three folds cannot show that a method is better than {study_tables.NAIVE_LABEL}."
     return SimpleNamespace(
+        none_better=bool(compared) and all(gain.verdict == "not better" for gain in compared),
+        unshown=unshown,
         leader=", ".join(leaders),
         won=f" ({most} of {len(best)} noises{' each' * (len(leaders) > 1)})" if most < len(best) else "",
         runs=len(runs),
@@ -107,12 +127,12 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         planned_folds=int(study["folds"]),
         composition=_composition(results),
         best="Lowest" if metric.lower_is_better else "Highest",
-        gain=" to ".join(dict.fromkeys(f"{gain:.3f}" for gain in gains[:1] + gains[-1:])),
+        gain=" to ".join(dict.fromkeys(f"{gain:.3f}" for gain in over_plain[:1] + over_plain[-1:])),
         side="below" if metric.lower_is_better else "above",
-        doubt="" if _tested(results, purpose, best) else "; no paired test shows this difference",
+        doubt="" if _tested(results, purpose, ahead) else "; no paired test shows this difference",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_means=best,
-        not_better=_not_better(results, purpose),
+        not_better=_not_better(gains),
         somewhere=", under some noise" if runs["noise"].nunique() > 1 else "",
         garg="garg" in set(runs["method"]),
         condition=results.noise["condition_number"].astype(float).max(),
@@ -128,8 +148,19 @@ def _composition(results: StudyResults) -> str:
     return ", ".join(count_of(number, str(noun)) for noun, number in numbers.items() if number)
 
 
-def best_means(results: StudyResults, metric: str) -> dict[str, Best]:
-    """Noise → the best mean of the methods with the same runs; no noise with fewer than two of them."""
+def _gains(results: StudyResults, purpose: Purpose) -> dict[tuple[str, str, str], Gain]:
+    """Method, variant and noise → what it gains over one grade for all."""
+    scores, ratio = study_tables.finished(results), study_tables.test_train_ratio(results)
+    return gains_over_one_grade(scores, results.naive, metric=purpose, test_train_ratio=ratio)
+
+
+def best_means(
+    results: StudyResults, metric: str, gains: Mapping[tuple[str, str, str], Gain] | None = None
+) -> dict[str, Best]:
+    """Noise → the best mean of the methods with the same runs; no noise with fewer than two of them.
+
+    gains: over one grade for all; without them, that is not known.
+    """
     tables, found = study_tables.StudyTables(results), {}
     choose = min if METRICS[metric].lower_is_better else max
     for noise in itertools.chain(*tables.kinds.values()):
@@ -139,6 +170,7 @@ def best_means(results: StudyResults, metric: str) -> dict[str, Best]:
         if len(means) < 2:
             continue
         best = [source for source, mean in means.items() if mean == choose(means.values())]
+        gain = (gains or {}).get((*best[0], noise))
         plain, naive = ("standard", ""), study_tables.naive_values(results, noise, metric)
         found[noise] = Best(
             names=" and ".join(display_name(*source) for source in best),
@@ -146,6 +178,7 @@ def best_means(results: StudyResults, metric: str) -> dict[str, Best]:
             mean=means[best[0]],
             plain=None if plain in best else means.get(plain),
             naive=float(naive.mean()) if len(naive) else None,
+            verdict="unknown" if gain is None else gain.verdict,
         )
     return found
 
@@ -160,18 +193,10 @@ def _tested(results: StudyResults, metric: str, best: Mapping[str, Best]) -> boo
     return all((noise, own.names) in pairs for noise, own in best.items() if own.plain is not None)
 
 
-def _not_better(results: StudyResults, purpose: Purpose) -> str:
+def _not_better(gains: Mapping[tuple[str, str, str], Gain]) -> str:
     """Methods whose mean on the test side does not beat the naive one on the same runs, under some noise."""
-    scores = study_tables.finished(results)
-    same_runs = ["noise", "fold", "seed", "metric"]
-    both = scores[scores["metric"] == purpose].merge(results.naive, on=same_runs, suffixes=("", "_naive"))
-    means = both.groupby(["method", "variant", "noise"], sort=False)[["value", "value_naive"]].mean()
-    worse = (
-        display_name(method, variant)
-        for (method, variant, _), (score, naive) in zip(means.index, means.to_numpy(), strict=True)
-        if not_beaten(float(score), float(naive), purpose=purpose)
-    )
-    return "; ".join(dict.fromkeys(worse))
+    worse = [source for source, gain in gains.items() if gain.verdict == "not better"]
+    return "; ".join(dict.fromkeys(display_name(method, variant) for method, variant, _ in worse))
 
 
 @page_of.register(StudyResults)
@@ -202,13 +227,18 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = study_tables.P
 
 
 def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
-    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=facts.composition)]
+    compared = facts.composition if facts.leader and facts.gain and not facts.none_better else ""  # else it is the lead
+    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=compared)]
     for noise, best in list(facts.best_means.items())[:NAMED]:
-        beside = {"plain training": best.plain, "one grade": best.naive}
-        compared = [f"{label}: {mean:.3f}" for label, mean in beside.items() if mean is not None]
-        mean, _, std = best.text.partition(" ± ")
         label = f"{facts.metric}, {study_tables.noise_name(noise)}"
-        numbers.append(KeyNumber(label, mean, f"± {std}" if std else "", "; ".join([best.names, *compared])))
+        mean, _, std = best.text.partition(" ± ")
+        if best.winner == study_tables.NAIVE_LABEL:
+            compared = f"{best.winner}; best method: {best.names}, {best.text}"
+            numbers.append(KeyNumber(label, f"{best.naive:.3f}", "", compared))
+            continue
+        beside = {"plain training": best.plain, "one grade": best.naive}
+        means = [f"{name}: {mean:.3f}" for name, mean in beside.items() if mean is not None]
+        numbers.append(KeyNumber(label, mean, f"± {std}" if std else "", "; ".join([best.names, *means])))
     return numbers
 
 
@@ -342,8 +372,19 @@ def _noise(results: StudyResults) -> Section:
     rates = ["nominal_rate", "realised_rate", "condition_number"]
     estimating = results.runs[results.runs["rate_source"] == "estimate"]
     frame = results.noise[rates].astype(float).groupby(results.noise["noise"]).mean().reindex(noises)
-    frame = frame.join(estimating.groupby("noise")["used_rate"].agg(["mean", "min", "max"]))[[*NOISE_COLUMNS]]
-    frame = frame.dropna(axis=1, how="all").rename(index=study_tables.noise_name, columns=NOISE_COLUMNS)
+    for noise, rates_used in estimating.groupby("noise")["used_rate"]:
+        low, high = rates_used.min(), rates_used.max()
+        if math.isfinite(low):
+            frame.loc[noise, "used"] = between(low, high) if high > low else f"{low:.3f}"
+    for noise, rows in results.noise.groupby("noise"):
+        low, high = rows["estimated_low"].min(), rows["estimated_high"].max()
+        if math.isfinite(low):
+            frame.loc[noise, "interval"] = between(low, high)
+        # a number only where the labels determine it, in every fold
+        if rows["determined"].all():
+            frame.loc[noise, "estimated"] = rows["estimated_rate"].astype(float).mean()
+    frame = frame.reindex(columns=[*NOISE_COLUMNS]).dropna(axis=1, how="all")
+    frame = frame.rename(index=study_tables.noise_name, columns=NOISE_COLUMNS)
     table = data_table(
         frame.rename_axis("noise").reset_index(),
         title="Share of wrong labels among the training samples",

@@ -1,0 +1,124 @@
+"""Is it better than one grade for all samples? One rule decides, for every page and for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from srjt.ordinal import Purpose, metrics
+from srjt.ordinal.metrics import METRICS, TOO_FEW, Interval
+
+Verdict = Literal["better", "not better", "unclear", "unknown"]
+
+
+class Gain(NamedTuple):
+    """What a score gains over that of one grade for all samples.
+
+    Attributes
+    ----------
+    metric : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric that the grades are for. No other is judged: grades with the least absolute error may be less
+        accurate than the most frequent one.
+    score, naive : float
+        Of the answers, and of one grade for all; nan where it is not known.
+    low : float
+        The lower end of the 95 % interval of the improvement, over patients or over folds; positive is better. nan
+        where they are too few, or where only the two scores are known.
+    """
+
+    metric: Purpose
+    score: float
+    naive: float
+    low: float = math.nan
+
+    @property
+    def value(self) -> float:
+        """The improvement; positive is better."""
+        return self.naive - self.score if METRICS[self.metric].lower_is_better else self.score - self.naive
+
+    @property
+    def verdict(self) -> Verdict:
+        """The one rule: "better" only where patients, or folds, show it; "not better" where even the score is not.
+
+        A perfect score cannot be beaten: where one grade for all is right as well, it is "unclear".
+        """
+        if math.isnan(self.value):
+            return "unknown"
+        perfect = self.score == (0.0 if METRICS[self.metric].lower_is_better else 1.0)
+        if self.value <= 1e-9 and not perfect:  # equal sums differ in their last digits
+            return "not better"
+        return "better" if self.low > 0 else "unclear"
+
+
+def one_grade(training_counts: ArrayLike, metric: Purpose) -> int:
+    """The grade that is given to all samples: the most frequent training label; for the absolute error their median.
+
+    Examples
+    --------
+    >>> one_grade([4, 3, 3], "accuracy"), one_grade([4, 3, 3], "mae")
+    (0, 1)
+    """
+    counts = np.asarray(training_counts, dtype=np.float64)
+    return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2)) if metric == "mae" else int(np.argmax(counts))
+
+
+def gain_over_one_grade(
+    labels: ArrayLike,
+    grades: ArrayLike,
+    *,
+    training_counts: ArrayLike,
+    metric: Purpose,
+    groups: Sequence[str] | None = None,
+    resamples: int = 1000,
+) -> Gain:
+    """The gain of predicted grades over one grade for all of the same samples, with its interval over patients.
+
+    The same draws of patients serve both, so that the difference is paired; its interval is Student's (see
+    ``srjt.ordinal.metrics.t_interval``) with as many patients as have the same weight, (Σm)² / Σm² for m images each.
+    Fewer than ten of them show nothing.
+
+    Parameters
+    ----------
+    labels, grades : array, shape (N,)
+        From 0; what the grades are judged by, and what was predicted.
+    training_counts : array, shape (C,)
+        Training labels by grade, which decide what the one grade is.
+    metric : {"mae", "accuracy", "qwk", "macro_f1"}
+        What the grades are for.
+    groups : sequence of str, optional
+        (N,) patients; without, every sample is its own.
+    resamples : int
+        Bootstrap draws; 0 for no interval.
+
+    Returns
+    -------
+    Gain
+
+    Examples
+    --------
+    >>> labels = [0, 0, 1, 2] * 10
+    >>> gain_over_one_grade(labels, labels, training_counts=[20, 10, 10], metric="mae").verdict
+    'better'
+    """
+    judged, classes = np.asarray(labels, dtype=np.int64), len(np.asarray(training_counts))
+    constant = np.full(len(judged), one_grade(training_counts, metric))
+    scores, naive = (
+        metrics.resampled_metrics(
+            judged, answers, num_classes=classes, groups=groups, metrics=[metric], resamples=max(resamples, 1)
+        )[metric]
+        for answers in (grades, constant)
+    )
+    found = Gain(metric=metric, score=float(scores[0]), naive=float(naive[0]))
+    if metric == "qwk":  # not defined where all labels are equal
+        naive, found = np.zeros_like(naive), found._replace(naive=0.0)
+    sizes = np.bincount(metrics.patient_codes(groups, len(judged)))
+    patients = int(sizes.sum() ** 2 / (sizes**2).sum() + 1e-9)
+    if resamples < 2 or patients < TOO_FEW:
+        return found
+    sign = -1.0 if METRICS[metric].lower_is_better else 1.0
+    interval: Interval = metrics.t_interval(sign * (scores - naive), patients=patients)[0]
+    return found._replace(low=interval.low)

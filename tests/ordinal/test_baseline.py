@@ -1,0 +1,91 @@
+"""Is it better than one grade for all? The one rule, its grade and its uncertainty."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from srjt.ordinal import PURPOSES, Purpose
+from srjt.ordinal.baseline import Gain, gain_over_one_grade, one_grade
+from srjt.ordinal.metrics import METRICS, naive_baseline
+
+TRAINING = [9, 5, 3, 1]
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_the_one_grade_has_the_scores_of_the_naive_baseline(purpose: Purpose) -> None:
+    counts = np.array([4, 5, 2, 3])
+    confusion = np.zeros((4, 4))
+    confusion[:, one_grade(TRAINING, purpose)] = counts
+    assert METRICS[purpose](confusion) == pytest.approx(getattr(naive_baseline(TRAINING, counts), purpose))
+
+
+@pytest.mark.parametrize(
+    ("score", "naive", "low", "verdict"),
+    [
+        (0.616, 0.563, -0.2, "not better"),
+        (0.563, 0.563, -0.1, "not better"),
+        (0.5, 0.563, -0.01, "unclear"),
+        (0.5, 0.563, math.nan, "unclear"),  # no patients to judge it by
+        (0.5, 0.563, 0.01, "better"),
+        (0.0, 0.0, math.nan, "unclear"),  # perfect: it cannot be beaten
+        (0.5, math.nan, math.nan, "unknown"),
+    ],
+)
+def test_the_rule(score: float, naive: float, low: float, verdict: str) -> None:
+    assert Gain(metric="mae", score=score, naive=naive, low=low).verdict == verdict
+    if not math.isnan(naive):  # of a metric of which more is better
+        assert Gain(metric="accuracy", score=1 - score, naive=1 - naive, low=low).verdict == verdict
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_scores_and_verdict_of_answers(purpose: Purpose) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, 200, p=np.array(TRAINING) / 18)
+    counts = np.bincount(labels, minlength=4)
+    for answers, verdict in ((labels, "better"), (np.full(200, 3), "not better")):
+        gain = gain_over_one_grade(labels, answers, training_counts=TRAINING, metric=purpose, resamples=100)
+        assert gain.naive == pytest.approx(getattr(naive_baseline(TRAINING, counts), purpose))
+        assert gain.score == pytest.approx((0.0 if purpose == "mae" else 1.0) if verdict == "better" else gain.score)
+        assert gain.verdict == verdict
+
+
+def test_the_interval_is_that_of_paired_differences_of_patients() -> None:
+    """With one image each, the mean absolute error is a mean: Student's interval, up to the draws."""
+    from scipy.stats import t
+
+    rng = np.random.default_rng(1)
+    labels = rng.choice(4, 60, p=np.array(TRAINING) / 18)
+    answers = np.clip(labels + rng.choice([-1, 0, 0, 1], 60), 0, 3)
+    gain = gain_over_one_grade(labels, answers, training_counts=TRAINING, metric="mae", resamples=4000)
+    own = np.abs(labels - one_grade(TRAINING, "mae")) - np.abs(labels - answers)
+    low = own.mean() - t.ppf(0.975, 59) * own.std(ddof=1) / math.sqrt(60)
+    assert gain.low == pytest.approx(low, abs=0.02)
+
+
+def test_patients_count_not_images() -> None:
+    labels, patients = np.repeat([0, 1, 2, 3, 0, 1, 2, 0, 1], 20), np.repeat(list("abcdefghi"), 20)
+    told = {"training_counts": TRAINING, "metric": "mae", "resamples": 50}
+    assert gain_over_one_grade(labels, labels, **told).verdict == "better"
+    nine = gain_over_one_grade(labels, labels, groups=patients.tolist(), **told)  # too few
+    assert (nine.verdict, math.isnan(nine.low)) == ("unclear", True)
+    skewed = [str(place) for place in range(60)] + ["x"] * 120  # 61 patients, one of whom has most images
+    assert math.isnan(gain_over_one_grade(labels, labels, groups=skewed, **told).low)
+
+
+@pytest.mark.parametrize("images", [1, 5])
+def test_answers_that_gain_nothing_are_seldom_called_better(images: int) -> None:
+    """Half of the labels are 0: always 1 is as near as always 0, the one grade. One-sided, 2.5 % are promised."""
+    rng, called = np.random.default_rng(images), 0
+    owner = np.repeat(np.arange(30), images)
+    for _ in range(200):
+        own = rng.choice(4, 30, p=[0.5, 0.2, 0.2, 0.1])[owner]
+        labels = np.where(rng.random(len(owner)) < 0.6, own, rng.choice(4, len(owner), p=[0.5, 0.2, 0.2, 0.1]))
+        gain = gain_over_one_grade(
+            labels, np.ones(len(owner), int), training_counts=[1, 0, 0, 0], metric="mae",
+            groups=[str(patient) for patient in owner], resamples=100,
+        )  # fmt: skip
+        called += gain.verdict == "better"
+    assert called <= 12  # 5 are expected; 12 or more by chance once in 200
