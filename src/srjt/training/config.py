@@ -32,6 +32,11 @@ COSINE_END = 0.01  # of the learning rate, in the last epoch
 
 # For features. Measured: with 1e-3 an mlp memorises wrong labels of embeddings, with 1e-4 it is slow on few columns.
 HEAD, HEAD_RATES = "mlp", {"mlp": 3e-4, "linear": 1e-3}
+ODDS = "odds"
+CHOOSE_HEAD = "auto"  # odds or mlp: the one that makes held-out labels likelier
+FITTED_BY_ODDS = ("standard", "f-correction", "srjt")  # methods whose loss is a likelihood of the labels
+# What has no meaning for the network odds, which is fitted at once; epochs is 1
+NOT_OF_ODDS = ("optimizer", "schedule", "warmup_epochs", "learning_rate", "weight_decay", "milestones", "patience")
 
 # Pretrained transformers lose what they know at the rate of a recipe for convolutions; the usual rate of fine-tuning.
 TRANSFORMERS = re.compile(r"timm:\w*(vit|deit|swin|beit|eva|cait|xcit|transformer)")
@@ -125,7 +130,10 @@ class TrainConfig(Plain):
         None,
         "Backbone, such as resnet18, tiny or timm:NAME.",
         panel="Network",
-        shown="resnet18; mlp for features",
+        more="Of features, `auto` (for srjt) chooses between odds and mlp by how likely they make held-out labels. "
+        "`odds`, a proportional-odds model with a ridge penalty, is fitted at once, by the methods standard, "
+        "f-correction and srjt: epochs, batch size, learning rate and seed do not apply to it.",
+        shown="resnet18; for features auto for srjt, else mlp",
     )
     pretrained: bool = setting(True, "Start from ImageNet weights.")
     weights: str | None = setting(None, "Start from a local file of weights instead.", metavar="FILE")
@@ -159,7 +167,7 @@ class TrainConfig(Plain):
     learning_rate: float | None = setting(
         None,
         "Learning rate.",
-        shown="srjt 1e-3, others and transformers 1e-4; mlp 3e-4, linear 1e-3",
+        shown="srjt 1e-3, others and transformers 1e-4; mlp 3e-4, linear 1e-3, odds none",
         gt=0,
         lt=math.inf,
     )
@@ -299,14 +307,31 @@ class TrainConfig(Plain):
 
     def for_data(self, *, features: bool) -> TrainConfig:
         """A copy in which everything is chosen: the network by the kind of data (images get the paper's, features a
-        head), how its weights are learnt by the network and the method's recipe, the rest by the recipe."""
-        chosen = self.replace(network=self.network or (HEAD if features else PAPER_NETWORK))
+        head), how its weights are learnt by the network and the method's recipe, the rest by the recipe.
+
+        Where held-out labels shall choose between two heads, the network is ``"auto"``, and what depends on it is not
+        chosen yet.
+        """
+        network = self.network or (self._head() if features else PAPER_NETWORK)
+        chosen = self.replace(network=network)
+        if network == ODDS:
+            fixed: dict[str, Any] = {**dict.fromkeys(NOT_OF_ODDS), "epochs": 1, "keep": "last"}
+            if self.precision == "auto":  # its weights are few, and fitted in float64
+                fixed["precision"] = "fp32"
+            return chosen.replace(**fixed).with_recipe(features=features)
         unset = {name: value for name, value in chosen.optimisation().items() if getattr(self, name) is None}
         return chosen.replace(**unset).with_recipe(features=features)
+
+    def _head(self) -> str:
+        """The network for features: the recipe's is chosen by the data."""
+        known = methods.lookup(self.method, registered_by=self.imports)
+        return CHOOSE_HEAD if known.is_recipe and self.method in FITTED_BY_ODDS else HEAD
 
     def optimisation(self) -> dict[str, Any]:
         """How the method's recipe learns the weights of this network: the settings that were not given."""
         assert self.network is not None, "for_data chooses it"
+        if self.network in (CHOOSE_HEAD, ODDS):
+            return {}  # the head is not known yet; odds is fitted at once
         learning: dict[str, Any] = dict(PAPER_OPTIMISATION)
         if self.network in HEAD_RATES:
             learning["learning_rate"] = HEAD_RATES[self.network]
