@@ -75,26 +75,15 @@ SIZES = (100, 300, 1000, 10**9)  # training labels; the last: all
 NOISES = (("clean", 0.0), ("quasi", 0.2), ("quasi", 0.4), ("truncated", 0.4), ("one-sided", 0.0))
 PEERS = ("median grade", "logistic regression", "srjt")
 STRENGTHS = 10.0 ** np.arange(-6.0, 1.1)  # C of scikit-learn
-COLUMNS = (
-    "set",
-    "labels",
-    "noise",
-    "rate",
-    "fold",
-    "method",
-    "network",
-    "estimated_rate",
-    "mae",
-    "macro_f1",
-    "seconds",
-)
+KEY = ("set", "labels", "noise", "rate", "fold", "method")
+COLUMNS = (*KEY, "network", "estimated_rate", "mae", "macro_f1", "seconds")
 
 
 def small(args: argparse.Namespace) -> None:
     """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it can be resumed."""
     done = set()
     if args.out.exists():
-        done = set(pd.read_csv(args.out)[list(COLUMNS[:6])].astype(str).itertuples(index=False, name=None))
+        done = set(pd.read_csv(args.out)[list(KEY)].astype(str).itertuples(index=False, name=None))
     for size in args.sizes:
         for fold in args.folds:
             for name in args.sets:
@@ -107,7 +96,7 @@ def small(args: argparse.Namespace) -> None:
                         key = (name, size, kind, rate, fold, method)
                         if tuple(map(str, key)) not in done:
                             found = small_run(data, rows, kind, rate=rate, fold=fold, method=method)
-                            _append_small(args.out, {**dict(zip(COLUMNS[:6], key, strict=True)), **found})
+                            _append_small(args.out, {**dict(zip(KEY, key, strict=True)), **found})
 
 
 def small_run(

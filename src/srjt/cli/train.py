@@ -149,7 +149,7 @@ def print_dry_run(
     if config.network == ODDS:
         learnt = "odds, fitted at once"
     if config.network == CHOOSE_HEAD:
-        epochs = f"{count_of(config.epochs, 'epoch')} in batches of {config.batch_size:,}"
+        epochs = f"{count_of(config.with_head(HEAD).epochs, 'epoch')} in batches of {config.batch_size:,}"
         learnt = f"odds, fitted at once, or {networks} × {HEAD}, {epochs}, whichever makes held-out labels likelier"
     at_most = "At most about" if config.network == CHOOSE_HEAD else "About"
     say(f"{config.method}: {learnt}. {at_most} {duration(seconds)} on {device_name(chosen)}.")

@@ -407,7 +407,7 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     """
     config = config.for_data(features=data.are_features)
     if config.network == CHOOSE_HEAD:  # the slower of the two
-        config = config.replace(network=HEAD).for_data(features=True)
+        config = config.with_head(HEAD)
     if config.network == ODDS:
         return ODDS_SECONDS
     on_gpu, training = device.type == "cuda", len(split.train)

@@ -181,7 +181,7 @@ def choose_head(
         return ChosenHead(config=config)
     if not manifest.are_features:
         raise SrjtError("The network 'auto' chooses between heads for features, and these data are images.")
-    heads = {name: config.replace(network=name).for_data(features=True) for name in (ODDS, HEAD)}
+    heads = {name: config.with_head(name) for name in (ODDS, HEAD)}
     if config.method == WARM_UP_METHOD:  # an audit's: odds maximises a likelihood
         heads[ODDS] = heads[ODDS].replace(method="standard")
     trained = {name: warm_up(one) for name, one in heads.items()}
