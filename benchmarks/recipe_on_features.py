@@ -174,13 +174,17 @@ def small_table(files: list[Path]) -> None:
         table = runs.pivot_table(index=cases, columns="method", values=score)
         print(f"\n{score}, means over {runs['fold'].nunique()} folds\n\n{table.round(3).to_string()}")
         print(f"\nmeans by size\n\n{table.groupby('labels').mean().round(3).to_string()}")
-    table = runs.pivot_table(index=cases, columns="method", values="mae")
-    for peer in [name for name in ("logistic regression", "median grade") if name in table and "srjt" in table]:
-        behind = (table["srjt"] - table[peer]).dropna()
+    by_fold = runs.pivot_table(index=[*cases, "fold"], columns="method", values="mae")
+    for peer in [name for name in ("logistic regression", "median grade") if name in by_fold and "srjt" in by_fold]:
+        each = (by_fold["srjt"] - by_fold[peer]).dropna().groupby(cases)
+        behind = pd.DataFrame({"behind": each.mean(), "standard_error": each.sem()})
+        worse = behind[behind["behind"] > 0.01]
+        clear = (worse["behind"] > 2.0 * worse["standard_error"]).sum()
         print(
-            f"\nsrjt against {peer}: {behind.mean():+.3f} on average, behind by more than 0.01 in "
-            f"{(behind > 0.01).sum()} of {len(behind)} cases, at most {behind.max():+.3f}."
+            f"\nsrjt against {peer}: {behind['behind'].mean():+.4f} on average over {len(behind)} cases; behind by more "
+            f"than 0.01 in {len(worse)}, in {clear} of them by more than two standard errors."
         )
+        print(worse.round(3).to_string() if len(worse) else "")
     heads = runs[runs["method"] == "srjt"].groupby("labels")["network"].value_counts()
     print(f"\nthe head that srjt chose\n\n{heads.to_string()}")
 
