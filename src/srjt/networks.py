@@ -192,7 +192,7 @@ class ResNet(nn.Module):
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-_ROWS = ("linear", "mlp")  # these read rows of features, all others images
+_ROWS = ("linear", "mlp", "odds")  # these read rows of features, all others images
 _SMALL = ("tiny", "tiny-gn")
 _DENSENETS = {"densenet121": "DenseNet121", "densenet169": "DenseNet169", "densenet201": "DenseNet201"}
 _EFFICIENTNETS = tuple(f"efficientnet-b{size}" for size in range(5))
@@ -204,7 +204,7 @@ def names() -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        ``linear`` and ``mlp`` read rows of features, all others images.
+        ``linear``, ``mlp`` and ``odds`` read rows of features, all others images.
 
     Examples
     --------
@@ -232,8 +232,8 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
         return _timm(name, in_shape=in_shape, pretrained=timm_weights)
     if name not in names():
         raise errors.unknown_name("network", name, (*names(), "timm:NAME"))
-    if name in _ROWS:  # with linear, only the method's last layer is trained
-        return partial(Standardise, channels) if name == "linear" else partial(mlp, inputs=channels)
+    if name in _ROWS:  # with linear and odds, only the last layer is trained
+        return partial(mlp, inputs=channels) if name == "mlp" else partial(Standardise, channels)
     if name in _SMALL:
         return partial(tiny, channels=channels, norm="batch" if name == "tiny" else "group")
     return partial(ResNet, name, channels=channels) if name in DEPTHS else _monai(name, channels=channels)

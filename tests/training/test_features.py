@@ -53,7 +53,8 @@ def rows() -> Rows:
 
 @pytest.fixture(scope="module")
 def run(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return srjt.train(rows.manifest, split=rows.split, out=tmp_path_factory.mktemp("run") / "run", **SETTINGS)
+    out = tmp_path_factory.mktemp("run") / "run"
+    return srjt.train(rows.manifest, split=rows.split, out=out, network="mlp", **SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +124,14 @@ def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained)
     assert written["config"]["network"] == run.config.network == "mlp"
     assert written["config"]["learning_rate"] == run.config.learning_rate == 3e-4
     assert written["data"]["in_shape"] == [10]
-    again = srjt.train(rows.manifest, split=rows.split, out=run.folder, **SETTINGS)  # the same command
+    again = srjt.train(rows.manifest, split=rows.split, out=run.folder, network="mlp", **SETTINGS)  # the same command
     assert again.folder == run.folder
     with pytest.raises(SrjtError, match="network was 'mlp' and is now 'linear'"):
         srjt.train(rows.manifest, split=rows.split, out=run.folder, network="linear", **SETTINGS)
     other = rows.x.copy()
     other[rows.split.test[0], 0] += 1.0
     with pytest.raises(SrjtError, match="verified grades or split are not the same"):
-        srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=run.folder, **SETTINGS)
+        srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=run.folder, network="mlp", **SETTINGS)
     assert run.history["id"].tolist() == [rows.manifest.ids[i] for i in rows.split.train]
     assert run.history["seen"].max() == SETTINGS["epochs"]
 
@@ -165,7 +166,7 @@ def test_one_s_own_network(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"network": "timm:vit"}, "'timm:vit' reads images, but these data are rows of features: choose 'li"),
+        ({"network": "timm:vit"}, "'timm:vit' reads images, but these data are rows of features: choose 'odds'"),
         ({"network": "lineer"}, "Unknown network 'lineer': did you mean 'linear'"),
         ({"transform": lambda x: x}, "transform and eval_transform are for images"),
     ],
@@ -192,10 +193,12 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, run: Trained, da
     [
         ({}, False, "resnet18", 1e-3),
         ({"network": "linear"}, True, "linear", 1e-3),
-        ({"learning_rate": 0.1}, True, "mlp", 0.1),
+        ({"learning_rate": 0.1, "method": "standard"}, True, "mlp", 0.1),
+        ({"learning_rate": 0.1}, True, "auto", 0.1),  # held-out labels choose the head
+        ({"learning_rate": 0.1, "network": "odds"}, True, "odds", None),
     ],
 )
-def test_defaults_depend_on_the_data(given: Any, features: bool, network: str, rate: float) -> None:
+def test_defaults_depend_on_the_data(given: Any, features: bool, network: str, rate: float | None) -> None:
     config = TrainConfig(**given).for_data(features=features, samples=10_000)
     assert (config.network, config.learning_rate) == (network, rate)
     assert config.for_data(features=not features, samples=10_000) == config  # once decided, it stays

@@ -35,10 +35,10 @@ from srjt.inference.explain import network_maps, overlay, resized_square, shown_
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
 from srjt.progress import Reported, Reporter, html_block, html_pictures, html_table, html_text
 from srjt.readers.readings import Readings
-from srjt.training.config import TrainConfig
+from srjt.training.config import CHOOSE_HEAD, TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.reporters import reporter_in_python
-from srjt.training.train import resolve_noise_rate
+from srjt.training.train import choose_head, resolve_noise_rate
 from srjt.training.trained import Setup, Trained, load_run
 from srjt.training.workers import check_not_starting
 
@@ -274,7 +274,8 @@ def audit(
         label then follows from all readings of its image and from the networks, and ``Audit.readings`` says which
         reading is doubtful.
     config : TrainConfig, optional
-        Settings of the trainings. Default: the method ``sord``, 30 epochs.
+        Settings of the trainings. Default: the method ``sord``, 30 epochs; of features also the network ``odds`` with
+        the method ``standard``, if it makes held-out labels likelier than ``mlp``.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
     progress : bool
@@ -332,7 +333,10 @@ def audit(
         # without verified grades: with more of them the finished trainings are still valid
         unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
         warm_up = None if folder is None else folder / "warmup"
-        config, _ = resolve_noise_rate(unverified, config=config, setup=setup, out=warm_up)
+        if manifest.are_features and config.network is None and config.method == DEFAULTS["method"]:
+            config = config.replace(network=CHOOSE_HEAD)
+        head = choose_head(unverified, config=config, setup=setup, out=warm_up)
+        config, _ = resolve_noise_rate(unverified, config=head.config, setup=setup, out=warm_up, fitted=head.fitted)
         fits = None if folder is None else folder / "fits"
         fitted = cross_fit(
             manifest, config=config, folds=folds, out=fits, setup=setup, jobs=jobs, neighbours=NEIGHBOURS

@@ -18,7 +18,7 @@ from srjt.cli import OptionsReporter, check_outputs, options, print_table, say, 
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.progress import Reporter, progress_bar
-from srjt.training.config import TrainConfig
+from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
 
 # ``srjt train``: a classifier from your own images and labels.
 
@@ -146,14 +146,20 @@ def print_dry_run(
     config = config.for_data(features=manifest.are_features, samples=len(manifest))
     networks = methods.lookup(config.method, registered_by=config.imports).networks
     seconds = training_seconds(manifest, split, config=config, device=chosen)
-    say(
-        f"{config.method}: {networks} × {config.network}, {count_of(config.known_epochs, 'epoch')} in batches of "
-        f"{config.known_batch_size:,}. About {duration(seconds)} on {device_name(chosen)}."
-    )
+    batches = f"{count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}"
+    learnt = f"{networks} × {config.network}, {batches}"
+    if config.network == ODDS:
+        learnt = "odds, fitted at once"
+    if config.network == CHOOSE_HEAD:
+        head = config.with_head(HEAD)
+        batches = f"{count_of(head.known_epochs, 'epoch')} in batches of {head.known_batch_size:,}"
+        learnt = f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out labels likelier"
+    at_most = "At most about" if config.network == CHOOSE_HEAD else "About"
+    say(f"{config.method}: {learnt}. {at_most} {duration(seconds)} on {device_name(chosen)}.")
     if by_size and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size:
         say(
-            f"This length is chosen for {len(manifest):,} images: with fewer images, smaller batches and more epochs are "
-            "better (--epochs, --batch-size)."
+            f"This length is chosen for {len(manifest):,} images: with fewer images, smaller batches and more epochs "
+            "are better (--epochs, --batch-size)."
         )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
     frame = pd.DataFrame({"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]})

@@ -204,6 +204,44 @@ class Garg(Thresholds):
         return (logits > 0).sum(dim=-1)
 
 
+# The proportional-odds model, whose weights srjt.training.odds fits at once.
+
+
+class ProportionalOdds(Thresholds):
+    """One severity w·x and C − 1 thresholds: Pr(grade > k) = σ(w·x − θ_k). It is not in the table of methods: it is
+    what ``standard``, ``f-correction`` and ``srjt`` become with the network ``odds``.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("probabilities", "likelihoods")
+
+    def head(self, features: int, classes: int) -> nn.Module:
+        return OrdinalHead(features, classes, spacing=SPACING)
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        log_p = self.probabilities(logits).clamp(min=torch.finfo(torch.float32).tiny).log()
+        if targets.ndim == 3:
+            return losses.readings_likelihood(log_p, targets)
+        if targets.ndim == 2:
+            return losses.soft_cross_entropy(log_p, targets)
+        if self.transition is not None:
+            return losses.forward_corrected(log_p, targets, transition=self.transition)
+        return losses.hard_cross_entropy(log_p, targets)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """σ(a) − σ(b) = σ(a) σ(−b) (1 − e^(b − a)): the difference itself would round to 0 where both are near 1."""
+        z = logits if logits.dtype == torch.float64 else logits.float()
+        above, below = torch.sigmoid(z), torch.sigmoid(-z)
+        ones = torch.ones_like(above[..., :1])
+        gaps = 1.0 - torch.exp(z[..., 1:] - z[..., :-1])
+        p = torch.cat([ones, above], dim=-1) * torch.cat([below, ones], dim=-1)
+        p = p * torch.cat([ones, gaps, ones], dim=-1)
+        return p / p.sum(dim=-1, keepdim=True)
+
+    def grades(self, logits: Tensor) -> Tensor:
+        """The number of k with Pr(grade > k) above ½."""
+        return (logits > 0).sum(dim=-1)
+
+
 # Expected absolute error: one network whose loss is smallest at the median of the noisy labels.
 
 

@@ -34,7 +34,9 @@ from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
+from srjt.training.config import ODDS
 from srjt.training.folder import RunFacts, read_facts, read_noise_estimate, read_summary
+from srjt.training.train import head_sentence
 
 CHECKLISTS = {
     "tripod-ai": "TRIPOD+AI (Collins et al., BMJ 2024, 385:e078378)",
@@ -163,19 +165,25 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         mirrored = "; training images are mirrored at random" if config.flip else ""
         yield "input", f"The only input is the image, {resized} {size} × {size} pixels, of which {used}{mirrored}."
     number = methods.lookup(config.method).networks if config.method in methods.names() else None
+    if config.network == ODDS:
+        number = 1
     networks = "networks" if number is None else count_of(number, "network")
     network = "of the authors' own" if facts.own_network else str(config.network)
     method = display_name(config.method) + (f" ({paper})" if (paper := paper_of(config.method)) else "")
     yield "model", f"The model consists of {networks} ({network}), trained with the method {method}."
-    yield (
-        "training",
-        f"Training took {count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}.",
-    )
-    rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
-    yield "training", f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed {config.seed}."
-    yield "training", _beginning(facts)
-    kept = "the last epoch" if config.keep == "last" else "the epoch that was best on the validation side"
-    yield "selection", f"The networks of {kept} were kept."
+    if config.network == ODDS:
+        folds = "the strength of the penalty is the one that makes held-out labels likeliest"
+        yield "training", f"It is a proportional-odds model with a ridge penalty, fitted by L-BFGS; {folds}."
+    else:
+        length = f"{count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}"
+        yield "training", f"Training took {length}."
+        rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
+        yield "training", f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed {config.seed}."
+        yield "training", _beginning(facts)
+        kept = "the last epoch" if config.keep == "last" else "the epoch that was best on the validation side"
+        yield "selection", f"The networks of {kept} were kept."
+    if facts.head is not None:
+        yield "selection", head_sentence(facts.head)
     drawn = f"Rare grades were drawn more often (balance {config.balance:g})." if config.balance else ""
     yield "imbalance", drawn or "All samples were drawn equally often, whatever their grade."
     noise = facts.noise or {}

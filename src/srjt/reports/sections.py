@@ -23,7 +23,7 @@ from srjt.training.trained import Trained
 
 # The settings of a run or a study as a section of a page.
 
-WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp")  # "pretrained" has no effect on these
+WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp", "odds")  # "pretrained" has no effect on these
 OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")  # without effect on rows of features
 
 

@@ -41,7 +41,7 @@ AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows becaus
 
 # of a finished run, its summary last: a run with it is done
 RUN_FILES = (
-    *("noise.json", "image_hashes.npy", "held_out.csv"),  # not of every run
+    *("noise.json", "head.json", "image_hashes.npy", "held_out.csv"),  # not of every run
     *("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json"),
 )
 
@@ -137,7 +137,7 @@ def _write_study(folder: Path, task: RunTask) -> None:
 
 
 def _read_estimates(folder: Path) -> dict[str, bytes]:
-    files = folder.glob("estimates/*/noise.json")
+    files = [*folder.glob("estimates/*/noise.json"), *folder.glob("estimates/*/head.json")]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 

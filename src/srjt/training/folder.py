@@ -48,15 +48,16 @@ from srjt.training.devices import device_name
 #     history.csv          per training sample: how often seen, how often selected by each network, running loss
 #     held_out.csv         probabilities for the samples of the validation and test sides
 #     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
+#     head.json            how likely each head makes held-out labels, if ``network`` was "auto"
 #     summary.json         averages over the last ten epochs, or the scores of the best one; written last, so that its
 #                          presence means finished
 #
 # Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 
 FORMAT = 2
-PLAIN = ("data", "own_network", "noise", "provenance")  # of ``run.json``, as they are in memory
+PLAIN = ("data", "own_network", "noise", "head", "provenance")  # of ``run.json``, as they are in memory
 # written by the noise estimate, and by --log html, before the run itself begins
-NOISE_FILES = ("noise.json", "warmup", "live.html")
+NOISE_FILES = ("noise.json", "head.json", "warmup", "live.html")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ class RunFacts:
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
     own_network: bool = False  # from a Python function, which a folder cannot contain
     noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
+    head: dict[str, float] | None = None  # mean held-out log-likelihood by network, if the head was chosen by it
     provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
     version: str = __version__
 
@@ -138,6 +140,7 @@ class RunFile(BaseModel, extra="forbid"):
     data: _Data
     own_network: bool
     noise: _Noise | None
+    head: dict[str, float] | None = None
     provenance: _Provenance
 
 
@@ -293,6 +296,17 @@ class NoiseFile(BaseModel, extra="forbid"):
     folds: int
     images: str | None
     estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
+
+
+class HeadFile(BaseModel, extra="forbid"):
+    """``head.json``: the mean held-out log-likelihood of the labels by network, and what it was made from."""
+
+    format: Literal[2]
+    srjt: str
+    fingerprint: str
+    compared: dict[str, dict[str, Any]]  # the settings of each head
+    folds: int
+    held_out: dict[str, float]  # empty: there were too few samples to compare them
 
 
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:

@@ -26,8 +26,9 @@ from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
-from srjt.training.config import TrainConfig
+from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
+from srjt.training.odds import fit_at_once
 from srjt.training.reporters import FoldReporter
 from srjt.training.step import weights
 from srjt.training.trained import Setup, SplitChoice, Trained
@@ -178,12 +179,14 @@ def single_run(
     setup: Setup,
     out: str | Path | None = None,
     noise: dict[str, Any] | None = None,
+    head: dict[str, float] | None = None,
     grade_names: Mapping[str, str] | None = None,
     command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
-    The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``.
+    The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``. head: the
+    mean held-out log-likelihood by network, if the network was chosen by it.
     """
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
@@ -212,6 +215,7 @@ def single_run(
         data=_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
         own_network=setup.network is not None,
         noise=noise,
+        head=head,
         provenance=run_folder.describe_provenance(device, command=command, processes=process.world_size),
     )
     if folder is not None and run_folder.is_finished(folder):
@@ -243,7 +247,12 @@ def single_run(
                 devices.torch_flags(config, device),
                 torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             ):
-                result = fit(run, training, sides, reporter=reporter, process=process)
+                if config.network == ODDS:
+                    own = manifest.select(parts.train, images=False)
+                    rows = as_features(store.pixels[parts.train])
+                    result = fit_at_once(run, training, sides, samples=own, rows=rows, reporter=reporter)
+                else:
+                    result = fit(run, training, sides, reporter=reporter, process=process)
                 # with the flags and batches of the training, so that the scores agree with its metrics
                 forward = run.forward(feed, sides=[side.rows for side in sides.values()])
                 held_out = {
@@ -342,7 +351,7 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     # else an error when the network is built
     is_known = name in backbones.names() or name.startswith("timm:")
     if setup.network is None and is_known and backbones.takes_rows(name) != data.are_features:
-        read, given = "images", "rows of features: choose 'linear' or 'mlp'"
+        read, given = "images", "rows of features: choose 'odds' or 'mlp'"
         if not data.are_features:
             read, given = "rows of features", "images: choose 'resnet18' or another for images"
         raise SrjtError(f"The network {name!r} reads {read}, but these data are {given}, or leave it out.")
@@ -386,6 +395,7 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
 
 STEPS, GPU_STEPS = 2, 30  # of an epoch; a step takes milliseconds on a GPU
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
+ODDS_SECONDS = 2.0  # of a fit at once, of some hundred rows; of thousands it is some times as much
 EVALUATION = 1 / 3  # of the time of a training step: the forward pass alone
 
 
@@ -396,6 +406,10 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
     """
     config = config.for_data(features=data.are_features, samples=len(data))
+    if config.network == CHOOSE_HEAD:  # the slower of the two
+        config = config.with_head(HEAD)
+    if config.network == ODDS:
+        return ODDS_SECONDS
     on_gpu, training = device.type == "cuda", len(split.train)
     batch = min(config.known_batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(

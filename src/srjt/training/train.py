@@ -8,12 +8,13 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache as once
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from srjt import methods, networks, noise
 from srjt._version import __version__
@@ -27,12 +28,15 @@ from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
+from srjt.ordinal.decoding import undo_soft_labels
+from srjt.ordinal.losses import soft_label_matrix
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
-from srjt.training.config import TrainConfig
-from srjt.training.crossfit import cross_fit
+from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
+from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
+from srjt.training.odds import folds_by_patient
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
 from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, build_method, fetch_weights
@@ -45,6 +49,10 @@ from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, bui
 
 # Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
 LARGEST_RATE = 0.5
+
+# Of the network odds: so much of an estimated matrix is used, between no correction and all of it, where labels and
+# predictions do not determine it. benchmarks/recipe_on_features.py: weak models estimate too many errors.
+CORRECTED_IN_DOUBT = 0.5
 
 WOULD_HELP = (
     "Verified grades of a random sample (column verified_grade) or a rate that you know (`noise_rate`) would help."
@@ -59,7 +67,12 @@ WARM_UP_MOST = 3
 
 
 def resolve_noise_rate(
-    manifest: Manifest, *, config: TrainConfig, setup: Setup | None = None, out: str | Path | None = None
+    manifest: Manifest,
+    *,
+    config: TrainConfig,
+    setup: Setup | None = None,
+    out: str | Path | None = None,
+    fitted: CrossFit | None = None,
 ) -> tuple[TrainConfig, NoiseEstimate | None]:
     """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
 
@@ -67,6 +80,7 @@ def resolve_noise_rate(
     none, or if several readers graded the samples: then the rate follows from their consensus.
 
     out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
+    fitted: the warm-up, if ``choose_head`` has trained it already.
     """
     if config.requested_noise_rate != "auto":
         return _with_matrix_of_rate(config, manifest), None
@@ -89,21 +103,19 @@ def resolve_noise_rate(
     learnt = readable.select(rows, images=False)
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:
-        reporter.note(
-            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {count_of(warm_up_config.known_epochs, 'epoch')} "
-            f"({warm_up_config.method})."
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
-            fitted = cross_fit(
-                manifest, config=warm_up_config, folds=WARM_UP_FOLDS, out=folder, setup=setup, title="warm-up"
-            )
-        assert fitted.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
+        trained = fitted
+        if trained is None:
+            length = f"of {count_of(warm_up_config.known_epochs, 'epoch')} ({warm_up_config.method})"
+            if warm_up_config.network == ODDS:
+                length = "of odds, each at once"
+            reporter.note(f"Estimating the noise first: {WARM_UP_FOLDS} trainings {length}.")
+            trained = _fit_warm_up(manifest, warm_up_config, setup, out=folder)
+        assert trained.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
         return estimate_noise(
-            fitted.manifest.labels,
-            fitted.probabilities,
-            groups=fitted.manifest.groups,
-            verified=fitted.manifest.verified_labels,
+            trained.manifest.labels,
+            trained.probabilities,
+            groups=trained.manifest.groups,
+            verified=trained.manifest.verified_labels,
             seed=config.seed,
         )
 
@@ -118,7 +130,9 @@ def resolve_noise_rate(
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
     if estimate.informed:
-        resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
+        share = CORRECTED_IN_DOUBT if config.network == ODDS and not estimate.identifiable else 1.0
+        matrix = share * estimate.transition + (1.0 - share) * np.eye(manifest.num_classes)
+        resolved = _apply(config, share * estimate.rate, matrix, estimate.posterior())
     else:  # a matrix of networks that know nothing would only blur the labels
         resolved = _apply(config, 0.0, np.eye(manifest.num_classes), np.eye(manifest.num_classes))
     sentences, method = describe(estimate, used=resolved.known_noise_rate), methods.lookup(config.method)
@@ -128,6 +142,133 @@ def resolve_noise_rate(
     else:
         reporter.note(sentences[0])
     return resolved, estimate
+
+
+def _fit_warm_up(manifest: Manifest, config: TrainConfig, setup: Setup, *, out: Path | None) -> CrossFit:
+    """Out-of-fold predictions for the training side. config: of ``warm_up``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
+        return cross_fit(manifest, config=config, folds=WARM_UP_FOLDS, out=out, setup=setup, title="warm-up")
+
+
+# ``network="auto"``: of two heads for features, take the one that makes held-out labels likelier.
+#
+# The labels are the noisy ones, and a patient's samples are held out together. On few rows an mlp memorises what a
+# proportional-odds model cannot; on many it finds what is not linear. Both are trained as in the warm-up, which the
+# noise estimate then uses again.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenHead:
+    """The configuration with the chosen head; what it was chosen by, and its warm-up, if there was a choice."""
+
+    config: TrainConfig
+    held_out: dict[str, float] | None = None  # mean held-out log-likelihood by network
+    fitted: CrossFit | None = None
+
+
+def choose_head(
+    manifest: Manifest, *, config: TrainConfig, setup: Setup | None = None, out: str | Path | None = None
+) -> ChosenHead:
+    """The configuration with ``odds`` or ``mlp`` in place of the network "auto"; others are returned unchanged.
+
+    Only the training side of the split is used.
+
+    out: a ``head.json`` in this folder is reused; of several processes one computes it, the others wait.
+    """
+    setup = setup or Setup()
+    if (
+        setup.network is not None
+        or config.for_data(features=manifest.are_features, samples=len(manifest)).network != CHOOSE_HEAD
+    ):
+        return ChosenHead(config=config)
+    if not manifest.are_features:
+        raise SrjtError("The network 'auto' chooses between heads for features, and these data are images.")
+    heads = {name: config.with_head(name) for name in (ODDS, HEAD)}
+    if config.method == WARM_UP_METHOD:  # an audit's: odds maximises a likelihood
+        heads[ODDS] = heads[ODDS].replace(method="standard")
+    trained = {name: warm_up(one, samples=len(manifest)) for name, one in heads.items()}
+    rows = resolve_split(setup.split, manifest, skipped=False).train
+    learnt = manifest.select(rows)
+    fits: dict[str, CrossFit] = {}
+
+    def compare() -> dict[str, float]:
+        if not _can_be_compared(learnt):
+            return {}
+        setup.reporter.note("Choosing between odds and mlp by how likely they make held-out labels.")
+        for name, one in trained.items():
+            fits[name] = _fit_warm_up(manifest, one, setup, out=None)
+        soft = soft_label_matrix(manifest.num_classes, dtype=torch.float64)
+        undone = undo_soft_labels(torch.from_numpy(fits[HEAD].probabilities), soft).numpy()
+        return {
+            ODDS: likelihood_at_best_slope(fits[ODDS].probabilities, learnt.labels),
+            HEAD: likelihood_at_best_slope(undone, learnt.labels),
+        }
+
+    if out is None or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        held_out = compare()
+    else:
+        facts = {
+            "fingerprint": one_run.fingerprint(manifest, one_run.train_on(rows)),
+            "compared": {name: one.determining() for name, one in trained.items()},
+            "folds": WARM_UP_FOLDS,
+        }
+        held_out = _compare_once(Path(out), facts, compare, setup.reporter)
+    chosen = max(held_out, key=held_out.__getitem__, default=ODDS)
+    setup.reporter.note(head_sentence(held_out))
+    return ChosenHead(config=heads[chosen], held_out=held_out, fitted=fits.get(chosen))
+
+
+def head_sentence(held_out: Mapping[str, float]) -> str:
+    """Which head was chosen, and why, for a log and the run's page."""
+    if not held_out:
+        return "The network is odds: there are too few samples or patients to compare it with mlp."
+    chosen = max(held_out, key=held_out.__getitem__)
+    values = " and ".join(f"{value:.3f} with {name}" for name, value in held_out.items())
+    return f"The network is {chosen}: held-out labels have a mean log-likelihood of {values}."
+
+
+def _can_be_compared(samples: Manifest) -> bool:
+    """Whether every part of the warm-up leaves two grades to learn."""
+    if len(set(samples.groups or samples.ids)) < 2 * WARM_UP_FOLDS:
+        return False
+    fold = folds_by_patient(samples, folds=WARM_UP_FOLDS)
+    return all(len(set(samples.labels[fold != k].tolist())) > 1 for k in range(WARM_UP_FOLDS))
+
+
+def likelihood_at_best_slope(probabilities: Floats, labels: Ints) -> float:
+    """The mean log-likelihood of labels by (N, C) probabilities ∝ p^β, at the best of some β.
+
+    Short trainings are less sure than long ones, which says nothing about who knows more.
+    """
+    log_p = np.log(np.maximum(probabilities, 1e-12))
+    found = []
+    for slope in 2.0 ** np.arange(-3.0, 3.1, 0.25):
+        scaled = slope * log_p
+        log_q = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
+        found.append(float(log_q[np.arange(len(labels)), labels].mean()))
+    return max(found)
+
+
+def _compare_once(
+    folder: Path, facts: dict[str, Any], compare: Callable[[], dict[str, float]], reporter: Reporter
+) -> dict[str, float]:
+    """The comparison in this folder: the first process computes it while the others wait."""
+    file = folder / "head.json"
+    if not file.exists():
+        with explain_write_errors(f"The run cannot be written to {folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+        note_once = once(lambda: reporter.note(f"Waiting for another process that works on {folder}."))
+        with wait_for_lock(folder, waiting=note_once):
+            if not file.exists():
+                made_by = {"format": run_folder.FORMAT, "srjt": __version__}
+                write_json(file, {**made_by, **facts, "held_out": compare()})
+    saved = read_json(file, run_folder.HeadFile)
+    if not (folder / "run.json").exists():  # else the run compares its own settings and samples next
+        before = {name: getattr(saved, name) for name in facts}
+        what = f"{file} was made from other features, labels or settings"
+        run_folder.refuse_differences(what, before, facts)
+    return saved.held_out
 
 
 def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
@@ -185,8 +326,9 @@ def check_settings(config: TrainConfig) -> None:
         )
     needs_estimate(config)  # an error if the soft labels cannot follow the estimate
     name = config.network
-    if name is not None and name not in networks.names() and not name.startswith("timm:"):
-        raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
+    known = (*networks.names(), CHOOSE_HEAD)
+    if name is not None and name not in known and not name.startswith("timm:"):
+        raise unknown_name("network", name, (*known, "timm:NAME"))
 
 
 def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
@@ -197,6 +339,7 @@ def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
 
     config: of ``for_data``. samples: of all sides, as given to it.
     """
+    method = "standard" if config.network == ODDS else WARM_UP_METHOD  # odds cannot memorise a label
     learning = {**config.optimisation(), "batch_size": config.length(samples)["batch_size"]}
     unset = {name: None for name, value in learning.items() if getattr(config, name) == value}
     recipe = config.replace(method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset)
@@ -205,7 +348,7 @@ def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
     share = max(WARM_UP_MIN_EPOCHS, round(config.known_epochs / WARM_UP_SHARE))
     return recipe.replace(
         **chosen,
-        method=WARM_UP_METHOD,
+        method=method,
         noise_rate=None,
         transition=None,
         epochs=max(1, min(config.known_epochs // WARM_UP_MOST, share)),
@@ -235,7 +378,10 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
         estimate.assumption,
     ]
     if used is not None and used < estimate.rate:
-        sentences.append(f"The matrix is used with a rate of {used:.2f}: more labels are taken to be right than wrong.")
+        reason = "more labels are taken to be right than wrong"
+        if not estimate.identifiable and used < LARGEST_RATE:
+            reason = "it is not determined, so half of it is corrected"
+        sentences.append(f"The matrix is used with a rate of {used:.2f}: {reason}.")
     return [sentence for sentence in sentences if sentence]
 
 
@@ -365,7 +511,8 @@ def train(
         A ``LeakageWarning`` is issued if a patient or an identical image is on two sides.
     network : str or callable, optional
         A name (see ``srjt.networks.names()``), or a function without arguments that returns a new module from
-        images (or rows of features) to features (B, F). Default: ``resnet18`` for images, ``mlp`` for features.
+        images (or rows of features) to features (B, F). Default: ``resnet18`` for images. For features ``mlp``, or
+        for srjt ``auto``: ``odds`` or ``mlp``, whichever makes held-out labels likelier.
     transform, eval_transform : callable, optional
         Your own augmentation and evaluation transform, from uint8 (B, 3, H, W) on the device to float, in place of
         the random crop and flip, and of the centre crop.
@@ -439,11 +586,15 @@ def train(
         )
         if out is None or not run_folder.is_finished(Path(out)):
             fetch_weights(requested, setup, features=data.are_features)
-        config, estimate = resolve_noise_rate(data, config=requested, setup=setup, out=shared_estimate or out)
-        if estimate is not None and shared_estimate is not None and out is not None:
+        shared = shared_estimate or out
+        head = choose_head(data, config=requested, setup=setup, out=shared)
+        config, estimate = resolve_noise_rate(data, config=head.config, setup=setup, out=shared, fitted=head.fitted)
+        if shared_estimate is not None and out is not None:
             folder = Path(out)
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
+            made = {"noise.json": estimate is not None, "head.json": head.held_out is not None}
+            for name in (name for name, used in made.items() if used):
+                write_atomically(folder / name, (shared_estimate / name).read_bytes())
         config = config.for_data(features=data.are_features, samples=len(data))
         watching.begin(config.method, epochs=config.known_epochs)
         run = one_run.single_run(
@@ -452,6 +603,7 @@ def train(
             setup=setup,
             out=out,
             noise=noise_record(requested, config, estimate),
+            head=head.held_out,
             command=command,
             grade_names=names,
         )

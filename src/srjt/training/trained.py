@@ -27,12 +27,13 @@ from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of
 from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
+from srjt.methods.single import ProportionalOdds
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.progress import Reporter
 from srjt.training import batches, checkpoint, devices, folder as run_folder, step
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
-from srjt.training.config import TrainConfig
+from srjt.training.config import FITTED_BY_ODDS, ODDS, TrainConfig
 from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
@@ -144,7 +145,8 @@ class Trained:
         epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.known_epochs
         network = "your own network" if self.facts.own_network else str(self.config.network)
         folder = "" if self.folder is None else f", {self.folder}"
-        return f"{self.config.method}, {network}, {count_of(epochs, 'epoch')}{folder}"
+        length = "fitted at once" if self.config.network == ODDS else count_of(epochs, "epoch")
+        return f"{self.config.method}, {network}, {length}{folder}"
 
     def probabilities(
         self, pixels: Samples, *, views: int = 1
@@ -353,6 +355,8 @@ def _without_version(settings: str) -> object:
 def build_method(config: TrainConfig, *, num_classes: int) -> Method:
     """The method of a complete configuration."""
     methods.lookup(config.method, registered_by=config.imports)
+    if config.network == ODDS:
+        return _odds_method(config, num_classes=num_classes)
     try:
         return methods.create(
             config.method,
@@ -366,6 +370,18 @@ def build_method(config: TrainConfig, *, num_classes: int) -> Method:
         raise SrjtError(
             f"An option of {config.method} has the wrong type ({dict(config.method_options)}): {problem}."
         ) from None
+
+
+def _odds_method(config: TrainConfig, *, num_classes: int) -> Method:
+    """What the run's method becomes with the network ``odds``: the likelihood that it maximises."""
+    if config.method not in FITTED_BY_ODDS:
+        raise SrjtError(
+            f"The network 'odds' is fitted at once by the likelihood of the labels, and {config.method} learns in "
+            f"another way: use the method {', '.join(FITTED_BY_ODDS[:-1])} or {FITTED_BY_ODDS[-1]}, or the network "
+            "'mlp'."
+        )
+    corrected = config.method != "standard"
+    return ProportionalOdds(num_classes=num_classes, transition=config.transition if corrected else None)
 
 
 def build_networks(
@@ -414,7 +430,7 @@ def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) 
 def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str | None:
     if config.weights is not None:
         return config.weights
-    small = config.network in ("tiny", "tiny-gn", "linear", "mlp")
+    small = config.network in ("tiny", "tiny-gn", "linear", "mlp", ODDS)
     return None if network is not None or small else config.pretrained
 
 

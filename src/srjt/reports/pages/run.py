@@ -27,6 +27,7 @@ from srjt.training import folder as run_folder
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
 from srjt.training.loop import starved_grades
 from srjt.training.single_run import finished_metrics
+from srjt.training.train import head_sentence
 from srjt.training.trained import Trained, load_run
 
 RESUME = "Run the same command again to resume it."
@@ -53,8 +54,9 @@ WARNINGS: list[Rule[Any]] = [
      "run is cannot be seen while it trains."),
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
-    (lambda f: f.side and not f.answers and not f.kept, "Scores are means over the last {f.averaged} epochs, not the "
-     "answers of srjt predict."),
+    (lambda f: f.head, "{f.head}"),
+    (lambda f: f.side and not f.answers and not f.kept and f.averaged > 1, "Scores are means over the last "
+     "{f.averaged} epochs, not the answers of srjt predict."),
     (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
     (lambda f: f.side, "Curves take the networks together, as in the paper's figures; metrics.csv has each network's."),
     (lambda f: f.side and f.truth, "Test scores compare with the true grades, validation scores with the given "
@@ -178,6 +180,7 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         untested="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
+        head="" if record.facts.head is None else head_sentence(record.facts.head),
         starved=", ".join(grade for grade in grades if grade in starved),
         **sides_apart(record.sides, config.optimise),
     )
