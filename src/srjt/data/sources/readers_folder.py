@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from srjt import files
 from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
+from srjt.data.names import join_all_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import SrjtError
@@ -248,8 +249,7 @@ def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np
 def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64]:
     """(I, C) the probabilities of each item's grades, from a table such as ``srjt predict`` writes.
 
-    The table names the item (``id`` or ``image``) and has a column ``p_<grade>`` for each grade. An item that it does
-    not name has the mean of the others, which says nothing about it.
+    The table names every item (``id``, ``image`` or ``item``) and has a column ``p_<grade>`` for each grade.
     """
     frame = load_table(path).frame
     if {"quality", "suggested"} <= set(frame.columns):
@@ -262,14 +262,17 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
     values = frame[names].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     if not ((values >= 0).all() and (values.sum(axis=1) > 0).all() and np.isfinite(values).all()):
         raise SrjtError(f"The columns {', '.join(names)} of {path} must hold probabilities.")
+    rows = _rows_of_items(frame, readings.items, path)
+    return np.asarray(values[rows] / values[rows].sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def _rows_of_items(frame: pd.DataFrame, items: Sequence[str], path: Path) -> npt.NDArray[np.int64]:
+    """(I,) the row of each item, by the first column that names all of them."""
+    problem = SrjtError(f"{path} has no column id, image or item that names the images.")
     for column in ("id", "image", "item"):
-        row_of = {} if column not in frame else {name: row for row, name in enumerate(frame[column])}
-        # predictions name the files, a table of readings often their names alone
-        row_of |= {Path(name).name: row for name, row in row_of.items()}
-        rows = np.array([row_of.get(name, row_of.get(Path(name).name, -1)) for name in readings.items])
-        if (rows >= 0).any():
-            known = values[rows[rows >= 0]] / values[rows[rows >= 0]].sum(axis=1, keepdims=True)
-            probabilities = np.tile(known.mean(axis=0), (len(rows), 1))
-            probabilities[rows >= 0] = known
-            return probabilities
-    raise SrjtError(f"{path} names none of the images that were read, such as {readings.items[0]!r}.")
+        if column in frame:
+            try:
+                return join_all_names(items, frame[column].tolist(), wanted_in="the readings", known_in=str(path))
+            except SrjtError as own:
+                problem = own
+    raise problem
