@@ -484,7 +484,7 @@ def _size(path: Path) -> int:
 # are downloaded, and nothing in them is executed: they are JSON, CSV and safetensors.
 
 HUB_MODEL = ("run.json", "summary.json", "noise.json", "weights.safetensors")
-HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy")  # with ids, paths and patients
+HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy", "training_traces.npz")  # with ids, paths and patients
 HUB_ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 

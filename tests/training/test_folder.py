@@ -54,6 +54,7 @@ def test_what_a_folder_holds(run: Path) -> None:
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     assert {name for name in names if "checkpoints" not in name} == {
         ".lock", "image_hashes.npy", "run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json",
+        "training_traces.npz",
     }  # fmt: skip
     facts = json.loads((run / "run.json").read_text())
     assert facts["config"]["epochs"] == 1

@@ -41,7 +41,7 @@ AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows becaus
 
 # of a finished run, its summary last: a run with it is done
 RUN_FILES = (
-    *("noise.json", "image_hashes.npy", "held_out.csv"),  # not of every run
+    *("noise.json", "image_hashes.npy", "training_traces.npz", "held_out.csv"),  # not of every run
     *("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json"),
 )
 

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 
 from srjt import networks as backbones
+from srjt.data.copies import traces_of, write_traces
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
@@ -142,6 +143,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
         run_folder.write_held_out(folder, run.held_out)
+        write_traces(folder, run.traces)
         averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
@@ -273,6 +275,7 @@ def single_run(
             held_out=held_out,
             skipped=tuple(store.skipped),
             hashes=used.hashes,
+            traces=traces_of(manifest.select(parts.train)),
         )
         if process.is_main and folder is not None:
             write_results(folder, run, fitted=result)
