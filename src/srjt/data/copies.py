@@ -127,13 +127,14 @@ def _copies_of_rows(traces: Traces, data: Manifest, patients: Sequence[str] | No
     reference = _part(len(own), generator)
     by_chance = _ratios(own[reference], own, codes, codes[reference])
     comparable = by_chance[~np.isnan(by_chance)]
-    # rows of one patient are alike: a patient counts once, if half of the rows are near
+    # rows of one patient are alike: a patient counts once, with a chance for each of the rows
     owners = np.unique(_codes(data.patients, len(data))[asked], return_inverse=True)[1].reshape(-1)
     found: dict[float, Ints] = {}
     for limit in (*COPY, NEAR):
         near = ratios <= limit
-        people = np.bincount(owners, weights=near) >= np.bincount(owners) / 2
-        sure = _unlikely(int(people.sum()), len(people), _chance_below(limit, comparable))
+        people = np.bincount(owners, weights=near) > 0
+        by_person = 1 - (1 - _chance_below(limit, comparable)) ** np.bincount(owners)
+        sure = _unlikely(int(people.sum()), len(people), float(by_person.mean()))
         found[limit] = asked[near] if sure else asked[:0]
     copies = np.unique(np.concatenate([found[limit] for limit in COPY]))
     near_ones = np.union1d(copies, found[NEAR])
