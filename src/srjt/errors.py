@@ -10,6 +10,7 @@ import importlib
 import inspect
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from typing import Any
 # Errors about the user's input: one sentence that says what is wrong and what to do.
 
 STOPPED = "Stopped. Run the same command again."  # by Ctrl-C, where there is no state to save
+STOP_SECONDS = 1.5  # after Ctrl-C; what has not ended by then, or begun to save its state, is ended
 
 
 class SrjtError(ValueError):
@@ -40,6 +42,20 @@ class Interrupted(BaseException):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.status = 128 + number
+
+
+def exit_after(seconds: float, sentence: str, *, status: int) -> threading.Timer:
+    """End this process after so many seconds, whatever it is doing, unless the timer is cancelled."""
+
+    def leave() -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, f"srjt: {sentence}\n".encode())
+        os._exit(status)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def printable(text: object) -> str:

@@ -193,6 +193,7 @@ def run_on_ray(
         driver = _Driver(ray, on_ray(train_on_node), task, work, wanted={"CPU": cpus, "GPU": gpus})
         while (driver.waiting or driver.submitted) and work.stop.number is None:
             driver.poll()
+        work.stop.begin_saving()
         driver.stop()
 
 
