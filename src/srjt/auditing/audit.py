@@ -410,7 +410,10 @@ def write_audit(folder: Path, found: Audit) -> None:
                 files.write_atomically(folder / name, files.as_csv(table))
         files.save_arrays(folder / "neighbours.npz", {"rows": line_of_row[neighbours[order]]})
         files.write_json(folder / "summary.json", found.summary)
-        files.write_json(folder / "audit.json", {"format": FORMAT, **found.facts})
+        facts = files.as_json({"format": FORMAT, **found.facts})
+        names = ("audit.csv", "readings.csv", "neighbours.npz", "summary.json")
+        files.write_checksums(folder, names, coming={"audit.json": facts})
+        files.write_atomically(folder / "audit.json", facts)
 
 
 def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:

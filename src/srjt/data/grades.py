@@ -233,6 +233,13 @@ def ordered_categories(y: Any) -> list[Any] | None:
 LONGEST = 60  # letters of a name; longer ones would not fit a table
 
 
+def distinct(names: list[str]) -> list[str]:
+    """The names; ``ValueError`` if one occurs twice, for the fields of files."""
+    if len(set(names)) < len(names):
+        raise ValueError("a name occurs twice")
+    return names
+
+
 class Grades(tuple[str, ...]):
     """The grades from mild to severe, as files and labels have them, and their names for people.
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
-from srjt.files import is_locked, lock_folder, write_atomically, write_json
+from srjt.files import CHECKSUMS, is_locked, lock_folder, write_atomically, write_sealed_json
 from srjt.studies import folder as study_folder
 from srjt.studies.plan import PlannedRun, Work
 from srjt.training.folder import is_finished
@@ -41,7 +41,7 @@ AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows becaus
 
 # of a finished run, its summary last: a run with it is done
 RUN_FILES = (
-    *("noise.json", "image_hashes.npy", "training_traces.npz", "held_out.csv"),  # not of every run
+    *(CHECKSUMS, "noise.json", "image_hashes.npy", "training_traces.npz", "held_out.csv"),  # not of every run
     *("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json"),
 )
 
@@ -133,7 +133,7 @@ def _write_study(folder: Path, task: RunTask) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, task.files)
     splits = {"splits": str(folder / "splits.csv")} if "splits.csv" in task.files else {}
-    write_json(folder / "study.json", {**task.study, "study": {**task.study["study"], **splits}})
+    write_sealed_json(folder / "study.json", {**task.study, "study": {**task.study["study"], **splits}})
 
 
 def _read_estimates(folder: Path) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
-from srjt.files import explain_write_errors, write_atomically, write_json
+from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
@@ -145,8 +145,8 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         run_folder.write_held_out(folder, run.held_out)
         write_traces(folder, run.traces)
         averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
-        write_json(
-            folder / "summary.json",
+        run_folder.write_summary(
+            folder,
             {
                 "epochs": fitted.epochs,
                 **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from srjt import files
-from srjt.data.grades import Grades
+from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable
@@ -126,7 +126,7 @@ class ReadersFile(BaseModel):
     format: Literal[4] = 4
     source: str  # the name of the table
     noun: str  # what an item is called
-    grades: list[str]
+    grades: Annotated[list[str], AfterValidator(distinct)]
     readers: list[str]
     items: int
     readings: int
@@ -167,7 +167,7 @@ def write_readers_folder(
     tables["readings.csv"] = readings_table(reading, agreed)
     if worklist is not None and len(worklist):
         tables["worklist.csv"] = worklist
-    ours = {"readers.json", "report.html", "decisions.sqlite", "worklist.csv", *tables}
+    ours = {"readers.json", files.CHECKSUMS, "report.html", "decisions.sqlite", "worklist.csv", *tables}
     ended = (folder / "readers.json").exists()
     if folder.is_dir() and not ended:
         others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
@@ -179,7 +179,9 @@ def write_readers_folder(
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             files.write_atomically(folder / name, files.as_csv(table))
-        files.write_json(folder / "readers.json", about.model_dump())
+        facts = files.as_json(about.model_dump())
+        files.write_checksums(folder, tables, coming={"readers.json": facts})
+        files.write_atomically(folder / "readers.json", facts)
 
 
 def _refuse_other_readings(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
@@ -218,7 +220,9 @@ def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
 
 def read_readers_file(folder: Path) -> ReadersFile:
     """The contents of ``readers.json``."""
-    return files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    about = files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    files.check_checksums(folder, advice="restore it, or run srjt readers again with --force.")
+    return about
 
 
 def read_readers_folder(folder: Path) -> ReadersFolder:
