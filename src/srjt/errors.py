@@ -63,6 +63,11 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
+def printable_lines(text: object) -> str:
+    """``printable`` for text whose line breaks are meant."""
+    return "\n".join(map(printable, str(text).split("\n")))
+
+
 def count_of(number: int, one: str, many: str = "") -> str:
     """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
@@ -141,6 +146,28 @@ def requirements_of(extra: str | None) -> list[str]:
     marked = [(name.strip(), marker.replace(" ", "").replace('"', "'")) for name, _, marker in parts]
     wanted = f"extra=='{extra}'"
     return [name for name, marker in marked if (wanted in marker if extra else "extra" not in marker)]
+
+
+# Packages that tell their makers about this machine unless they are told not to.
+
+NO_TELEMETRY = {
+    "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime writes an id of the machine and sends the path of Python
+    "ORT_TELEMETRY_DISABLED": "1",  # the same, in some versions
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "WANDB_ERROR_REPORTING": "false",
+    "DO_NOT_TRACK": "true",
+}
+
+
+def import_quietly(package: str) -> Any:
+    """Import a package that may send something, after it is told to send nothing by itself."""
+    os.environ.update(NO_TELEMETRY)  # read when such a package starts
+    module = importlib.import_module(package)
+    if package == "onnxruntime" and hasattr(module, "disable_telemetry_events"):  # it may have been imported before
+        module.disable_telemetry_events()
+    return module
 
 
 # Import the public names of a package on first use.

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError, missing_extra, printable, reason_of
+from srjt.errors import SrjtError, import_quietly, missing_extra, printable, reason_of
 from srjt.progress import plain
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-# Checksums: a folder is read only as it was written. They find a damaged disk, a copy that is not complete and an edit by
-# hand; who wants to deceive can write them, too.
+# Checksums: a folder is read only as it was written. They find a damaged disk, a copy that is not complete and an edit
+# by hand; who wants to deceive can write them, too.
 
 CHECKSUMS = "checksums.json"
 
@@ -580,7 +580,7 @@ def upload_run(folder: Path, repo: str, *, private: bool) -> str:
 
 def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
     try:
-        import huggingface_hub
+        huggingface_hub = import_quietly("huggingface_hub")
     except ImportError:
         raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
     try:

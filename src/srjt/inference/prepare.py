@@ -297,8 +297,8 @@ class Prepared:
         if len(known.near):
             warn(
                 f"{known.share:.0%} of the samples to calibrate on are nearer to a training sample than samples of "
-                f"different patients are, such as {store.manifest.ids[known.near[0]]}: if they are changed copies, or of "
-                "the same people, what is fitted to them does not hold for others.",
+                f"different patients are, such as {store.manifest.ids[known.near[0]]}: if they are changed copies, "
+                "or of the same people, what is fitted to them does not hold for others.",
                 LeakageWarning,
             )
         warn_of_training_patients(run, store.manifest)

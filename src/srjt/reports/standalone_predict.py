@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,8 +121,10 @@ def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> 
 
 
 def main() -> int:
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # onnxruntime would write an id of this machine, and send it
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()
     sources = [Path(argument) for argument in sys.argv[1:]]
     if not sources:
         print(__doc__, file=sys.stderr)

@@ -9,7 +9,6 @@ that raises an exception has failed: it is not repeated, and the others continue
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import platform
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt._version import __version__
-from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
+from srjt.errors import Interrupted, SrjtError, count_of, import_quietly, missing_extra, warn
 from srjt.files import CHECKSUMS, is_locked, lock_folder, write_atomically, write_sealed_json
 from srjt.studies import folder as study_folder
 from srjt.studies.plan import PlannedRun, Work
@@ -281,13 +280,12 @@ class _Driver:
 @contextlib.contextmanager
 def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     """Ray, connected, and whether Ray was started here for this study alone."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # the future default of Ray; without it Ray prints a warning
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray prints pages of a dead node's log; the driver says it in one sentence
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
-        ray = importlib.import_module("ray")
+        ray = import_quietly("ray")
     except ImportError:
         raise missing_extra("ray", "ray", "Running a study on Ray") from None
     if ray.is_initialized():

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from srjt import methods, networks
-from srjt.data.copies import Known, Traces, find_copies, read_traces
 from srjt.data.checks import warn_of_duplicates
+from srjt.data.copies import Known, Traces, find_copies, read_traces
 from srjt.data.grades import UNKNOWN_PATIENT, Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
