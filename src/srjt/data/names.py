@@ -1,4 +1,4 @@
-"""Join two tables by the names of images: one rule for every place that does it.
+"""Names: two tables are joined by the names of images in one way, and a patient has one spelling.
 
 Two names belong to one image if they are equal, or if one of them ends with the whole other one: ``north/000.png`` is
 ``imgs/north/000.png``, but neither is ``west/000.png``, nor is ``000.png`` one of two files with that name. What could
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from srjt.data.manifest import Ints
-from srjt.errors import SrjtError, few
+from srjt.data.manifest import Ints, LeakageWarning
+from srjt.errors import SrjtError, few, printable, warn
 
 NO_ROW = -1
 
@@ -118,3 +118,35 @@ def _refuse_shared_rows(
                 f"{known[row]!r} of {known_in} fits two names of {wanted_in} ({wanted[other]!r}, {wanted[place]!r}): "
                 "write the names with their folders in both, so that each fits one."
             )
+
+
+# Patients: one spelling each, or else one person is on two sides of a split.
+
+
+def plain_name(text: str) -> str:
+    """A name as people see it: composed characters (NFC), no invisible ones, no spaces around it."""
+    if text.isascii():
+        return text.strip()
+    visible = (letter for letter in text if unicodedata.category(letter) != "Cf")
+    return unicodedata.normalize("NFC", "".join(visible)).strip()
+
+
+def one_spelling(patients: Sequence[str]) -> list[str]:
+    """The patients, each written in one way; a warning names those that differ in case or width only.
+
+    Two names that look the same are one patient. Case and width (full-width letters and digits) may have a meaning:
+    such pairs are left as they are.
+    """
+    plain_of = {name: plain_name(name) for name in set(patients)}
+    alike: dict[str, set[str]] = {}
+    for name in set(plain_of.values()):
+        alike.setdefault(unicodedata.normalize("NFKC", name).casefold(), set()).add(name)
+    pairs = sorted(sorted(names)[:2] for names in alike.values() if len(names) > 1)
+    if pairs:
+        shown = few(f"{printable(one)!r} and {printable(other)!r}" for one, other in pairs)
+        warn(
+            f"{len(pairs):,} patients are written in two ways that differ in case or width only ({shown}): they count "
+            "as different people. If they are not, write them alike; else one person may be on two sides of a split.",
+            LeakageWarning,
+        )
+    return [plain_of[name] for name in patients]

@@ -21,7 +21,7 @@ import pandas as pd
 
 from srjt.data.grades import as_text
 from srjt.data.manifest import Features, Manifest, as_features, match_names
-from srjt.data.names import join_names
+from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import GRADED, LoadedData, assemble
@@ -154,7 +154,7 @@ def read_ungraded_features(
     ids, images = _ids_and_images(table.frame, chosen.get("image"))
     rows = pd.DataFrame({"id": ids, "image": images, "grade": 0})
     if "patient" in chosen:
-        rows["patient"] = table.frame[chosen["patient"]]
+        rows["patient"] = one_spelling(table.frame[chosen["patient"]].tolist())
     rows = pd.concat([rows, tables.kept_columns(table.frame, columns)], axis=1)
     tables.check_wanted(columns, rows, known=list(table.frame.columns))
     return Manifest(

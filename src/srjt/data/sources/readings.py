@@ -17,7 +17,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, grade_values, refuse_too_many
 from srjt.data.manifest import POSTERIOR, Ints, Problem
-from srjt.data.names import join_names
+from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
@@ -353,6 +353,7 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
     row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(pd.Index(items)))
     groups = reference = None
     if chosen.group is not None:
+        frame = frame.assign(**{chosen.group: one_spelling(frame[chosen.group].tolist())})
         patients = frame[chosen.group].where(~frame[chosen.group].str.casefold().isin(MISSING))
         two = _first_two(patients, row_items)
         for item, first, second in two[two[1].notna()].itertuples(name=None):
