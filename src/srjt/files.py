@@ -365,6 +365,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("SRJT_CACHE") or platformdirs.user_cache_dir("srjt", appauthor=False))
 
 
+def private_folder(folder: Path) -> None:
+    """Create a folder for what shows patients: only this user may look into what is new of it."""
+    missing = [folder, *folder.parents]
+    for part in reversed(missing[: next((n for n, one in enumerate(missing) if one.exists()), len(missing))]):
+        part.mkdir(mode=0o700, exist_ok=True)
+
+
 def check_regular_file(path: Path) -> None:
     """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never end."""
     if (reason := why_not_a_file(path)) is not None:

@@ -425,7 +425,7 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     written = folder / "written"
     if written.exists() and written.read_text() == digest.hexdigest():
         return
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)  # images of patients
 
     def save(row: int) -> None:
         path = folder / f"{row:06d}.png"

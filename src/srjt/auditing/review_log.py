@@ -329,6 +329,7 @@ def _create_log(path: Path) -> None:
         draft = Path(folder) / path.name
         with closing(sqlite3.connect(draft)) as connection:
             connection.executescript(_SCHEMA)
+        draft.chmod(0o600)  # it names reviewers and patients; SQLite gives its other files the same mode
         try:
             os.link(draft, path)  # unlike a rename, never replaces a log that another server has just created
         except FileExistsError:

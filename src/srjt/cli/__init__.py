@@ -335,7 +335,8 @@ class RunByDefault(TyperGroup):
         self.format_commands(ctx, formatter)
 
 
-UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES)  # what is wrong with a path that was given
+UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES, errno.ELOOP)  # what is wrong with a path that was given
+TOO_MANY_FILES = "This process may not open enough files: raise the limit, such as ulimit -n 1024."
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what is wrong with a file that has no name: standard output
 
 app = App(
@@ -376,7 +377,7 @@ def main() -> None:
         status = 130
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         status = 141
-    except (SrjtError, MemoryError, OSError) as problem:
+    except (SrjtError, MemoryError, OSError, ImportError, RuntimeError) as problem:
         sentence = _explained(problem)
         if sentence is None or os.environ.get("SRJT_TRACEBACK"):
             raise
@@ -396,7 +397,14 @@ def _explained(problem: Exception) -> str | None:
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
         return f"There is not enough memory{f' ({reason})' if reason else ''}."
-    assert isinstance(problem, OSError)
+    if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
+        return TOO_MANY_FILES
+    if isinstance(problem, ImportError) and os.strerror(errno.EMFILE) in str(problem):
+        return TOO_MANY_FILES
+    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # Python older than 3.13
+        return f"{printable(problem)}: the link leads to itself."
+    if not isinstance(problem, OSError):
+        return None
     if problem.filename is None and problem.errno in FULL:
         return f"Standard output cannot be written: {problem.strerror}."
     if problem.filename is not None and problem.errno in UNUSABLE:

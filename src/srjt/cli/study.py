@@ -198,7 +198,8 @@ def report(
         checklist=checklist, also=also or (),
     )  # fmt: skip
     if checklist is not None:
-        say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
+        beside = f", for a word processor, and in {others[0]}" if others else ""
+        say(f"The checklist is in {page}{beside}.")
         if not also:
             say("An audit, readers or evaluations are used if --also names them.")
         return

@@ -25,7 +25,7 @@ from srjt.data.images.decode import DECODER_VERSION, EMPTY_FILE, BadImageError, 
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, Problem, components, connected
 from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of, warn
-from srjt.files import NOT_A_FILE, cache_folder, load_arrays, save_arrays, wait_for_lock, why_not_a_file
+from srjt.files import NOT_A_FILE, cache_folder, load_arrays, private_folder, save_arrays, wait_for_lock, why_not_a_file
 
 # Identical and nearly identical images: what makes two images the same, and which samples that joins.
 #
@@ -192,7 +192,7 @@ def image_hashes(
     with contextlib.ExitStack() as stack:
         # without a writable cache they are computed again next time
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            private_folder(folder)
             # the runs of a study begin together
             stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
         saved = load_arrays(folder / "hashes.npz")  # none if the file is damaged
