@@ -577,7 +577,9 @@ class LimitedProtocol(H11Protocol):
         others.append(self)
         if len(others) > MOST_CONNECTIONS:  # one that has sent a request stays: a browser is behind it
             incomplete = [other for other in others if other._timer is not None and other is not self]
-            (incomplete or others)[0].transport.abort()
+            oldest = (incomplete or others)[0]
+            others.remove(oldest)  # at once: it is lost a little later
+            oldest.transport.abort()
         self._wait_for_request()
 
     def data_received(self, data: bytes) -> None:
