@@ -17,6 +17,8 @@ FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests open sessions of onnxruntime themselves
+
 # Whatever the environment says: without bytecode every process compiles all tests again, which takes as long as to
 # import torch and everything else.
 sys.dont_write_bytecode = False

@@ -65,7 +65,7 @@ def test_a_run_comes_back_with_the_same_predictions(run: Run, data: Data, reposi
     assert run.push_to_hub("me/mayo") == "hf://me/mayo"
     assert repositories.private == {"me/mayo": True}
     sent = {file.name for file in (repositories.folder / "me/mayo").iterdir()}
-    assert sent == {"README.md", "run.json", "summary.json", "weights.safetensors"}
+    assert sent == {"README.md", "checksums.json", "run.json", "summary.json", "weights.safetensors"}
     text = "".join((repositories.folder / "me/mayo" / name).read_text() for name in ("run.json", "README.md"))
     assert "jane" not in text
     assert "srjt predict hf://me/mayo" in text

@@ -6,7 +6,7 @@ import os
 import signal
 from types import FrameType
 
-from srjt.errors import STOPPED
+from srjt.errors import STOP_SECONDS, STOPPED, exit_after
 
 
 def main() -> None:
@@ -24,6 +24,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             os.write(2, f"srjt: {STOPPED}\n".encode())
             os._exit(128 + number)  # nothing has been written yet
         frame = frame.f_back
+    # what cleans up may wait for a process, a thread or a file system that does not answer
+    exit_after(STOP_SECONDS, STOPPED, status=128 + number)
     raise KeyboardInterrupt
 
 

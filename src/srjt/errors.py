@@ -10,6 +10,7 @@ import importlib
 import inspect
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from typing import Any
 # Errors about the user's input: one sentence that says what is wrong and what to do.
 
 STOPPED = "Stopped. Run the same command again."  # by Ctrl-C, where there is no state to save
+STOP_SECONDS = 1.5  # after Ctrl-C; what has not ended by then, or begun to save its state, is ended
 
 
 class SrjtError(ValueError):
@@ -42,9 +44,28 @@ class Interrupted(BaseException):
         self.status = 128 + number
 
 
+def exit_after(seconds: float, sentence: str, *, status: int) -> threading.Timer:
+    """End this process after so many seconds, whatever it is doing, unless the timer is cancelled."""
+
+    def leave() -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, f"srjt: {sentence}\n".encode())
+        os._exit(status)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
 def printable(text: object) -> str:
     """Text for a terminal, on one line: cells and file names in it may contain line breaks and control characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def printable_lines(text: object) -> str:
+    """``printable`` for text whose line breaks are meant."""
+    return "\n".join(map(printable, str(text).split("\n")))
 
 
 def count_of(number: int, one: str, many: str = "") -> str:
@@ -125,6 +146,28 @@ def requirements_of(extra: str | None) -> list[str]:
     marked = [(name.strip(), marker.replace(" ", "").replace('"', "'")) for name, _, marker in parts]
     wanted = f"extra=='{extra}'"
     return [name for name, marker in marked if (wanted in marker if extra else "extra" not in marker)]
+
+
+# Packages that tell their makers about this machine unless they are told not to.
+
+NO_TELEMETRY = {
+    "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime writes an id of the machine and sends the path of Python
+    "ORT_TELEMETRY_DISABLED": "1",  # the same, in some versions
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "WANDB_ERROR_REPORTING": "false",
+    "DO_NOT_TRACK": "true",
+}
+
+
+def import_quietly(package: str) -> Any:
+    """Import a package that may send something, after it is told to send nothing by itself."""
+    os.environ.update(NO_TELEMETRY)  # read when such a package starts
+    module = importlib.import_module(package)
+    if package == "onnxruntime" and hasattr(module, "disable_telemetry_events"):  # it may have been imported before
+        module.disable_telemetry_events()
+    return module
 
 
 # Import the public names of a package on first use.

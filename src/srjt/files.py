@@ -21,15 +21,15 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError, missing_extra, printable, reason_of
+from srjt.errors import SrjtError, import_quietly, missing_extra, printable, reason_of
 from srjt.progress import plain
 
 if TYPE_CHECKING:
@@ -139,6 +139,65 @@ def sha256_of(path: Path) -> str:
         while block := file.read(CHUNK):
             digest.update(block)
     return digest.hexdigest()
+
+
+# Checksums: a folder is read only as it was written. They find a damaged disk, a copy that is not complete and an edit
+# by hand; who wants to deceive can write them, too.
+
+CHECKSUMS = "checksums.json"
+
+
+def write_checksums(folder: Path, names: Iterable[str], *, coming: Mapping[str, bytes] | None = None) -> None:
+    """Write the SHA-256 of these files of a folder, as far as they are there.
+
+    coming: the contents of files that are written next. The file whose presence means "finished" is one of them: then
+    a finished folder always has its checksums.
+    """
+    found = {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
+    found |= {name: hashlib.sha256(content).hexdigest() for name, content in (coming or {}).items()}
+    write_json(folder / CHECKSUMS, {"sha256": found})
+
+
+def read_checksums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file; none if the folder is of an earlier version, or not finished."""
+    if not (folder / CHECKSUMS).is_file():
+        return {}
+    return read_json(folder / CHECKSUMS, dict[Literal["sha256"], dict[str, str]]).get("sha256", {})
+
+
+def check_checksums(folder: Path, *names: str, advice: str) -> None:
+    """Raise an error if one of these files, or any without names, is not the one that the folder was finished with.
+
+    A file that is gone is no error here. advice: what to do, a sentence.
+    """
+    recorded = read_checksums(folder)
+    for name in names or recorded:
+        file = folder / name
+        if name in recorded and file.is_file() and sha256_of(file) != recorded[name]:
+            raise SrjtError(f"{file} is not the file that srjt has written: {advice}")
+
+
+def write_sealed_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with its own SHA-256 inside, for a file that is written again and again."""
+    own = {name: value for name, value in content.items() if name != "sha256"}
+    write_json(path, {**own, "sha256": hashlib.sha256(as_json(own)).hexdigest()})
+
+
+def check_sealed_json(path: Path, *, advice: str) -> None:
+    """Raise an error if the content is not the one that was written; a file without a seal is not checked."""
+    try:
+        content = json.loads(read_limited(path, limit=LARGEST_JSON))
+    except (ValueError, RecursionError):
+        return  # read_json says what is wrong with it
+    if not isinstance(content, dict) or "sha256" not in content:
+        return
+    own = {name: value for name, value in content.items() if name != "sha256"}
+    try:
+        found = hashlib.sha256(as_json(own)).hexdigest()
+    except (ValueError, UnicodeEncodeError):
+        found = ""
+    if found != content["sha256"]:
+        raise SrjtError(f"{path} is not the file that srjt has written: {advice}")
 
 
 def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
@@ -304,6 +363,13 @@ def is_locked(folder: Path) -> bool:
 def cache_folder() -> Path:
     """``$SRJT_CACHE``, or ``srjt`` in the user's cache folder."""
     return Path(os.environ.get("SRJT_CACHE") or platformdirs.user_cache_dir("srjt", appauthor=False))
+
+
+def private_folder(folder: Path) -> None:
+    """Create a folder for what shows patients: only this user may look into what is new of it."""
+    missing = [folder, *folder.parents]
+    for part in reversed(missing[: next((n for n, one in enumerate(missing) if one.exists()), len(missing))]):
+        part.mkdir(mode=0o700, exist_ok=True)
 
 
 def check_regular_file(path: Path) -> None:
@@ -483,8 +549,8 @@ def _size(path: Path) -> int:
 # Runs on the Hugging Face Hub: ``hf://owner/name`` as a folder, and a folder as such a repository. Only files of a run
 # are downloaded, and nothing in them is executed: they are JSON, CSV and safetensors.
 
-HUB_MODEL = ("run.json", "summary.json", "noise.json", "weights.safetensors")
-HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy")  # with ids, paths and patients
+HUB_MODEL = (CHECKSUMS, "run.json", "summary.json", "noise.json", "weights.safetensors")
+HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy", "training_traces.npz")  # with ids, paths and patients
 HUB_ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 
@@ -521,7 +587,7 @@ def upload_run(folder: Path, repo: str, *, private: bool) -> str:
 
 def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
     try:
-        import huggingface_hub
+        huggingface_hub = import_quietly("huggingface_hub")
     except ImportError:
         raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
     try:

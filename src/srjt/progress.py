@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
+from srjt.errors import printable_lines
+
 # Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a notebook, or
 # nothing.
 
@@ -66,7 +68,7 @@ class Lines(Bar):
 
     def update(self, *counts: Any, **more: Any) -> None: ...
     def line(self, text: str) -> None:
-        print(f"{self.label}: {text}" if self.label else text, flush=True)
+        print(printable_lines(f"{self.label}: {text}" if self.label else text), flush=True)
 
     note = line
 

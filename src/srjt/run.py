@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, ParamSpec
 import pandas as pd
 
 from srjt.errors import SrjtError
-from srjt.files import HUB_MODEL, HUB_SAMPLES, upload_run, write_atomically
+from srjt.files import (
+    HUB_MODEL,
+    HUB_SAMPLES,
+    read_checksums,
+    upload_run,
+    write_atomically,
+    write_checksums,
+)
 from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_sides
 from srjt.inference.explain import explain
 from srjt.inference.export import export
@@ -160,6 +167,7 @@ class Run(Trained, Reported):
                 if (self.folder / name).exists():
                     shutil.copyfile(self.folder / name, Path(folder, name))
             write_facts(Path(folder), facts)
+            write_checksums(Path(folder), read_checksums(self.folder))
             card = model_card(self.folder, sides=self._sides, usage=usage)
             write_atomically(Path(folder, "README.md"), card.encode("utf-8", "replace"))
             return upload_run(Path(folder), repo, private=private)

@@ -133,11 +133,39 @@ def parse_yaml(text: str) -> Any:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError(f"the alias *{event.anchor} is not supported: write its value again")
+        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader))
         return yaml.safe_load(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except Exception as problem:  # PyYAML lets KeyError and others through, for tags such as !!bool x
         raise ValueError(reason_of(problem)) from None
+
+
+def _refuse_repeated_keys(node: Any) -> None:
+    """Raise ValueError for a mapping with the same key twice, of which YAML would silently keep the last."""
+    import yaml
+
+    waiting = [] if node is None else [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, yaml.MappingNode):
+            seen = set()
+            for key, _ in part.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    raise ValueError(f"{show(key.value)} is set twice")
+                seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+            waiting += [value for _, value in part.value]
+        elif isinstance(part, yaml.SequenceNode):
+            waiting += part.value
+
+
+def _refuse_other_keys(values: Any, path: Path) -> None:
+    """Raise an error for names of settings that are not text, such as 1 or ~."""
+    if isinstance(values, dict):
+        for name, value in values.items():
+            if not isinstance(name, str):
+                raise SrjtError(f"{path} has the setting {show(name)}: names of settings are text.")
+            _refuse_other_keys(value, path)
 
 
 def load_config(path: Path) -> dict[str, Any]:
@@ -155,6 +183,7 @@ def load_config(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         raise SrjtError(f"{path} must hold settings as 'name: value' lines.")
+    _refuse_other_keys(values, path)
     for part in (values, values.get("train")):
         if isinstance(part, dict) and part.get("imports"):
             raise SrjtError(f"{path} has the setting imports, but a file must not run code: {BY_OPTION}")

@@ -16,8 +16,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from srjt.auditing import review_app
 from srjt.auditing.folder import AuditFolder, read_audit
-from srjt.auditing.review_app import MAX_BODY, ReviewSession, Server, create_web_server, grade_keys, listen
+from srjt.auditing.review_app import (
+    MAX_BODY,
+    MOST_CONNECTIONS,
+    LimitedProtocol,
+    ReviewSession,
+    Server,
+    create_web_server,
+    grade_keys,
+    listen,
+)
 from srjt.auditing.review_log import Decisions
 from srjt.errors import SrjtError
 
@@ -467,3 +477,45 @@ def test_a_log_that_becomes_unreadable_is_a_sentence(client: Client) -> None:
     client.session.decisions._connection.execute("DROP TABLE log")
     status, _, said = client.ask("/api/updates?since=0")
     assert (status, b"cannot be read" in said) == (503, True)
+
+
+# A program of this machine that wants to stop the review: half-sent requests, many connections, strange values.
+
+
+def test_half_sent_requests_do_not_keep_the_page_from_others(read_only: Client) -> None:
+    """They used up the open files of the process: 1,100 of them where 1,024 are allowed."""
+    half = []
+    try:
+        for _ in range(3 * MOST_CONNECTIONS):
+            connection = socket.create_connection(("127.0.0.1", read_only.server.port), timeout=5)
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.")
+            half.append(connection)
+        assert read_only.ask("/api/samples")[0] == 200
+        own = [one for others in LimitedProtocol.of_address.values() for one in others]
+        assert len(own) <= MOST_CONNECTIONS + 1
+    finally:
+        for connection in half:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"POST /api/decide HTTP/1.1\r\nHost: x\r\nContent-L"]
+)
+def test_a_request_that_never_ends_is_ended(read_only: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(review_app, "REQUEST_SECONDS", 0.3)
+    with socket.create_connection(("127.0.0.1", read_only.server.port), timeout=10) as connection:
+        connection.sendall(sent)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("action", [[], {}, ["keep"], {"keep": 1}, None, 1, "other"])
+def test_an_action_of_another_type_is_refused(read_only: Client, action: Any) -> None:
+    status, said = read_only.post("/api/decide", {**read_only.decision(0), "action": action})
+    assert (status, said) == (400, "The action must be set, accept, keep or skip.")
+
+
+def test_only_this_user_reads_the_decisions(client: Client) -> None:
+    client.decide(0)
+    for file in client.session.decisions.path.parent.glob("decisions.sqlite*"):
+        assert file.stat().st_mode & 0o077 == 0, file

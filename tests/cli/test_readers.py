@@ -198,7 +198,7 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
     assert "of other readings or networks" in command("readers", table, *into)[2]
     assert command("readers", table, *into, "--force", "--next", 1)[1].count("(1 reading)") == 1
     chances.assign(image="other.png").to_csv(file, index=False)
-    assert "names none of the images" in command("readers", table, "--probabilities", file)[2]
+    assert "names none of the 40 images" in command("readers", table, "--probabilities", file)[2]
     chances.assign(image=names, quality=1, suggested=0).to_csv(file, index=False)
     assert "is the list of an audit" in command("readers", table, "--probabilities", file)[2]
     chances.drop(columns="p_3").assign(image=names).to_csv(file, index=False)

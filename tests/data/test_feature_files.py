@@ -204,7 +204,7 @@ def test_one_sentence_for_each_mistake(save: Any, options: Any, message: str, tm
 def test_labels_that_share_no_id(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=X, ids=np.array(IDS))
     table().assign(id=[f"t{i}" for i in range(COUNT)]).to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(SrjtError, match=r"No id of a.npz is among the ids of b.csv; the first is 's000'"):
+    with pytest.raises(SrjtError, match=r"No id of a.npz is among the ids of b.csv; the first are 's000' and 't0'"):
         read(tmp_path / "a.npz", labels=tmp_path / "b.csv")
     table().assign(id="s001").to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(SrjtError, match=r"b\.csv has two rows for the id 's001'"):

@@ -86,7 +86,8 @@ def test_other_images_of_training_patients_are_reported(run: Trained, features: 
     rows = np.flatnonzero(np.isin(features.ids, run.training_ids))[:40]
     shared = features.table["patient"].iloc[rows[0]]
     others = elsewhere(features, rows)
-    others = replace(others, arrays=others.arrays + 0.01)  # not the same samples
+    noise = np.random.default_rng(0).standard_normal(others.arrays.shape) * others.arrays.std(axis=0)
+    others = replace(others, arrays=(others.arrays + 2 * noise).astype(np.float32))  # not the same samples
     assert run.training_patients(others) == []
     assert srjt.evaluate(run, others, resamples=10).trained_on == ""
     others.table["patient"] = others.table["patient"].replace(f"other {shared}", shared)

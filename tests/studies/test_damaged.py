@@ -117,3 +117,28 @@ def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: p
         study_folder.lock_study(tmp_path),
     ):
         pass
+
+
+@pytest.mark.parametrize("name", ["study.json", "splits.csv"])
+def test_a_changed_plan_is_noticed(copied: Path, name: str) -> None:
+    text = (copied / name).read_text()
+    (copied / name).write_text(text.replace('"seed": 0', '"seed": 1') if name == "study.json" else text + "\n")
+    with pytest.raises(SrjtError, match=f"{name} is not the file that srjt has written"):
+        collect_results(copied)
+
+
+def test_a_run_whose_files_are_gone_is_not_done(copied: Path) -> None:
+    key = collect_results(copied).runs["key"][0]
+    for name in ("run.json", "held_out.csv"):
+        (run_folder(copied, key) / name).unlink()
+    assert run_status(copied, key) == "failed"
+    results = collect_results(copied)
+    assert results.runs["status"].tolist() == ["failed", "done", "done"]
+    assert "held_out.csv is missing" in results.runs["error"].iloc[0]
+
+
+def test_a_changed_score_of_a_run_is_noticed(copied: Path) -> None:
+    key = collect_results(copied).runs["key"][0]
+    file = run_folder(copied, key) / "metrics.csv"
+    file.write_text(file.read_text().replace(",accuracy,0.", ",accuracy,0.9", 1))
+    assert collect_results(copied).runs["status"].tolist() == ["failed", "done", "done"]

@@ -269,7 +269,7 @@ def test_folds_at_one_time_have_the_same_bits(images: Manifest, tmp_path: Path, 
         expected = fit(images, CONFIG, out=tmp_path / "serial", neighbours=2)
         paused = CONFIG.replace(imports=("pause",))
         options: dict[str, Any] = {"out": tmp_path / "parallel", "neighbours": 2, "jobs": 2}
-        with pytest.raises(Interrupted, match="the state of every fold is saved"):
+        with pytest.raises(Interrupted, match="every fold continues from its saved state"):
             fit(images, paused, reporter=Stop(), **options)
         limit.lift()
         watching = Counting()

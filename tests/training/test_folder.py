@@ -48,12 +48,14 @@ def change(run: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     facts = json.loads((run / "run.json").read_text())
     edit(facts)
     (run / "run.json").write_text(json.dumps(facts))
+    (run / "checksums.json").unlink(missing_ok=True)  # else: not what the run has written
 
 
 def test_what_a_folder_holds(run: Path) -> None:
     names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     assert {name for name in names if "checkpoints" not in name} == {
         ".lock", "image_hashes.npy", "run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json",
+        "training_traces.npz", "checksums.json",
     }  # fmt: skip
     facts = json.loads((run / "run.json").read_text())
     assert facts["config"]["epochs"] == 1

@@ -210,3 +210,100 @@ def test_a_scheduler_may_allow_fewer_cores_and_without_affinity_all_count(monkey
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert cores() == 1
+
+
+# A worker that does not answer: nothing waits for it.
+
+STOPPED_WORKER = """
+import multiprocessing, os, signal, sys, time
+from srjt.training.workers import WorkerPool
+
+def task(data, *, device):
+    return len(data)
+
+if __name__ == "__main__":
+    begun = time.monotonic()
+    with WorkerPool(devices=("cpu",)) as pool:
+        pool.submit("task", task, bytes(5_000_000))  # more than a pipe holds
+        (process,) = multiprocessing.active_children()
+        os.kill(process.pid, signal.SIGSTOP)
+        if sys.argv[1] == "killed":
+            time.sleep(0.5)
+            os.kill(process.pid, signal.SIGKILL)
+            while not (ended := pool.wait()):
+                pass
+            print(ended[0].exitcode)
+            pool.submit("task", task, bytes(5_000_000))
+            while not (ended := pool.wait()):
+                pass
+            print(ended[0].result)
+        begun = time.monotonic()
+        if sys.argv[1] == "stopped":
+            raise KeyboardInterrupt
+    print(time.monotonic() - begun)
+"""
+
+
+def interpreters() -> list[str]:
+    """This Python; and the system's, if it is older, has the known error and can import what is installed here."""
+    found = [sys.executable]
+    system = "/usr/bin/python3"
+    if os.path.exists(system):
+        asked = [system, "-c", "import sys; print(sys.version_info[:3])"]
+        version = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        if version.startswith(str(sys.version_info[:2])[:-1]) and version < "(3, 11, 5)":
+            found.append(system)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", interpreters())
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_nothing_waits_for_a_worker_that_died_or_stopped_before_it_read_its_task(
+    tmp_path: Path, python: str, how: str
+) -> None:
+    (tmp_path / "script.py").write_text(STOPPED_WORKER)
+    packages = os.pathsep.join([str(Path(workers.__file__).parents[2]), str(Path(torch.__file__).parents[1])])
+    begun = time.monotonic()
+    done = subprocess.run(
+        [python, "script.py", how],
+        cwd=tmp_path, capture_output=True, text=True, timeout=90, env={**os.environ, "PYTHONPATH": packages},
+    )  # fmt: skip
+    seconds = time.monotonic() - begun
+    if how == "killed":
+        assert done.stdout.split()[:2] == ["-9", "5000000"], done.stderr
+    else:
+        assert "KeyboardInterrupt" in done.stderr
+    assert seconds < 60
+
+
+DEAF = """
+import signal, sys, time
+from srjt.training.workers import StopRequest
+
+with StopRequest() as stop:
+    print("ready", flush=True)
+    while not (stop.number and len(sys.argv) > 1):
+        time.sleep(0.01)
+    stop.begin_saving()
+    time.sleep(3)
+    print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_ctrl_c_ends_what_does_not_begin_to_save_its_state(tmp_path: Path, saves: bool) -> None:
+    (tmp_path / "script.py").write_text(DEAF)
+    command = [sys.executable, str(tmp_path / "script.py"), *(["saves"] if saves else [])]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    says, errors = process.communicate(timeout=30)
+    if saves:
+        assert (says, process.returncode) == ("saved\n", 0)
+    else:
+        assert (says, process.returncode) == ("", 130)
+        assert "Run the same command again" in errors
+        assert time.monotonic() - begun < 2.0

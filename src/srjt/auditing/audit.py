@@ -428,7 +428,10 @@ def write_audit(folder: Path, found: Audit) -> None:
                 files.write_atomically(folder / name, files.as_csv(table))
         files.save_arrays(folder / "neighbours.npz", {"rows": line_of_row[neighbours[order]]})
         files.write_json(folder / "summary.json", found.summary)
-        files.write_json(folder / "audit.json", {"format": FORMAT, **found.facts})
+        facts = files.as_json({"format": FORMAT, **found.facts})
+        names = ("audit.csv", "readings.csv", "neighbours.npz", "summary.json")
+        files.write_checksums(folder, names, coming={"audit.json": facts})
+        files.write_atomically(folder / "audit.json", facts)
 
 
 def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
@@ -440,7 +443,7 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     written = folder / "written"
     if written.exists() and written.read_text() == digest.hexdigest():
         return
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)  # images of patients
 
     def save(row: int) -> None:
         path = folder / f"{row:06d}.png"

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
-from srjt.data.grades import Grades
+from srjt.data.grades import Grades, distinct
 from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError
-from srjt.files import check_regular_file, is_inside, read_json
+from srjt.files import check_checksums, check_regular_file, is_inside, read_json
 from srjt.ordinal.metrics import Floats, Ints
 
 # The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
@@ -168,12 +168,6 @@ def image_file(folder: Path, name: str) -> Path:
     return path
 
 
-def _distinct(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        raise ValueError("a name occurs twice")
-    return names
-
-
 class AuditFile(BaseModel, extra="allow"):
     """``audit.json``."""
 
@@ -181,7 +175,7 @@ class AuditFile(BaseModel, extra="allow"):
     version: str
     created: str
     source: str
-    grades: Annotated[list[str], Field(min_length=2), AfterValidator(_distinct)]
+    grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str] = {}
     samples: PositiveInt
     method: str
@@ -264,7 +258,9 @@ def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
             f"{folder} is not the folder of an audit (it contains no {name}): create one with "
             "srjt audit labels.csv --out audit."
         )
-    return read_json(folder / name, model, advice="run srjt audit again").model_dump(exclude_unset=True)
+    facts = read_json(folder / name, model, advice="run srjt audit again").model_dump(exclude_unset=True)
+    check_checksums(folder, advice="restore it, or run srjt audit again.")
+    return facts
 
 
 def begun_audit(folder: Path) -> bool:

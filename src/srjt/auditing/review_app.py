@@ -4,6 +4,7 @@ and the rules of who may use it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import ipaddress
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
+import h11
 import numpy as np
 import uvicorn
 from PIL import Image
@@ -36,6 +38,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from srjt.auditing.folder import AuditFolder, image_file
 from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, Purpose, review_progress
@@ -56,6 +59,8 @@ from srjt.files import modified, read_limited
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_BODY = 16_384  # bytes
+MOST_CONNECTIONS = 64  # of one address; a browser opens six
+REQUEST_SECONDS = 10.0  # for a request to become complete
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -320,7 +325,7 @@ class ReviewSession:
     def decide(self, body: dict[str, Any]) -> dict[str, Any]:
         audit = self.audit
         line, seen, since = (_integer(body, name) for name in ("line", "seen", "since"))
-        action = body.get("action")
+        action = str(body.get("action"))
         if line >= len(audit) or audit.ids[line] != body.get("id"):
             raise HTTPException(410, "The audit has changed since this page was opened: reload it.")
         label = int(audit.labels[line])
@@ -557,13 +562,60 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     )
 
 
+class LimitedProtocol(H11Protocol):
+    """HTTP, with an end to requests that never become complete, and few connections of one address.
+
+    Any program of this machine can open connections and send nothing: they must not use up the open files.
+    """
+
+    of_address: ClassVar[dict[str, list[LimitedProtocol]]] = {}  # oldest first
+    _timer: asyncio.TimerHandle | None = None
+    _address = ""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else ""
+        others = self.of_address.setdefault(self._address, [])
+        others.append(self)
+        if len(others) > MOST_CONNECTIONS:  # one that has sent a request stays: a browser is behind it
+            incomplete = [other for other in others if other._timer is not None and other is not self]
+            oldest = (incomplete or others)[0]
+            others.remove(oldest)  # at once: it is lost a little later
+            oldest.transport.abort()
+        self._wait_for_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        receiving = self.conn.their_state is h11.SEND_BODY or bool(self.conn.trailing_data[0])
+        if receiving and self._timer is None:
+            self._wait_for_request()
+        elif not receiving:
+            self._request_is_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._request_is_complete()
+        others = self.of_address.get(self._address, [])
+        if self in others:
+            others.remove(self)
+        super().connection_lost(exc)
+
+    def _wait_for_request(self) -> None:
+        self._timer = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def _request_is_complete(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def create_web_server(session: ReviewSession | BlindSession, server: Server) -> uvicorn.Server:
     """The web server of a review, which runs with ``run(sockets=[server.socket])``."""
     # a client that repeats an error, such as too many open files, must not fill the disk
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         create_app(session, server),
-        http="h11",
+        http=LimitedProtocol,
         ws="none",
         log_level="critical",
         access_log=False,

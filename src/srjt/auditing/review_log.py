@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-import posixpath
 import shlex
 import sqlite3
 import tempfile
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +26,9 @@ from srjt.auditing.folder import AuditFolder
 from srjt.auditing.scores import verified_alone, verified_summary
 from srjt.data.grades import grade_values
 from srjt.data.manifest import Manifest, neutralise_formula, warn_about_formulas
+from srjt.data.names import join_all_names
 from srjt.data.sources.readers_folder import ReadersFolder
-from srjt.data.sources.table import load_table
+from srjt.data.sources.table import load_table, relative_name
 from srjt.errors import SrjtError, count_of
 from srjt.files import as_csv, exists_already, write_output
 from srjt.ordinal.metrics import METRICS
@@ -329,6 +329,7 @@ def _create_log(path: Path) -> None:
         draft = Path(folder) / path.name
         with closing(sqlite3.connect(draft)) as connection:
             connection.executescript(_SCHEMA)
+        draft.chmod(0o600)  # it names reviewers and patients; SQLite gives its other files the same mode
         try:
             os.link(draft, path)  # unlike a rename, never replaces a log that another server has just created
         except FileExistsError:
@@ -451,9 +452,8 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
         raise SrjtError(
             f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name with --reviewer."
         )
-    lines = [source.line_of[name] for name in dict.fromkeys(own[item]) if name in source.line_of]
-    if not lines:
-        raise SrjtError(f"No image of {path} is in {source.folder}: the worklist belongs to other images.")
+    names = list(dict.fromkeys(own[item]))
+    lines = join_all_names(names, source.ids, wanted_in=str(path), known_in=str(source.folder)).tolist()
     if not any(source.images[line] for line in lines):
         raise SrjtError(
             f"{source.folder} has no image files to show: run srjt readers again with --images DIR, the folder of the "
@@ -645,13 +645,7 @@ def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[i
 
 def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int | None]:
     """The line of each row, by the column that holds the audit's ids: an id column, or the names of the images."""
-
-    def relative_path(cell: str) -> str:
-        name = posixpath.normpath(cell.replace("\\", "/"))
-        inside = Path(name).is_absolute() and Path(name).is_relative_to(path.parent)
-        return Path(name).relative_to(path.parent).as_posix() if inside else name
-
-    conversions: list[Callable[[str], str]] = [str, relative_path]
+    conversions: list[Callable[[str], str]] = [str, partial(relative_name, root=path.parent)]
     for column, to_id in itertools.product(frame.columns, conversions):
         lines = [audit.line_of.get(to_id(cell)) for cell in frame[column]]
         if len({line for line in lines if line is not None}) == len(audit):

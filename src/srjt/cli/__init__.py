@@ -25,7 +25,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from srjt._version import __version__
-from srjt.errors import STOPPED, Interrupted, SrjtError, printable
+from srjt.errors import STOPPED, Interrupted, SrjtError, printable, printable_lines
 from srjt.progress import Forwarding
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
     style: as for ``typer.style``.
     """
-    # names in it may come from a file that was sent
-    text = "\n".join(map(printable, as_typed(text).split("\n")))
+    text = printable_lines(as_typed(text))  # before it is wrapped, so that each line fits
     if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns
@@ -121,6 +120,16 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
         text = "\n".join([*lines, f"  {command}"] if command else lines)
     else:
         text = f"{before}{text}"
+    print_line(text, err=err, **style)
+
+
+def print_line(text: str, *, err: bool = False, **style: Any) -> None:
+    """Print text as it is, such as a command or a path to copy: the only way from here to the terminal.
+
+    Names in it may come from a file that was sent: control characters, which would change the title of the terminal or
+    turn the line around, are shown and not executed. style: as for ``typer.style``.
+    """
+    text = printable_lines(text)
     stream = sys.stderr if err else sys.stdout
     # through rich, so that the text goes above its bar and not into it; but not what is meant for a file
     typer.secho(text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style)
@@ -326,7 +335,8 @@ class RunByDefault(TyperGroup):
         self.format_commands(ctx, formatter)
 
 
-UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES)  # what is wrong with a path that was given
+UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES, errno.ELOOP)  # what is wrong with a path that was given
+TOO_MANY_FILES = "This process may not open enough files: raise the limit, such as ulimit -n 1024."
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what is wrong with a file that has no name: standard output
 
 app = App(
@@ -340,7 +350,7 @@ app = App(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"srjt {__version__}")
+        print_line(f"srjt {__version__}")
         raise typer.Exit()
 
 
@@ -367,7 +377,7 @@ def main() -> None:
         status = 130
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         status = 141
-    except (SrjtError, MemoryError, OSError) as problem:
+    except (SrjtError, MemoryError, OSError, ImportError, RuntimeError) as problem:
         sentence = _explained(problem)
         if sentence is None or os.environ.get("SRJT_TRACEBACK"):
             raise
@@ -387,7 +397,14 @@ def _explained(problem: Exception) -> str | None:
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
         return f"There is not enough memory{f' ({reason})' if reason else ''}."
-    assert isinstance(problem, OSError)
+    if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
+        return TOO_MANY_FILES
+    if isinstance(problem, ImportError) and os.strerror(errno.EMFILE) in str(problem):
+        return TOO_MANY_FILES
+    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # Python older than 3.13
+        return f"{printable(problem)}: the link leads to itself."
+    if not isinstance(problem, OSError):
+        return None
     if problem.filename is None and problem.errno in FULL:
         return f"Standard output cannot be written: {problem.strerror}."
     if problem.filename is not None and problem.errno in UNUSABLE:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, say, show
+from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, print_line, say, show
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
@@ -110,7 +110,7 @@ def audit(
     if quiet:
         return
     show(page)
-    typer.echo(f"Report: {out / 'audit.html'}")
+    print_line(f"Report: {out / 'audit.html'}")
     review = f"srjt review {shlex.quote(str(out))}"
     correct = f"correct the wrong ones of the first rows of {out / 'audit.csv'} in your table."
     say(f"Next: {review if any(done.scores['image']) else correct}")
@@ -195,14 +195,14 @@ def readers(
         write_page(page, out / "report.html", write=write_atomically)
     show(page)
     if out is None:
-        typer.echo("--out DIR writes the page, the consensus and every reading; --next N also what to read next.")
+        print_line("--out DIR writes the page, the consensus and every reading; --next N also what to read next.")
         return
-    typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
+    print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
-        typer.echo(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")
+        print_line(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")
         if any(Path(image).is_file() for image in located or ()):  # a review shows images
             words = ["srjt", "review", str(out), "--worklist", str(out / "worklist.csv"), "--reviewer", "NAME"]
-            typer.echo(f"Next: {shlex.join(words)}")
+            print_line(f"Next: {shlex.join(words)}")
 
 
 LOG = "decisions.sqlite"
@@ -278,7 +278,7 @@ def run(
             _serve(reading, f"Read {count_of(len(lines), 'image')} as {name}", listen(**where), open_=open_)
             done = sum(answer is not None for answer in reading.answers())
             say(f"\nRead: {done:,} of {count_of(len(lines), 'image')}.")
-            typer.echo(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
+            print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
         elif sample is not None:
             blind = BlindSession(**log, lines=draw_sample(source, sample))
             what = f"Verify {min(sample, len(source)):,} random labels as {name}"
@@ -296,7 +296,7 @@ def run(
             made = sum(entry.revision > first_revision for entry in decisions.current.by_reviewer(name))
             progress = review_progress(source, decisions.current, queue=queue)
             say(f"\n{progress}; {made:,} decided in this session.")
-            typer.echo(f"Next: srjt review export {quoted} --out labels_clean.csv")
+            print_line(f"Next: srjt review export {quoted} --out labels_clean.csv")
 
 
 def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, open_: bool) -> None:
@@ -313,7 +313,7 @@ def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, ope
         )
 
     def announce() -> None:
-        typer.echo(f"{what}: {server.address(server.token)}  (Ctrl-C stops)")
+        print_line(f"{what}: {server.address(server.token)}  (Ctrl-C stops)")
         if open_:
             open_browser(server)
 
@@ -359,7 +359,7 @@ def export(
         table, notes = review_log.new_readings(source, answers)
         graded = sum(answer.grade is not None for answer in answers)
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
-        typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
+        print_line(f"Next: srjt readers {shlex.quote(str(out))}")
         return
     if not review_log.log_exists(folder / LOG):
         raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
@@ -386,7 +386,7 @@ def export(
             say(f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and {listed}.")
     command = review_log.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts["features"])]
-    typer.echo(f"Next: {' '.join(words)}")
+    print_line(f"Next: {' '.join(words)}")
 
 
 EXAMPLE = "Example: srjt review audit/, then srjt review export audit/."

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, check_outputs, options, print_table, say
+from srjt.cli import SUMMARIES, App, check_outputs, options, print_line, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.errors import SrjtError, count_of, printable
+from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def inspect(
     if small := options.machine_options(len(manifest), features=manifest.are_features):
         embed = shlex.join(["srjt", "features", *read_with])
         say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
-    typer.echo(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
+    print_line(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
 
 
 def _readers(data: options.Source) -> tuple[list[str], options.Source]:
@@ -170,9 +170,9 @@ def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
     for kind, severity, count, first in examples(problems):
         say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
         for problem in first:
-            typer.echo(printable(f"    {problem.where}{problem.detail and ': '}{problem.detail}"))
+            print_line(f"    {problem.where}{problem.detail and ': '}{problem.detail}")
         if count > len(first):
-            typer.echo(f"    … and {count - len(first):,} more")
+            print_line(f"    … and {count - len(first):,} more")
 
 
 def split(
@@ -218,7 +218,7 @@ def split(
     ]
     title = "" if manifest.patients is None else "Images, and patients in brackets"
     print_table(pd.DataFrame(rows), title=title)
-    typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
+    print_line(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
 
 
 def corrupt(
@@ -299,8 +299,8 @@ def synthetic(
     with progress_bar("Writing", True) as advance:
         labels = write(manifest, folder, progress=lambda: advance(next(written), images))
     counts = ", ".join(str(n) for n in manifest.class_counts)
-    typer.echo(f"{images:,} images of {count_of(patients, 'patient')} in {folder}; per grade: {counts}.")
-    typer.echo(f"Next: srjt data inspect {shlex.quote(str(labels))}")
+    print_line(f"{images:,} images of {count_of(patients, 'patient')} in {folder}; per grade: {counts}.")
+    print_line(f"Next: srjt data inspect {shlex.quote(str(labels))}")
 
 
 def limuc(
@@ -323,7 +323,7 @@ def limuc(
             files.extract(archive, directory, progress=progress)
         archive.unlink()  # its contents are beside it now
     say(f"LIMUC is in {directory}.")
-    typer.echo(f"Next: srjt data inspect {shlex.quote(str(directory))}")
+    print_line(f"Next: srjt data inspect {shlex.quote(str(directory))}")
 
 
 data_app = App(inspect, split, corrupt, synthetic, limuc, help=SUMMARIES["data"])

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import typer
 
 from srjt._version import __version__
+from srjt.cli import print_line
 from srjt.cli.options import Import
 from srjt.errors import count_of, requirements_of
 from srjt.methods import RegisteredMethod, lookup, names
@@ -168,17 +169,17 @@ def methods(import_: Import = None) -> None:
         families.setdefault("One network" if row.networks == 1 else joint, []).append(row)
         papers.setdefault(row.paper, []).append(row.name)
     longest = max(map(len, names()))
-    typer.secho(f"{'name':{longest + 4}}needs   learns from", bold=True)
+    print_line(f"{'name':{longest + 4}}needs   learns from", bold=True)
     for family, rows in families.items():
-        typer.secho(f"\n{family}", bold=True)
+        print_line(f"\n{family}", bold=True)
         for row in rows:
             needs = () if row.recipe.noise_rate == "auto" else row.needs
             start = f" {row.name:{longest + 3}}{', '.join(NEEDS[n] for n in needs) or '–':8}"
-            typer.echo(_wrapped(start, row.updates))
+            print_line(_wrapped(start, row.updates))
             if row.scores != "–":
-                typer.secho(_wrapped(" " * (len(start) + 2), f"scores: {row.scores}"), dim=True)
+                print_line(_wrapped(" " * (len(start) + 2), f"scores: {row.scores}"), dim=True)
     notes = [LEGEND, *(f"{', '.join(theirs)}: {paper}" for paper, theirs in papers.items())]
-    typer.secho("\n".join(notes), dim=True)
+    print_line("\n".join(notes), dim=True)
 
 
 def _wrapped(start: str, text: str) -> str:

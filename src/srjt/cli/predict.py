@@ -11,10 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
 import srjt
-from srjt.cli import check_outputs, finish, options, say, typed_command
+from srjt.cli import check_outputs, finish, options, print_line, say, typed_command
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, is_stream, write_output
@@ -360,4 +358,4 @@ def export(
     if folder is not None:
         new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
         say(f"{folder} also has the model card and a script:")
-        typer.echo(f"  python {shlex.quote(str(folder / SCRIPT))} {new} > predictions.csv")
+        print_line(f"  python {shlex.quote(str(folder / SCRIPT))} {new} > predictions.csv")

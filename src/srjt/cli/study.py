@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, options, print_table, say
+from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, options, print_line, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration, missing_extra
@@ -92,7 +92,7 @@ def run(
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
     if not quiet:
-        typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
+        print_line(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
@@ -198,7 +198,8 @@ def report(
         checklist=checklist, also=also or (),
     )  # fmt: skip
     if checklist is not None:
-        say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
+        beside = f", for a word processor, and in {others[0]}" if others else ""
+        say(f"The checklist is in {page}{beside}.")
         if not also:
             say("An audit, readers or evaluations are used if --also names them.")
         return
@@ -224,11 +225,11 @@ def demo(
     pages = run_demo(out, images=images, epochs=epochs, tell=lambda text: say(f"{text}\n"))
     say("The pages:")
     for page in pages:
-        typer.echo(f"  {page}")
+        print_line(f"  {page}")
     say("With your own labels.csv (image, grade, patient):")
     small = " --preset cpu" if options.machine_options(images) else ""
-    typer.echo(f"  {command} data inspect labels.csv")
-    typer.echo(f"  {command} train labels.csv --fold 0 --out run{small}")
-    typer.echo(f"  {command} audit labels.csv --out audit{small}")
+    print_line(f"  {command} data inspect labels.csv")
+    print_line(f"  {command} train labels.csv --fold 0 --out run{small}")
+    print_line(f"  {command} audit labels.csv --out audit{small}")
     if open_:
         webbrowser.open(pages[0].absolute().as_uri())

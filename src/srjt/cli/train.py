@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import OptionsReporter, check_outputs, options, print_table, say, show, typed_command
+from srjt.cli import OptionsReporter, check_outputs, options, print_line, print_table, say, show, typed_command
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.progress import Reporter, progress_bar
@@ -106,7 +106,7 @@ def train(
     if not quiet:
         show(trained_page(run, evaluations, brief=True))
         say(f"The run is in {out}.")
-        typer.echo(f"Next: {_next_command(out, data.how, features=manifest.are_features)}")
+        print_line(f"Next: {_next_command(out, data.how, features=manifest.are_features)}")
 
 
 def _reporter(opened: contextlib.ExitStack, log: Any, out: Path, *, quiet: bool, leads: bool) -> Reporter:
@@ -244,4 +244,4 @@ def features(
     say(f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
     file = shlex.quote(str(out))
     new = f"train {file} --noise-rate auto --fold 0 --out run"
-    typer.echo(f"Next: srjt {f'predict RUN {file}' if ungraded else new}")
+    print_line(f"Next: srjt {f'predict RUN {file}' if ungraded else new}")

@@ -25,7 +25,7 @@ from srjt.data.images.decode import DECODER_VERSION, EMPTY_FILE, BadImageError, 
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, Problem, components, connected
 from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of, warn
-from srjt.files import NOT_A_FILE, cache_folder, load_arrays, save_arrays, wait_for_lock, why_not_a_file
+from srjt.files import NOT_A_FILE, cache_folder, load_arrays, private_folder, save_arrays, wait_for_lock, why_not_a_file
 
 # Identical and nearly identical images: what makes two images the same, and which samples that joins.
 #
@@ -60,6 +60,9 @@ def thumbnails(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     image has thumbnails of zeros.
     """
     grey = Image.fromarray(pixels).convert("L").convert("F")
+    if grey.width % SIDE or grey.height % SIDE:
+        # areas of whole pixels: else the thumbnail of a mirrored image is not the mirrored thumbnail
+        grey = grey.resize((HASHED_SIZE, HASHED_SIZE), Image.Resampling.BILINEAR)
     width, height = grey.size
     made = np.empty(THUMBNAILS, dtype=np.uint8)
     for crop, share in enumerate(CROPS):
@@ -81,37 +84,52 @@ def identical(hashes: Hashes) -> Ints:
 
 
 def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATION) -> Ints:
-    """(N, crops, SIDE, SIDE) → (M, 2): the pairs i < j of nearly identical images.
+    """(N, crops, SIDE, SIDE) → (M, 2): the pairs i < j of nearly identical images."""
+    pairs = np.sort(_near_whole(thumbs, thumbs, correlation=correlation, same=True), axis=1)
+    return np.unique(pairs, axis=0) if len(pairs) else pairs
 
-    A pair is one if a thumbnail of the first, cropped or mirrored or neither, and the whole thumbnail of the second
-    are correlated at least ``correlation``, or the other way round. The search is exact: normalised thumbnails with
-    that correlation are less than r = √(2 − 2 · correlation) apart, also after projection on a few axes, where a
-    k-d tree finds all candidates.
+
+def near_across(
+    first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], *, correlation: float = CORRELATION
+) -> Ints:
+    """(N, crops, SIDE, SIDE) and (K, …) → (M, 2): the pairs (i, k) of nearly identical images."""
+    there = _near_whole(first, second, correlation=correlation)
+    back = _near_whole(second, first, correlation=correlation)[:, ::-1]
+    pairs = np.concatenate([there, back])
+    return np.unique(pairs, axis=0) if len(pairs) else pairs
+
+
+def _near_whole(
+    first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], *, correlation: float, same: bool = False
+) -> Ints:
+    """(M, 2) the pairs in which a thumbnail of the first, cropped or mirrored or neither, and the whole thumbnail of
+    the second are correlated at least ``correlation``. same: both are the same images, and a pair has two different ones.
+
+    The search is exact: normalised thumbnails with that correlation are less than r = √(2 − 2 · correlation) apart,
+    also after projection on a few axes, where a k-d tree finds all candidates.
     """
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
-    count = len(thumbs)
-    whole = _normalised(thumbs[:, 0])
-    usable = np.flatnonzero(whole.any(axis=1))
-    if len(usable) < 2:
-        return np.empty((0, 2), dtype=np.int64)
+    whole = _normalised(second[:, 0])
+    usable, asked = np.flatnonzero(whole.any(axis=1)), np.flatnonzero(first[:, 0].any(axis=(1, 2)))
+    pairs_by_crop = [np.empty((0, 2), dtype=np.int64)]
+    if not len(usable) or not len(asked) or (same and len(usable) < 2):
+        return pairs_by_crop[0]
     _, vectors = np.linalg.eigh(whole[usable].T @ whole[usable])
     axes = vectors[:, -AXES:]
     radius = float(np.sqrt(2 - 2 * correlation))
     tree = cKDTree(whole[usable] @ axes)
-    pairs_by_crop = [np.empty((0, 2), dtype=np.int64)]
-    for crop in range(len(CROPS)):
-        for query in (thumbs[usable, crop], thumbs[usable, crop, :, ::-1]):  # as it is, and mirrored
+    for crop in range(first.shape[1]):
+        for query in (first[asked, crop], first[asked, crop, :, ::-1]):  # as it is, and mirrored
             unit = _normalised(query)
             near = cKDTree(unit @ axes).sparse_distance_matrix(tree, radius, output_type="ndarray")
-            near = near[near["i"] != near["j"]]
+            if same:
+                near = near[asked[near["i"]] != usable[near["j"]]]
             for start in range(0, len(near), 1 << 16):
-                first, second = (near[side][start : start + (1 << 16)] for side in "ij")
-                alike = np.einsum("nd,nd->n", unit[first], whole[usable[second]]) >= correlation
-                pairs_by_crop.append(np.stack([usable[first[alike]], usable[second[alike]]], axis=1))
-    pairs = np.sort(np.concatenate(pairs_by_crop), axis=1)
-    code = np.unique(pairs[:, 0] * count + pairs[:, 1])
-    return np.stack([code // count, code % count], axis=1)
+                one, other = (near[side][start : start + (1 << 16)] for side in "ij")
+                alike = np.einsum("nd,nd->n", unit[one], whole[usable[other]]) >= correlation
+                pairs_by_crop.append(np.stack([asked[one[alike]], usable[other[alike]]], axis=1))
+    return np.concatenate(pairs_by_crop)
 
 
 def _normalised(thumbs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
@@ -174,7 +192,7 @@ def image_hashes(
     with contextlib.ExitStack() as stack:
         # without a writable cache they are computed again next time
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            private_folder(folder)
             # the runs of a study begin together
             stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
         saved = load_arrays(folder / "hashes.npz")  # none if the file is damaged
@@ -303,7 +321,7 @@ def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) 
     if near and hashes.thumbnails is not None:
         pairs = across_patients(manifest, near_pairs(hashes.thumbnails))
         code = connected(code, components(len(manifest), pairs))
-    return replace(manifest, hashes=hashes.pixels, duplicates=code)
+    return replace(manifest, hashes=hashes.pixels, thumbnails=hashes.thumbnails, duplicates=code)
 
 
 def warn_of_duplicates(manifest: Manifest, *, near: bool = False) -> None:

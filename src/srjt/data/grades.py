@@ -4,6 +4,7 @@ codes, and grades have names for people to read.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ from srjt.errors import SrjtError, few, printable, unknown_name
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?", "-"})
 UNKNOWN_PATIENT = "unknown: "  # and its id: the patient of an image without one
 
+MOST_GRADES = 100  # matrices of all pairs of grades are estimated; a severity has few
 _LONGEST_NUMBER = 9  # digits at the end of a grade's name; longer ones are ids
+_TIME = re.compile(r"\d{4}-\d\d?-\d\d?|-?\d+ days?\b|\d\d?:\d\d")
 _MANY_GRADES = 10  # more of them need at least
 _SAMPLES_PER_GRADE = 5  # samples each, unless they are listed
 
@@ -66,6 +69,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
         if len({name.casefold() for name in names}) < len(names):
             raise SrjtError(f"A grade is listed twice: {', '.join(names)}.")
         codes_of, note = _match(present, names)
+    refuse_more_than_most(names)
     # A name that looks like a missing value is a grade if it is listed.
     code_of = {value: codes_of.get(_key(value), -1) for value in times}
     invalid: dict[int, tuple[str, str]] = {}
@@ -85,7 +89,10 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     gaps: whether numbers may be missing.
     """
     spelling: dict[str, str] = {}
-    for name in sorted(set(names)):
+    names = sorted(set(names))
+    if names and all(map(_TIME.match, names)):
+        raise SrjtError(f"{_listed(names)} are dates or times, not grades: choose another column with `grade_column`.")
+    for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
     stem_of = {key: key.rstrip("0123456789") for key in spelling}
     digits = {key: key[len(stem) :] for key, stem in stem_of.items()}
@@ -109,6 +116,15 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             "grades from mild to severe with `grades`."
         )
     return tuple(by_number[number] for number in ordered)
+
+
+def refuse_more_than_most(names: Sequence[object]) -> None:
+    """Raise an error for more grades than a severity has."""
+    if len(names) > MOST_GRADES:
+        raise SrjtError(
+            f"{len(names):,} grades ({_listed(map(str, names))}) are too many: a severity has at most {MOST_GRADES}. "
+            "Choose another `grade_column`, or join measurements to a few grades."
+        )
 
 
 def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
@@ -190,6 +206,7 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
         raise SrjtError("The labels are of different types, which cannot be sorted: use one type.") from None
     if len(present) < 2:
         raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
+    refuse_more_than_most(present)
     if grades is None and all(isinstance(name, str) for name in present.tolist()):
         # names by the numbers at their ends, as in every other source
         classes = np.array(order_names(present.tolist(), gaps=True), dtype=present.dtype)
@@ -198,7 +215,8 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
     else:
         listed = list(grades)
         if len(set(listed)) < max(len(listed), 2):
-            raise SrjtError(f"`grades` must list at least two grades, each once; got {listed}.")
+            raise SrjtError(f"`grades` must list at least two grades, each once; got {_listed(map(str, listed))}.")
+        refuse_more_than_most(listed)
         classes = np.array(listed, dtype=object if y.dtype == object else None)
     advice = (
         ". (cross_val_predict replaces strings by numbers in alphabetical order when it computes probabilities: use "
@@ -231,6 +249,13 @@ def ordered_categories(y: Any) -> list[Any] | None:
 # Names of grades for people to read. The grades themselves are identities: files and labels keep them.
 
 LONGEST = 60  # letters of a name; longer ones would not fit a table
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The names; ``ValueError`` if one occurs twice, for the fields of files."""
+    if len(set(names)) < len(names):
+        raise ValueError("a name occurs twice")
+    return names
 
 
 class Grades(tuple[str, ...]):

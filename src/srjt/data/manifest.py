@@ -126,6 +126,9 @@ class Manifest:
         The file that their labels were read from, if it is another one.
     hashes : (N, 2) uint64, optional
         A hash of the pixels of each image. None: not computed.
+    thumbnails : (N, 7, 16, 16) uint8, optional
+        Small grey pictures of each image, whole and slightly cropped, that nearly identical images share. None: not
+        computed.
     duplicates : (N,) int64, optional
         Samples with the same number show the same image; see ``srjt.data.group_duplicates``. None: not known.
     left_out : mapping of str to int, optional
@@ -149,6 +152,7 @@ class Manifest:
     source: str = ""
     labels_source: str = ""
     hashes: npt.NDArray[np.uint64] | None = None
+    thumbnails: npt.NDArray[np.uint8] | None = None
     duplicates: Ints | None = None
     left_out: Mapping[str, int] | None = None
 
@@ -271,6 +275,7 @@ class Manifest:
             table=self.table.iloc[positions].reset_index(drop=True),
             arrays=None if arrays is None else arrays[positions],
             hashes=None if self.hashes is None else self.hashes[positions],
+            thumbnails=None if self.thumbnails is None else self.thumbnails[positions],
             duplicates=None if self.duplicates is None else self.duplicates[positions],
         )
 

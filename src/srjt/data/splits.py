@@ -19,6 +19,7 @@ from srjt import noise as noises
 from srjt.data.checks import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
+from srjt.data.names import join_names
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
@@ -231,16 +232,19 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     rows = _read_sides(path)
     splits = []
     for fold, sides in rows.groupby("fold"):
-        side_of = sides.drop_duplicates("id").set_index("id")["split"].reindex(manifest.ids)
-        unknown, left_out = sides["id"][~sides["id"].isin(side_of.index)], side_of.index[side_of.isna()]
+        once = sides.drop_duplicates("id")
+        order = join_names(manifest.ids, once["id"].tolist(), wanted_in="the data", known_in=str(path))
+        unknown = once["id"].drop(once.index[order[order >= 0]])
+        left_out = [name for name, row in zip(manifest.ids, order, strict=True) if row < 0]
         if len(unknown) and not allow_missing:
             raise SrjtError(
                 f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown ({len(unknown):,} in all)."
             )
-        if len(left_out):
+        if left_out:
             raise SrjtError(
                 f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r} ({len(left_out):,} in all)."
             )
+        side_of = once["split"].iloc[order]
         held_out = str(sides["held_out"].iloc[0])
         split = _of_sides(side_of.to_numpy(dtype=object), held_out=held_out, checked=True)
         if len(shared := _on_two_sides(manifest.patients, split)):

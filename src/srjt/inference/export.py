@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib
 import io
 import json
 import logging
@@ -27,7 +26,7 @@ from srjt._version import __version__
 from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
+from srjt.errors import SrjtError, import_quietly, missing_extra, reason_of, unknown_name
 from srjt.files import write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
@@ -382,7 +381,7 @@ _READERS = {"onnx": _read_onnx, "torch.export": _read_exported}
 
 def _import(package: str) -> Any:
     try:
-        return importlib.import_module(package)
+        return import_quietly(package)
     except ModuleNotFoundError:
         raise missing_extra(package, "onnx", "Writing ONNX") from None
 

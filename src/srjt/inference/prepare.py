@@ -286,11 +286,20 @@ class Prepared:
         run, options = self.run, self.options
         manifest = read_labelled(run, options.calibrate_on, on_bad_image=options.on_bad_image, progress=False)
         store = self.open_store(manifest, find_duplicates=True)
-        if len(seen := run.trained_on(store.manifest)):
+        known = run.known_samples(store.manifest)
+        if len(known.copies):
             raise SrjtError(
-                f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
-                f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
+                f"The run was trained on {len(known.copies):,} of the {len(store.manifest):,} samples to calibrate on, "
+                f"or on copies of them, such as {store.manifest.ids[known.copies[0]]} ({known.share:.0%} are at least "
+                "near to a training sample): what is fitted to them does not hold for new samples. Calibrate on "
                 "others, or leave out `calibrate_on` for the validation side."
+            )
+        if len(known.near):
+            warn(
+                f"{known.share:.0%} of the samples to calibrate on are nearer to a training sample than samples of "
+                f"different patients are, such as {store.manifest.ids[known.near[0]]}: if they are changed copies, "
+                "or of the same people, what is fitted to them does not hold for others.",
+                LeakageWarning,
             )
         warn_of_training_patients(run, store.manifest)
         scores = run.probabilities(store.pixels, views=options.views)[0]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,8 @@ def read_image(path: Path, *, size: int, resize: str) -> Array:
     """(size, size, 3) uint8: upright, RGB, on black where it is transparent, resized as for the training."""
     # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row length
     with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
+        if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
+            raise ValueError(f"the TIFF file has {pages} pages")
         image.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded at a lower resolution
         image.load()
         orientation = image.getexif().get(0x0112, 1)
@@ -120,8 +123,10 @@ def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> 
 
 
 def main() -> int:
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # onnxruntime would write an id of this machine, and send it
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()
     sources = [Path(argument) for argument in sys.argv[1:]]
     if not sources:
         print(__doc__, file=sys.stderr)

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,14 +19,14 @@ from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveI
 
 from srjt import files
 from srjt._version import __version__
-from srjt.data.grades import Grades
+from srjt.data.grades import Grades, distinct
 from srjt.data.splits import write_splits
 from srjt.errors import SrjtError, count_of, warn, warnings_about
-from srjt.files import is_locked, write_json
+from srjt.files import is_locked, write_sealed_json
 from srjt.methods import import_modules
 from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
-from srjt.training.folder import has_summary, image_digest
+from srjt.training.folder import has_summary, image_digest, lost_files
 from srjt.training.train import train
 
 # A study's folder: its plan and the state of its runs.
@@ -86,7 +86,7 @@ class StudyFile(BaseModel, extra="allow"):
     format: Literal[5]
     name: str
     study: _Settings
-    grades: list[str]
+    grades: Annotated[list[str], AfterValidator(distinct)]
     class_counts: list[NonNegativeInt]
     patients: NonNegativeInt | None
     true_grades: bool | None = None  # whether the data have them; None: a study of an earlier version
@@ -133,7 +133,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             raise SrjtError("An image has changed since this study began: restore it, or change `out`.")
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
-        write_json(
+        write_sealed_json(
             file,
             {
                 "format": FORMAT,
@@ -188,7 +188,16 @@ def read_study(folder: Path) -> dict[str, Any]:
     files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
-    return files.read_json(path, StudyFile).model_dump()
+    facts = files.read_json(path, StudyFile).model_dump()
+    files.check_sealed_json(path, advice="restore it, or write the plan again in another folder.")
+    return {name: value for name, value in facts.items() if name != "sha256"}
+
+
+def check_splits(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Raise an error if ``splits.csv`` is not the one that the runs were planned with."""
+    file = folder / "splits.csv"
+    if file.is_file() and hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest() != facts["splits_hash"]:
+        raise SrjtError(f"{file} is not the file that srjt has written: run the same srjt study command again.")
 
 
 def run_folder(folder: Path, key: str) -> Path:
@@ -211,7 +220,7 @@ def run_status(folder: Path, key: str) -> str:
     """done, running, failed or left (not started)."""
     run = run_folder(folder, key)
     if has_summary(run):  # written last; the weights may have been deleted to save space
-        return "done"
+        return "failed" if lost_files(run) else "done"
     if is_locked(run):
         return "running"
     damaged = (run / "summary.json").exists()

@@ -9,7 +9,6 @@ that raises an exception has failed: it is not repeated, and the others continue
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import platform
@@ -25,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from srjt._version import __version__
-from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
-from srjt.files import is_locked, lock_folder, write_atomically, write_json
+from srjt.errors import Interrupted, SrjtError, count_of, import_quietly, missing_extra, warn
+from srjt.files import CHECKSUMS, is_locked, lock_folder, write_atomically, write_sealed_json
 from srjt.studies import folder as study_folder
 from srjt.studies.plan import PlannedRun, Work
 from srjt.training.folder import is_finished
@@ -41,7 +40,8 @@ AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows becaus
 
 # of a finished run, its summary last: a run with it is done
 RUN_FILES = (
-    *("noise.json", "head.json", "image_hashes.npy", "held_out.csv"),  # not of every run
+    *(CHECKSUMS, "noise.json", "head.json", "image_hashes.npy"),  # not of every run
+    *("training_traces.npz", "held_out.csv"),  # nor these
     *("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json"),
 )
 
@@ -133,7 +133,7 @@ def _write_study(folder: Path, task: RunTask) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, task.files)
     splits = {"splits": str(folder / "splits.csv")} if "splits.csv" in task.files else {}
-    write_json(folder / "study.json", {**task.study, "study": {**task.study["study"], **splits}})
+    write_sealed_json(folder / "study.json", {**task.study, "study": {**task.study["study"], **splits}})
 
 
 def _read_estimates(folder: Path) -> dict[str, bytes]:
@@ -193,6 +193,7 @@ def run_on_ray(
         driver = _Driver(ray, on_ray(train_on_node), task, work, wanted={"CPU": cpus, "GPU": gpus})
         while (driver.waiting or driver.submitted) and work.stop.number is None:
             driver.poll()
+        work.stop.begin_saving()
         driver.stop()
 
 
@@ -280,13 +281,12 @@ class _Driver:
 @contextlib.contextmanager
 def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     """Ray, connected, and whether Ray was started here for this study alone."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # the future default of Ray; without it Ray prints a warning
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray prints pages of a dead node's log; the driver says it in one sentence
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
-        ray = importlib.import_module("ray")
+        ray = import_quietly("ray")
     except ImportError:
         raise missing_extra("ray", "ray", "Running a study on Ray") from None
     if ray.is_initialized():

@@ -21,16 +21,24 @@ import pandas as pd
 
 from srjt import methods as registered
 from srjt.errors import SrjtError, count_of, duration, unknown_name
-from srjt.files import is_inside
+from srjt.files import check_checksums, is_inside
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
 from srjt.progress import Reported
 from srjt.studies.config import parse_noise, rate_source
-from srjt.studies.folder import read_error, read_study, run_folder, run_status
+from srjt.studies.folder import check_splits, read_error, read_study, run_folder, run_status
 from srjt.training.checkpoint import last_epochs, read_metrics
-from srjt.training.folder import baseline_from, read_facts, read_noise_estimate, read_summary
+from srjt.training.folder import (
+    RESTORE,
+    SMALL_FILES,
+    baseline_from,
+    lost_files,
+    read_facts,
+    read_noise_estimate,
+    read_summary,
+)
 
 # The results that the paper prints, and its names and order of the methods.
 #
@@ -267,6 +275,7 @@ def _mean_and_std(values: pd.Series[float]) -> str:
 def collect_results(folder: Path) -> StudyResults:
     """Read the results that exist by now; unfinished runs have metrics, but no scores."""
     facts = read_study(folder)
+    check_splits(folder, facts)
     pooled = facts["study"]["train"].get("convention") == "published-code"
     runs, metrics, scores = [], [], []
     confusions: dict[str, np.ndarray] = {}
@@ -280,6 +289,10 @@ def collect_results(folder: Path) -> StudyResults:
         table = estimate = about = summary = None
         error = ""
         try:  # an error if a file is damaged, or lost from a finished run
+            if (run / "summary.json").exists():
+                check_checksums(run, *SMALL_FILES, advice=RESTORE)
+                if lost := lost_files(run):
+                    raise SrjtError(f"{run / lost[0]} is missing, but the run has finished.")
             estimate = read_noise_estimate(run)
             if (run / "summary.json").exists():
                 summary = read_summary(run)

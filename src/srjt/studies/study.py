@@ -100,6 +100,7 @@ def run_locally(work: Work, *, devices: Sequence[str], threads: int | None, cach
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
+                stop.begin_saving()
                 pool.terminate()
             for ended in pool.wait():
                 status = _final_status(folder, ended, stopping=stop.number is not None)

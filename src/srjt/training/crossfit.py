@@ -258,6 +258,7 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                 k = waiting.pop(0)
                 pool.submit(str(k), _train_fold, folds, k, elsewhere, workers.threads_of(k, folds=count))
             if stop.number is not None:
+                stop.begin_saving()
                 pool.terminate()
             for ended in pool.wait():
                 if stop.number is None and ended.error:
@@ -271,7 +272,7 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                     reporter.note(f"Fold {int(ended.name) + 1} of {count}: {note}")
             progress.update()
         if stop.number is not None:
-            raise Interrupted(stop.number, "Stopped; the state of every fold is saved.")
+            raise Interrupted(stop.number, "Stopped; every fold continues from its saved state.")
     return trained
 
 

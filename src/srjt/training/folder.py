@@ -23,12 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, model_validator
 
 from srjt import files
 from srjt._version import __version__
 from srjt.data.checks import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
-from srjt.data.grades import Grades, as_text
+from srjt.data.copies import TRACES_FILE
+from srjt.data.grades import Grades, as_text, distinct
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, few
@@ -49,6 +50,7 @@ from srjt.training.devices import device_name
 #     held_out.csv         probabilities for the samples of the validation and test sides
 #     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
 #     head.json            how likely each head makes held-out labels, if ``network`` was "auto"
+#     checksums.json       the SHA-256 of the small files
 #     summary.json         averages over the last ten epochs, or the scores of the best one; written last, so that its
 #                          presence means finished
 #
@@ -135,7 +137,7 @@ class RunFile(BaseModel, extra="forbid"):
     format: Literal[2]
     srjt: str
     config: Annotated[TrainConfig, files.made_by(TrainConfig.from_dict)]
-    grades: Annotated[list[str], Field(min_length=2)]
+    grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str]
     data: _Data
     own_network: bool
@@ -152,6 +154,8 @@ def read_facts(folder: Path) -> RunFacts:
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
     file = files.read_json(path, RunFile)
+    if has_summary(folder):  # else it is not finished, and a resumed run compares its settings
+        files.check_checksums(folder, *SMALL_FILES, advice=RESTORE)
     plain = file.model_dump(include=set(PLAIN), exclude_unset=True)
     grades = Grades(file.grades, file.grade_names)
     return RunFacts(config=file.config, grades=grades, version=file.srjt, **plain)
@@ -201,6 +205,22 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 RESTORE = "restore the file, or delete summary.json there and run the same command again."
+SMALL_FILES = ("run.json", "summary.json", "metrics.csv", "noise.json")
+MAY_BE_DELETED = ("weights.safetensors",)  # to save space
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``summary.json``, which means that the run is finished; first the checksums of all that it consists of."""
+    content = files.as_json(summary)
+    names = ("run.json", "metrics.csv", "noise.json", HASHES_FILE, TRACES_FILE)
+    files.write_checksums(folder, names, coming={"summary.json": content})
+    files.write_atomically(folder / "summary.json", content)
+
+
+def lost_files(folder: Path) -> list[str]:
+    """Files of a finished run that are gone, and may not be."""
+    written = {*read_summary(folder).get("files", {}), *files.read_checksums(folder)}
+    return sorted(name for name in written - {*MAY_BE_DELETED} if not (folder / name).exists())
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -219,7 +239,8 @@ def check_files(folder: Path) -> None:
     written = read_summary(folder).get("files", {})
     for name, digest in digests(folder).items():
         if written.get(name, digest) != digest:
-            raise SrjtError(f"{folder / name} is not the file that this run has written: {RESTORE}")
+            raise SrjtError(f"{folder / name} is not the file that srjt has written: {RESTORE}")
+    files.check_checksums(folder, advice=RESTORE)
 
 
 @contextlib.contextmanager
@@ -263,7 +284,11 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
     if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
         begun = replace(begun, grades=requested.grades)
+        written = files.read_checksums(folder)
+        (folder / files.CHECKSUMS).unlink(missing_ok=True)  # first: a killed process leaves none, not a wrong one
         write_facts(folder, begun)
+        if written:
+            files.write_checksums(folder, written)
     return begun
 
 

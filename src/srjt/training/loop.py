@@ -215,7 +215,7 @@ def fit(
 
     confusions: dict[str, np.ndarray] = {}
     last_saved = time.monotonic()
-    with StopRequest() as stop:
+    with StopRequest(patient=process.world_size > 1) as stop:
         while not is_finished():
             start = time.perf_counter()
             if device.type == "cuda":
@@ -239,6 +239,7 @@ def fit(
                 steps_done, steps_now = steps_done + 1, steps_now + 1
                 reporter.stepped(epoch, steps_done, steps)
                 if stop.number is not None and steps_done < steps and process.world_size == 1:
+                    stop.begin_saving()
                     save(epoch, steps_done)
                     _wait_for(writer)
                     raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}.")
@@ -281,6 +282,8 @@ def fit(
             due = time.monotonic() - last_saved >= config.checkpoint_seconds
             finished = is_finished()
             signal = 0 if finished else process.agree_on_signal(stop.number or 0)
+            if signal:
+                stop.begin_saving()
             if finished or signal or (due and not (writer and writer.busy)):
                 save(epoch, 0)
                 last_saved = time.monotonic()

@@ -4,7 +4,6 @@ send its numbers to an experiment tracker.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import sys
@@ -14,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srjt.errors import count_of, missing_extra, unknown_name
+from srjt.errors import count_of, import_quietly, missing_extra, unknown_name
 from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
 from srjt.training.checkpoint import MetricRow
 
@@ -182,7 +181,7 @@ def track(reporter: Reporter, tracker: str, folder: Path) -> TrackingReporter:
         raise unknown_name("tracker", tracker, TRACKERS)
     module, purpose, start = TRACKERS[tracker]
     try:
-        importlib.import_module(module)
+        import_quietly(module)
     except ImportError:
         raise missing_extra(tracker, tracker, purpose) from None
     return TrackingReporter(reporter, partial(start, folder), name=tracker)

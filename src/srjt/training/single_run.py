@@ -17,12 +17,13 @@ import pandas as pd
 import torch
 
 from srjt import networks as backbones
+from srjt.data.copies import traces_of, write_traces
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
-from srjt.files import explain_write_errors, write_atomically, write_json
+from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
@@ -143,9 +144,10 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
         run_folder.write_held_out(folder, run.held_out)
+        write_traces(folder, run.traces)
         averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
-        write_json(
-            folder / "summary.json",
+        run_folder.write_summary(
+            folder,
             {
                 "epochs": fitted.epochs,
                 **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
@@ -282,6 +284,7 @@ def single_run(
             held_out=held_out,
             skipped=tuple(store.skipped),
             hashes=used.hashes,
+            traces=traces_of(manifest.select(parts.train)),
         )
         if process.is_main and folder is not None:
             write_results(folder, run, fitted=result)

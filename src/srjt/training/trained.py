@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from srjt import methods, networks
 from srjt.data.checks import warn_of_duplicates
+from srjt.data.copies import Known, Traces, find_copies, read_traces
 from srjt.data.grades import UNKNOWN_PATIENT, Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
@@ -117,6 +118,8 @@ class Trained:
         What ``run.json`` says: the data, where the noise rate comes from, command, machine and versions.
     hashes : ndarray of uint64, shape (N, 2), or None
         A hash of each image, or row of features: those of the training side first.
+    traces : Traces
+        What the run keeps of its training samples to know copies of them again.
     """
 
     networks: devices.StackedNetworks
@@ -136,6 +139,7 @@ class Trained:
     skipped: tuple[tuple[str, str], ...] = ()
     facts: run_folder.RunFacts
     hashes: npt.NDArray[np.uint64] | None = None
+    traces: Traces = field(default_factory=Traces)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.describe()}>"
@@ -242,14 +246,35 @@ class Trained:
         Parameters
         ----------
         data : Manifest
-            Images or rows of features.
+            Images or rows of features. Copies count: rounded, re-encoded, rescaled, mirrored or slightly cropped ones.
 
         Returns
         -------
         ndarray of int64, shape (M,)
             Their rows.
         """
-        return run_folder.same_samples(self.match_features(data), ids=self.training_ids, hashes=self.hashes)
+        return self.known_samples(data).copies
+
+    def known_samples(self, data: Manifest) -> Known:
+        """Which of the samples are copies of training samples, and which are near to one.
+
+        Parameters
+        ----------
+        data : Manifest
+            Images or rows of features.
+
+        Returns
+        -------
+        Known
+            Rows that are copies, rows that are near, and the share of these.
+        """
+        data = self.match_features(data)
+        same = run_folder.same_samples(data, ids=self.training_ids, hashes=self.hashes)
+        patients = self.history["patient"].tolist() if "patient" in self.history else None
+        known = find_copies(self.traces, data, patients=patients)
+        near = np.union1d(known.near, same)
+        share = max(known.share, len(near) / max(1, len(data)))
+        return Known(copies=np.union1d(known.copies, same), near=near, share=share)
 
     def match_features(self, data: Manifest) -> Manifest:
         """The samples with their features in the order of the training; images are returned unchanged.
@@ -504,6 +529,7 @@ def load_run(
         history=run_folder.read_history(path),
         noise_estimate=run_folder.read_noise_estimate(path),
         hashes=run_folder.read_hashes(path / run_folder.HASHES_FILE),
+        traces=read_traces(path),
     )
 
 

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import multiprocessing
 import os
+import pickle
+import shutil
 import signal
+import tempfile
 import threading
 import time
 import traceback
@@ -18,10 +22,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from srjt.errors import Interrupted, SrjtError, warn
+from srjt.errors import STOP_SECONDS, Interrupted, SrjtError, exit_after, warn
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -34,13 +39,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopRequest:
     """A context in which the first signal sets ``number``; a second one has its usual, immediate effect.
 
+    After Ctrl-C the work must begin to save its state soon (``begin_saving``): else the process ends without, and what
+    it has saved before counts. A step may take minutes, or never end.
+
     ``stopping``: whether the last one in this process has received a signal, so that its state is being saved.
+    ``mark``: a file that a worker process makes when it begins to save, so that its parent waits for it.
     """
 
     stopping: ClassVar[bool] = False
+    mark: ClassVar[Path | None] = None
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = False) -> None:
         self.number: int | None = None
+        self._patient = patient  # several processes stop together, after the epoch
+        self._deadline: threading.Timer | None = None
         self._previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
@@ -53,12 +65,30 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         StopRequest.stopping = True
-        self.__exit__()
+        self._restore_handlers()
+        if number == signal.SIGINT and not self._patient:  # a scheduler, which sends SIGTERM, waits longer
+            self._deadline = exit_after(STOP_SECONDS, LATE, status=128 + number)
+
+    def begin_saving(self) -> None:
+        """The work has noticed the signal, and saves its state: it may take its time."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if StopRequest.mark is not None:
+            with contextlib.suppress(OSError):
+                StopRequest.mark.touch()
 
     def __exit__(self, *exception: object) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._restore_handlers()
+
+    def _restore_handlers(self) -> None:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
         self._previous_handlers = {}
+
+
+LATE = "Stopped; what was saved last counts. Run the same command again to resume."
 
 
 # The fork server: a process that imports torch once, and from which worker processes are forked.
@@ -174,8 +204,10 @@ def _stop_with_parent() -> None:
         time.sleep(1.0)
 
 
-def _execute(function: Callable[..., Any], arguments: Sequence[Any], device: str | None) -> Ended:
-    """The task itself. Nothing passes from one to the next: a training restores torch's flags and generators."""
+def _execute(file: str, device: str | None) -> Ended:
+    """The task in a file. Nothing passes from one to the next: a training restores torch's flags and generators."""
+    StopRequest.mark = Path(f"{file}{SAVING}")
+    function, arguments = pickle.loads(Path(file).read_bytes())
     warned: list[str] = []
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *where, **more: warned.append(str(message))
@@ -209,7 +241,9 @@ def release_memory() -> None:
 
 WITH_MONAI = ("densenet", "efficientnet")  # names of networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
+SAVING = ".saving"  # what is appended to the name of a task's file when the worker saves its state
 END_SECONDS = 30.0  # for an idle worker to end; a thread of somebody's code may keep its process alive
+_NUMBERS = itertools.count()  # of tasks
 NOT_STARTED = (
     "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
     'srjt.study under if __name__ == "__main__":, because worker processes import the script.'
@@ -223,6 +257,7 @@ class _Worker:
     process: BaseProcess | None = None
     name: str = ""
     future: Future[Ended] | None = None  # of the task in progress
+    file: Path = field(default_factory=Path)  # with the task
 
 
 @dataclass(kw_only=True)
@@ -238,6 +273,8 @@ class WorkerPool:
     networks: Sequence[str] = ()
     _workers: list[_Worker] = field(init=False)
     _context: ForkServerContext = field(init=False)
+    _folder: Path = field(init=False)  # for the tasks
+    _stopped_at: float | None = field(init=False, default=None)  # when the tasks were first asked to end
 
     @property
     def running(self) -> list[str]:
@@ -262,7 +299,11 @@ class WorkerPool:
         assert worker.executor is not None
         before = multiprocessing.active_children()
         worker.name = name
-        worker.future = worker.executor.submit(_execute, function, arguments, worker.device)
+        # Only the name of a file is sent. A long message waits in a pipe until the worker reads it; if the worker dies
+        # before, Python older than 3.11.5 waits for ever (CPython issue 94777), and so does its exit.
+        worker.file = self._folder / f"task{next(_NUMBERS)}"
+        worker.file.write_bytes(pickle.dumps((function, arguments)))
+        worker.future = worker.executor.submit(_execute, str(worker.file), worker.device)
         if not alive:  # the call has started the process
             (worker.process,) = set(multiprocessing.active_children()) - set(before)
 
@@ -275,13 +316,24 @@ class WorkerPool:
         return [_result(worker) for future, worker in busy.items() if future in finished]
 
     def terminate(self) -> None:
-        """Ask the running tasks to save their state and end. Repeat it: one that is starting may miss a signal."""
+        """Ask the running tasks to save their state and end. Repeat it: one that is starting may miss a signal.
+
+        A worker that does not begin to save soon is killed: it may be stopped, or in a step that takes minutes.
+        """
+        self._stopped_at = self._stopped_at or time.monotonic()
+        waited = time.monotonic() - self._stopped_at
         for worker in self._workers:
-            if worker.future is not None and worker.process is not None:
+            if worker.future is None or worker.process is None:
+                continue
+            saving = Path(f"{worker.file}{SAVING}").exists()
+            if waited > (END_SECONDS if saving else STOP_SECONDS):
+                worker.process.kill()
+            else:
                 worker.process.terminate()
 
     def __enter__(self) -> WorkerPool:
         self._workers = [_Worker(device=device) for device in self.devices]
+        self._folder = Path(tempfile.mkdtemp(prefix="srjt-tasks-"))  # readable by this user only
         self._context = start_forkserver(_imports(self.networks))
         return self
 
@@ -292,6 +344,7 @@ class WorkerPool:
             self.wait()
         for worker in self._workers:
             _end(worker)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _result(worker: _Worker) -> Ended:
@@ -306,6 +359,7 @@ def _result(worker: _Worker) -> Ended:
         exitcode = process.exitcode
         ended = Ended(exitcode=exitcode, error=NOT_STARTED if exitcode == 1 else "")
     worker.future = None
+    worker.file.unlink(missing_ok=True)
     for sentence in ended.warned:
         warn(sentence)
     if not ended.expected:

@@ -260,6 +260,8 @@ def _read(path: Path, size: int | None) -> Image.Image:
         return Image.fromarray(read_dicom(path)).convert("RGB")
     # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row length
     with path.open("rb") as file, Image.open(file, formats=_FORMATS) as image:
+        if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
+            raise ValueError(f"the TIFF file has {pages} pages; export the graded page as an image file")
         if size is not None:
             # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, at least twice the target size.
             image.draft(None, (2 * size, 2 * size))

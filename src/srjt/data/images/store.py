@@ -191,7 +191,7 @@ class Build:
         if not pixels.exists() or pixels.stat().st_size != total:
             (self.folder / "done").unlink(missing_ok=True)
             files.sync_folder(self.folder)  # no old mark may outlive its pixels
-            pixels.touch()
+            pixels.touch(mode=0o600)
         os.truncate(pixels, total)
         done = self.marks()
         (self.folder / "done").write_bytes(done.tobytes())
@@ -203,6 +203,7 @@ class Build:
         good = np.setdiff1d(np.arange(self.count), list(bad))
         if bad:
             pixels = self.open("pixels", self.count)
+            (self.folder / name).touch(mode=0o600)
             with (self.folder / name).open("wb") as file:
                 for start in range(0, len(good), CHUNK):
                     file.write(pixels[good[start : start + CHUNK]].tobytes())
@@ -368,7 +369,7 @@ def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -
     if (store := build.finished()) is None:
         needed = f"The image store needs {build.count * build.row_bytes:,} bytes in {build.folder}"
         with files.explain_write_errors(needed, FREE_SPACE):
-            build.folder.mkdir(parents=True, exist_ok=True)
+            files.private_folder(build.folder)
             if files.is_locked(build.folder):
                 log = logging.getLogger(__name__)
                 log.warning("Another process is building the image store %s; waiting for it.", build.folder)

@@ -16,6 +16,7 @@ from PIL import Image
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text, grade_values, refuse_too_many
 from srjt.data.manifest import Manifest, Problem, as_features
+from srjt.data.names import one_spelling
 from srjt.errors import SrjtError, count_of
 from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Readings
@@ -126,6 +127,7 @@ def assemble(
         collected.append(Problem("missing-image", lines[row], "the row has no image"))
         keep[row] = False
     if "patient" in table:
+        table["patient"] = one_spelling(table["patient"].tolist())
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
         for row in np.flatnonzero(unknown & keep).tolist():
             detail = f"{lines[row]}: treated as a separate patient"

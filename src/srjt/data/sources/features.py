@@ -21,6 +21,7 @@ import pandas as pd
 
 from srjt.data.grades import as_text
 from srjt.data.manifest import Features, Manifest, as_features, match_names
+from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import GRADED, LoadedData, assemble
@@ -153,7 +154,7 @@ def read_ungraded_features(
     ids, images = _ids_and_images(table.frame, chosen.get("image"))
     rows = pd.DataFrame({"id": ids, "image": images, "grade": 0})
     if "patient" in chosen:
-        rows["patient"] = table.frame[chosen["patient"]]
+        rows["patient"] = one_spelling(table.frame[chosen["patient"]].tolist())
     rows = pd.concat([rows, tables.kept_columns(table.frame, columns)], axis=1)
     tables.check_wanted(columns, rows, known=list(table.frame.columns))
     return Manifest(
@@ -212,19 +213,26 @@ def _by_id(table: Table, frame: pd.DataFrame, *, labels: str) -> tuple[str, npt.
     """The id column of the labels, and their row for each row of features, −1: none; None without ids."""
     ours = [name for name in ("id", "image") if name in table.frame]
     keys = [(mine, its) for mine in ours for its in ("id", "sample_id", "image") if its in frame]
+    ambiguous: SrjtError | None = None
     for mine, its in keys:
         ids = frame[its]
         if (twice := ids[ids.duplicated() & (ids != "")]).size:
             raise SrjtError(f"{labels} has two rows for the id {twice.iloc[0]!r}.")
-        row_of = {name: row for row, name in enumerate(ids)}
-        order = np.array([row_of.get(name, -1) for name in table.frame[mine]], dtype=np.int64)
+        try:
+            order = join_names(table.frame[mine].tolist(), ids.tolist(), wanted_in=table.name, known_in=labels)
+        except SrjtError as problem:  # another pair of columns may be clear
+            ambiguous = ambiguous or problem
+            continue
         if (order >= 0).any():
             return its, order
     if not keys:
         return None
+    if ambiguous is not None:
+        raise ambiguous
     mine, its = keys[0]
     raise SrjtError(
-        f"No {mine} of {table.name} is among the {its}s of {labels}; the first is {table.frame[mine].iloc[0]!r}."
+        f"No {mine} of {table.name} is among the {its}s of {labels}; the first are {table.frame[mine].iloc[0]!r} and "
+        f"{frame[its].iloc[0]!r}."
     )
 
 

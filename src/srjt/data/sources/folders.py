@@ -25,6 +25,7 @@ import platformdirs
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, order_names, refuse_too_many
 from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
 from srjt.data.manifest import Manifest, Problem
+from srjt.data.names import one_spelling, plain_name
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import SPLIT_NAMES, LoadedData, as_colour, assemble, from_arrays
@@ -190,7 +191,7 @@ def _patient(path: Path) -> str | None:
     """The PatientID of a DICOM file, "" if its header names none; None for another file."""
     if not os.path.isfile(path) or not is_dicom(path):  # opening a pipe would never end
         return None
-    patient = read_patient_id(path)
+    patient = plain_name(read_patient_id(path))
     plain = re.sub(r"[\W_]", "", patient.casefold())
     return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
 
@@ -282,7 +283,7 @@ def read_images(
                 image=[str(root / name) if name else "" for name in located], line=table.lines
             )
             if "patient" in chosen:
-                part["patient"] = table.frame[chosen["patient"]]
+                part["patient"] = one_spelling(table.frame[chosen["patient"]].tolist())
             problems += table.problems
             for line in part.loc[part["image"] == "", "line"]:
                 problems.append(Problem("missing-image", line, "the row has no image"))

@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from srjt import files
-from srjt.data.grades import Grades
+from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
+from srjt.data.names import join_all_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import SrjtError
@@ -125,7 +126,7 @@ class ReadersFile(BaseModel):
     format: Literal[4] = 4
     source: str  # the name of the table
     noun: str  # what an item is called
-    grades: list[str]
+    grades: Annotated[list[str], AfterValidator(distinct)]
     readers: list[str]
     items: int
     readings: int
@@ -166,7 +167,7 @@ def write_readers_folder(
     tables["readings.csv"] = readings_table(reading, agreed)
     if worklist is not None and len(worklist):
         tables["worklist.csv"] = worklist
-    ours = {"readers.json", "report.html", "decisions.sqlite", "worklist.csv", *tables}
+    ours = {"readers.json", files.CHECKSUMS, "report.html", "decisions.sqlite", "worklist.csv", *tables}
     ended = (folder / "readers.json").exists()
     if folder.is_dir() and not ended:
         others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
@@ -178,7 +179,9 @@ def write_readers_folder(
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             files.write_atomically(folder / name, files.as_csv(table))
-        files.write_json(folder / "readers.json", about.model_dump())
+        facts = files.as_json(about.model_dump())
+        files.write_checksums(folder, tables, coming={"readers.json": facts})
+        files.write_atomically(folder / "readers.json", facts)
 
 
 def _refuse_other_readings(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
@@ -217,7 +220,9 @@ def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
 
 def read_readers_file(folder: Path) -> ReadersFile:
     """The contents of ``readers.json``."""
-    return files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    about = files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    files.check_checksums(folder, advice="restore it, or run srjt readers again with --force.")
+    return about
 
 
 def read_readers_folder(folder: Path) -> ReadersFolder:
@@ -248,8 +253,7 @@ def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np
 def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64]:
     """(I, C) the probabilities of each item's grades, from a table such as ``srjt predict`` writes.
 
-    The table names the item (``id`` or ``image``) and has a column ``p_<grade>`` for each grade. An item that it does
-    not name has the mean of the others, which says nothing about it.
+    The table names every item (``id``, ``image`` or ``item``) and has a column ``p_<grade>`` for each grade.
     """
     frame = load_table(path).frame
     if {"quality", "suggested"} <= set(frame.columns):
@@ -262,14 +266,17 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
     values = frame[names].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     if not ((values >= 0).all() and (values.sum(axis=1) > 0).all() and np.isfinite(values).all()):
         raise SrjtError(f"The columns {', '.join(names)} of {path} must hold probabilities.")
+    rows = _rows_of_items(frame, readings.items, path)
+    return np.asarray(values[rows] / values[rows].sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def _rows_of_items(frame: pd.DataFrame, items: Sequence[str], path: Path) -> npt.NDArray[np.int64]:
+    """(I,) the row of each item, by the first column that names all of them."""
+    problem = SrjtError(f"{path} has no column id, image or item that names the images.")
     for column in ("id", "image", "item"):
-        row_of = {} if column not in frame else {name: row for row, name in enumerate(frame[column])}
-        # predictions name the files, a table of readings often their names alone
-        row_of |= {Path(name).name: row for name, row in row_of.items()}
-        rows = np.array([row_of.get(name, row_of.get(Path(name).name, -1)) for name in readings.items])
-        if (rows >= 0).any():
-            known = values[rows[rows >= 0]] / values[rows[rows >= 0]].sum(axis=1, keepdims=True)
-            probabilities = np.tile(known.mean(axis=0), (len(rows), 1))
-            probabilities[rows >= 0] = known
-            return probabilities
-    raise SrjtError(f"{path} names none of the images that were read, such as {readings.items[0]!r}.")
+        if column in frame:
+            try:
+                return join_all_names(items, frame[column].tolist(), wanted_in="the readings", known_in=str(path))
+            except SrjtError as own:
+                problem = own
+    raise problem

@@ -17,6 +17,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, grade_values, refuse_too_many
 from srjt.data.manifest import POSTERIOR, Ints, Problem
+from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
@@ -352,6 +353,7 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
     row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(pd.Index(items)))
     groups = reference = None
     if chosen.group is not None:
+        frame = frame.assign(**{chosen.group: one_spelling(frame[chosen.group].tolist())})
         patients = frame[chosen.group].where(~frame[chosen.group].str.casefold().isin(MISSING))
         two = _first_two(patients, row_items)
         for item, first, second in two[two[1].notna()].itertuples(name=None):
@@ -444,8 +446,14 @@ def _readings_of_each(readings: Readings, noun: str) -> str:
 
 def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
     """The readings of these samples, which become the items in this order; the others are left out."""
-    place = pd.Index(ids).get_indexer(pd.Index(readings.items))
-    order = pd.Index(readings.items).get_indexer(pd.Index(ids))
+    order = join_names(ids, readings.items, wanted_in="the samples", known_in="the readings")
+    if not (order >= 0).any():
+        raise SrjtError(
+            f"There is no reading of any of the {len(ids):,} samples, such as {few(map(repr, ids))}; the readings name "
+            f"{few(map(repr, readings.items))}."
+        )
+    place = np.full(len(readings.items), -1, dtype=np.int64)
+    place[order[order >= 0]] = np.flatnonzero(order >= 0)
     known = readings.rows(place[readings.item] >= 0)
     reference, groups = readings.reference, readings.groups
     return replace(

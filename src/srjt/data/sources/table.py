@@ -12,7 +12,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from srjt.data.grades import as_text
@@ -24,6 +26,7 @@ from srjt.files import as_csv, check_regular_file, write_output
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 IN_MEMORY = "the table"
+MANY_COLUMNS = 500
 CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
 
 
@@ -42,6 +45,7 @@ class Table:
     feature_names: tuple[str, ...] = ()  # (F,); empty: an array without names
     grades: tuple[str, ...] | None = None  # mildest first, if the source lists them
     made: str = ""  # how the features were computed
+    inexact: frozenset[str] = frozenset()  # columns of numbers so large that several whole numbers became one
 
 
 def is_table(path: Path) -> bool:
@@ -74,8 +78,16 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
     if not lines:
         why = f": {problems[0].where}: {problems[0].detail}" if problems else ", below its header"
         raise SrjtError(f"There are no rows in {path} that can be used{why}.")
-    frame = pd.DataFrame([rows[line] for line in lines], columns=header, dtype=str)
+    frame = _text_frame([rows[line] for line in lines], header)
     return Table(name=path.name, folder=path.parent, frame=frame, lines=lines, problems=problems, notes=notes)
+
+
+def _text_frame(rows: list[list[str]], columns: list[str]) -> pd.DataFrame:
+    """Rows of text. pandas keeps each column of text by itself, which takes half a minute for 20,000 of them: many
+    columns stay one block of Python objects."""
+    if len(columns) <= MANY_COLUMNS:
+        return pd.DataFrame(rows, columns=columns, dtype=str)
+    return pd.DataFrame(np.array(rows, dtype=object), columns=columns, dtype=object)
 
 
 def as_cells(frame: pd.DataFrame) -> pd.DataFrame:
@@ -90,7 +102,17 @@ def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) ->
         raise SrjtError(f"There are no rows in {name}.")
     lines = [f"row {row}" for row in range(len(frame))]
     frame = frame.set_axis(names, axis=1).reset_index(drop=True)
-    return Table(name=name, folder=folder, frame=frame if typed else as_cells(frame), lines=lines)
+    inexact = frozenset(name for name in names if _is_inexact(frame[name]))
+    cells = frame if typed else as_cells(frame)
+    return Table(name=name, folder=folder, frame=cells, lines=lines, inexact=inexact)
+
+
+def _is_inexact(column: pd.Series[Any]) -> bool:
+    """Whether whole numbers went through floats that cannot hold them: two ids may have become one."""
+    if column.dtype.kind != "f":
+        return False
+    largest = column.abs().max()
+    return bool(largest >= 2**53)
 
 
 def _refuse_repeated(columns: Sequence[str], source: str) -> None:
@@ -100,11 +122,18 @@ def _refuse_repeated(columns: Sequence[str], source: str) -> None:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
-        import pyarrow  # noqa: F401
+        import pyarrow.parquet
     except ImportError:
         raise missing_extra("pyarrow", "parquet", "Reading Parquet files") from None
     try:
-        return pd.read_parquet(path, engine="pyarrow")
+        table = pyarrow.parquet.read_table(path)
+        frame: pd.DataFrame = table.to_pandas()
+        for name in [name for name in frame if _is_inexact(frame[name])]:
+            place = table.schema.get_field_index(str(name))
+            if place >= 0 and pyarrow.types.is_integer(table.schema.types[place]):
+                # a missing cell has turned whole numbers into floats, and large ids into each other
+                frame[name] = pd.Series(table.column(place).to_pylist(), dtype=object, index=frame.index)
+        return frame
     except Exception as problem:  # damaged files make pyarrow raise almost any exception
         raise SrjtError(f"{path} cannot be read as Parquet: {reason_of(problem)}.") from None
 
@@ -257,6 +286,12 @@ def choose_columns(
             unused = [repr(column) for column in free[1:] if column.casefold() != "id"]
             how = f"by its name{', not ' if unused else ''}{', '.join(unused)}"
         notes[role] = f"{role.replace('_', ' ')}: column {chosen[role]!r} ({how})"
+    for role in {"image", "item", "patient"} & chosen.keys():
+        if chosen[role] in table.inexact:
+            raise SrjtError(
+                f"The column {chosen[role]!r} of {table.name} ({role}) holds numbers that a float cannot hold exactly, "
+                "so that different ids may have become one: write it as text or as whole numbers."
+            )
     for role in required:
         if role not in chosen:
             raise missing_column(role, table, features=required == REQUIRED)
