@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from srjt.ordinal.metrics import holm
 from srjt.studies.results import corrected_t_test
@@ -197,3 +198,72 @@ def _by_fold(runs: pd.DataFrame, method: str, measure: str) -> np.ndarray | None
     own = runs[runs["method"] == method].pivot_table(index="fold", columns=["set", "noise"], values=measure)
     own = own.reindex(columns=pd.MultiIndex.from_tuples(TESTED_CASES))
     return None if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any() else own.mean(axis=1).to_numpy()
+
+
+# Few labels: what few_labels.py has measured on the folds that chose nothing.
+
+OPTIMISER = "optimizer=adamw,schedule=cosine,warmup_epochs=1,learning_rate=0.001"
+AGREEMENT = "srjt:method_options.grows_with="
+FEW_LABELS = {
+    f"{AGREEMENT}fit,method_options.co_lambda=10": "`srjt`",
+    f"{AGREEMENT}training,method_options.co_lambda=4": "`srjt` before: λ = 4, grows with the epochs, batches of 64",
+    f"co-teaching+ours:{OPTIMISER}": "`co-teaching+ours`, told the rate",
+    f"standard:{OPTIMISER}": "`standard`",
+    f"clean labels:{OPTIMISER}": "`standard`, all true grades",
+}
+FEW_CASES = {
+    ("knee", "quasi"): "knee X-rays, quasi 0.4",
+    ("deepdrid", "quasi"): "DeepDRiD, quasi 0.4",
+    ("acne", "doctor"): "ACNE04, one doctor",
+    ("appareal", "vote"): "APPA-REAL, one vote",
+}
+LENGTHS = {300: 40, 1000: 40, 0: 20}  # labels (0: all): epochs
+
+
+def few_labels(folder: Path) -> str:
+    """MAE above macro-F1 by number of labels. With 300, all methods but the former recipe have batches of 16."""
+    runs = unseen(pd.read_csv(folder / "few_labels.csv"))
+    rows = []
+    for labels, epochs in LENGTHS.items():
+        sized = runs[(runs["labels"] == labels) & (runs["epochs"] == epochs)]
+        for method, name in FEW_LABELS.items():
+            small = f"{method},batch_size=16" if labels == 300 and "training" not in method else method
+            own = sized[sized["method"] == small]
+            if len(own):
+                cells = [_few_cell(own[(own["set"] == s) & (own["noise"] == n)]) for s, n in FEW_CASES]
+                rows.append([f"{labels:,}" if labels else "all", name, *cells])
+    return pipes(["labels", "method", *FEW_CASES.values()], rows)
+
+
+def _few_cell(rows: pd.DataFrame) -> str:
+    """Means over the folds, with their number where some are missing."""
+    if not len(rows):
+        return "–"
+    folds = "" if len(rows) == 3 else f" ({len(rows)} of 3 folds)"
+    return f"{rows[MAE].mean():.3f}{folds}<br>{rows[MACRO_F1].mean():.3f}"
+
+
+def few_labels_differences(folder: Path) -> str:
+    """``srjt`` minus each other in MAE: the mean over the data sets, which are the units of the test, of the mean over
+    the folds that both have."""
+    runs = unseen(pd.read_csv(folder / "few_labels.csv"))
+    first, *others = FEW_LABELS
+    found: list[tuple[str, str, float, float, float]] = []
+    for labels, epochs in LENGTHS.items():
+        sized = runs[(runs["labels"] == labels) & (runs["epochs"] == epochs)]
+        sized = sized.assign(method=sized["method"].str.removesuffix(",batch_size=16"))
+        best = sized.groupby(["set", "fold", "method"])[MAE].min().unstack()  # the better batch size of each
+        for other in others:
+            if other not in best or best[[first, other]].dropna().groupby("set").size().size < len(FEW_CASES):
+                continue
+            by_set = (best[first] - best[other]).dropna().groupby("set").mean()
+            test = stats.ttest_1samp(by_set, 0.0)
+            half = (by_set.mean() - test.confidence_interval().low) if len(by_set) > 1 else np.nan
+            size = f"{labels:,}" if labels else "all"
+            found.append((size, FEW_LABELS[other], float(by_set.mean()), float(half), float(test.pvalue)))
+    corrected = holm([p for *_, p in found])
+    rows = [
+        [size, name, f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})".replace("-", "−"), f"{p:.3f}"]
+        for (size, name, mean, half, _), p in zip(found, corrected, strict=True)
+    ]
+    return pipes(["labels", "`srjt` minus …", "MAE, 95 % interval", "Holm's p"], rows)
