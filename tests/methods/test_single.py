@@ -217,7 +217,7 @@ def test_impossible_options_are_one_sentence(name: str, options: dict, message: 
 
 def test_the_recipe_is_forward_correction_and_agreement_on_all_samples_and_remembers() -> None:
     both = torch.stack([LOGITS[0], LOGITS[0].flip(-1)])
-    method = create("srjt", transition=P3, co_lambda=0.5)
+    method = create("srjt", transition=P3, co_lambda=0.5, grows_with="training")
     own = [forward_corrected(z, LABELS, transition=torch.tensor(P3)).mean() for z in both]
     divergence = jeffreys(both[0], both[1]).mean()
     for progress in (0.0, 0.25, 1.0):  # the weight grows over the training
@@ -226,15 +226,15 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples_and_remem
         assert float(loss.total) == pytest.approx(float(own[0] + own[1] + 0.5 * progress * divergence))
     assert float(method.loss(both, LABELS).total) == pytest.approx(float(loss.total))  # as at the end
     fit = (0.25 + 0.75 + 0.25 + 0.125) / 4  # how probable the given labels are
-    on_features = create("srjt", transition=P3, co_lambda=0.5, grows_with="fit").loss(both, LABELS)
-    assert float(on_features.total) == pytest.approx(float(own[0] + own[1] + 0.5 * fit * divergence))
+    recipe = create("srjt", transition=P3).loss(both, LABELS)
+    assert float(recipe.total) == pytest.approx(float(own[0] + own[1] + 10.0 * fit * divergence))
     assert loss.per_network.tolist() == pytest.approx([float(one) for one in own])
     assert loss.selected.all()
     twins = create("srjt", transition=P3).loss(LOGITS.expand(2, -1, -1), LABELS)
     assert float(twins.total) == pytest.approx(-(log(0.35) + log(0.55)))  # forward correction, twice
     for name in methods.names():
         method = create(name, noise_rate=0.1, transition=P3)
-        assert bool(method.memory(4)) == (name in ("elr", "eae", "srjt"))
+        assert bool(method.memory(4)) == (name in ("elr", "eae"))
 
 
 # CDR: the weights that matter to the fit keep (1 − ε) of their gradient, the others none.
