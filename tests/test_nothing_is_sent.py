@@ -1,4 +1,4 @@
-"""No command reaches the network or leaves an id of the machine unless it is asked to: the sentence "nothing is sent"."""
+"""No command reaches the network or leaves an id of the machine unless it is asked to: "nothing is sent"."""
 
 import ast
 import os
@@ -85,7 +85,17 @@ def test_no_command_reaches_the_network(tmp_path: Path) -> None:
         [str(tmp_path / "sent" / "predict.py"), str(tmp_path / "x.npy")],
     ]
     for command in commands:
-        words = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg", "-o", str(trace), sys.executable, *command]
+        words = [
+            "strace",
+            "-f",
+            "-qq",
+            "-e",
+            "trace=connect,sendto,sendmsg",
+            "-o",
+            str(trace),
+            sys.executable,
+            *command,
+        ]
         done = subprocess.run(words, env=environment(home), capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
         reached = [line for line in trace.read_text().splitlines() if "AF_INET" in line]

@@ -498,10 +498,10 @@ def test_half_sent_requests_do_not_keep_the_page_from_others(read_only: Client) 
             connection.close()
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"POST /api/decide HTTP/1.1\r\nHost: x\r\nContent-L"])
-def test_a_request_that_never_ends_is_ended(
-    read_only: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"POST /api/decide HTTP/1.1\r\nHost: x\r\nContent-L"]
+)
+def test_a_request_that_never_ends_is_ended(read_only: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(review_app, "REQUEST_SECONDS", 0.3)
     with socket.create_connection(("127.0.0.1", read_only.server.port), timeout=10) as connection:
         connection.sendall(sent)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 
 CASES = int(os.environ.get("SRJT_FUZZ", "300"))
 SEED = int(os.environ.get("SRJT_FUZZ_SEED", "0"))
+LIMIT = 120  # seconds of a command: other tests may use the machine
 FEATURES = ("--feature-columns", "f*")
 QUICK = ("--epochs", "1", "--network", "linear")
 
@@ -76,7 +77,9 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, rows in {"a.csv": 60, "b.csv": 40}.items():
         x = chance.standard_normal((rows, 4))
         table = pd.DataFrame(x, columns=[f"f{column}" for column in range(4)]).round(6)
-        table = table.assign(grade=np.digitize(x[:, 0], [-0.5, 0.5]), patient=[f"{name[0]}{r // 2}" for r in range(rows)])
+        table = table.assign(
+            grade=np.digitize(x[:, 0], [-0.5, 0.5]), patient=[f"{name[0]}{r // 2}" for r in range(rows)]
+        )
         table.assign(id=[f"{name[0]}{row}" for row in range(rows)]).to_csv(folder / name, index=False)
     data = srjt.data.read(folder / "a.csv", feature_columns="f*").manifest
     how = {"epochs": 1, "network": "linear", "method": "standard", "noise_rate": 0.2}
@@ -110,7 +113,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(*words: str) -> object:
     sys.argv = ["srjt", *words]
-    with time_limit(), pytest.raises(SystemExit) as left:
+    with time_limit(LIMIT), pytest.raises(SystemExit) as left:
         main()
     return left.value.code
 
@@ -164,7 +167,7 @@ def test_a_verb_ends_without_a_traceback(
         words += takes.get(words[0], tuple)() if words[:2] not in (["study", "status"], ["study", "export"]) else ()
     monkeypatch.setattr(sys, "argv", ["srjt", *words])
     what = f"srjt {' '.join(words)}, {damaged} damaged, seed {seed}"
-    with time_limit(), pytest.raises(SystemExit) as left:
+    with time_limit(LIMIT), pytest.raises(SystemExit) as left:
         main()
     said = capsys.readouterr()
     assert left.value.code in (0, 1, 2), what
