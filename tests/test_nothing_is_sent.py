@@ -1,4 +1,4 @@
-"""No command reaches the network or leaves an id of the machine unless it is asked to: the sentence "nothing is sent"."""
+"""No command reaches the network or leaves an id of the machine unless it is asked to: "nothing is sent"."""
 
 import ast
 import os

@@ -49,7 +49,7 @@ def test_large_whole_numbers_of_parquet_stay_different(tmp_path: Path) -> None:
 
 def test_ids_that_a_float_cannot_hold_are_refused() -> None:
     table = pd.DataFrame({"patient": [2.0**53 + 2 * row for row in range(40)], "grade": np.arange(40) % 3})
-    with pytest.raises(SrjtError, match="'patient' of the table .* holds numbers that a float cannot hold exactly"):
+    with pytest.raises(SrjtError, match=r"'patient' of the table .* holds numbers that a float cannot hold exactly"):
         srjt.data.read(table.assign(f0=np.arange(40.0), f1=0.0), feature_columns="f*")
 
 

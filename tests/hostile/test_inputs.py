@@ -110,12 +110,12 @@ READERS: dict[str, list[Callable[[Path], object]]] = {
 
 
 @contextlib.contextmanager
-def time_limit() -> Iterator[None]:
+def time_limit(seconds: int = SECONDS) -> Iterator[None]:
     def stop(*_: object) -> None:
-        raise TimeoutError(f"not finished after {SECONDS} seconds")
+        raise TimeoutError(f"not finished after {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
+    signal.alarm(seconds)
     try:
         yield
     finally:

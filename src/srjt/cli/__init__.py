@@ -199,10 +199,17 @@ def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = F
             raise exists_already(file)
 
 
-def finish(page: Page, *, out: Path | None, html: Path | None = None, err: bool = False) -> None:
-    """Save the page if that is wanted, print it, and say where everything is."""
+def finish(
+    page: Page, *, out: Path | None, html: Path | None = None, err: bool = False, hide: set[str] | None = None
+) -> None:
+    """Save the page if that is wanted, print it, and say where everything is.
+
+    hide: names of samples and patients that the file leaves out, with all paths; None: nothing is left out.
+    """
+    from srjt.reports.page import leave_out_ids
+
     if html is not None:  # after the numbers, which are then not lost if the page cannot be written
-        page.save(html)
+        (page if hide is None else leave_out_ids(page, hide)).save(html)
     show(page, err=err)
     for file, words in ((out, "Written to"), (html, "The page is in")):
         if file is not None:

@@ -202,6 +202,9 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished r
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
 Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
+WithoutIds = Annotated[
+    bool, about("Leave ids, patients and paths out of the page, before it is sent. Pictures stay.", "--without-ids")
+]
 Html = Annotated[Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)]
 if TYPE_CHECKING:
     GradeNames = Mapping[str, str] | None  # what the callback returns

@@ -74,6 +74,7 @@ def predict(
     ),
     out: Path = option(Path("predictions.csv"), "CSV file to write."),
     html: options.Html = None,
+    without_ids: options.WithoutIds = False,
     force: options.Force = False,
     *,
     asked: Annotated[Answering, Fields(Answering)],
@@ -116,7 +117,7 @@ def predict(
         predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems],
     )  # fmt: skip
-    finish(page, out=out, html=html, err=is_stream(out))
+    finish(page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None)
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
 
 
@@ -133,6 +134,7 @@ def evaluate(
     grade_names: options.GradeNames = None,
     out: Path | None = option(None, "Write everything to a JSON file too, or the groups to a CSV file."),
     html: options.Html = None,
+    without_ids: options.WithoutIds = False,
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
@@ -180,7 +182,12 @@ def evaluate(
     page = evaluation_page(
         judged, run=trained if html else None, data=manifest, sources=[data.source], command=typed_command("evaluate")
     )
-    finish(page, out=out, html=html)
+    finish(page, out=out, html=html, hide=_names(manifest) if without_ids else None)
+
+
+def _names(manifest: srjt.data.Manifest) -> set[str]:
+    """What names samples and patients."""
+    return {*manifest.ids, *(manifest.patients or ()), *(Path(name).name for name in manifest.table["image"])}
 
 
 def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str) -> None:

@@ -184,6 +184,7 @@ def report(
         "For the checklist: the folder of an audit or of readers, or a JSON file of evaluate. Repeatable.",
         metavar="PATH",
     ),
+    without_ids: options.WithoutIds = False,
     force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
@@ -195,7 +196,7 @@ def report(
     check_outputs(out, force=force)
     page, *others = srjt.report(
         folder, out=out, figures=figures, tables=tables, metrics=[name.strip() for name in metrics.split(",")],
-        checklist=checklist, also=also or (),
+        checklist=checklist, also=also or (), without_ids=without_ids,
     )  # fmt: skip
     if checklist is not None:
         beside = f", for a word processor, and in {others[0]}" if others else ""

@@ -103,7 +103,7 @@ def _near_whole(
     first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], *, correlation: float, same: bool = False
 ) -> Ints:
     """(M, 2) the pairs in which a thumbnail of the first, cropped or mirrored or neither, and the whole thumbnail of
-    the second are correlated at least ``correlation``. same: both are the same images, and a pair has two different ones.
+    the second are correlated at least ``correlation``. same: both are the same images, and a pair has two of them.
 
     The search is exact: normalised thumbnails with that correlation are less than r = √(2 − 2 · correlation) apart,
     also after projection on a few axes, where a k-d tree finds all candidates.

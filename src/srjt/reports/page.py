@@ -9,9 +9,10 @@ import base64
 import hashlib
 import io
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cache, singledispatch
 from importlib import resources
 from pathlib import Path
@@ -22,7 +23,7 @@ from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, write_output
 from srjt.ordinal.metrics import Interval
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg, save_figure
-from srjt.reports.table import MISSING, Table, between, escape_markdown
+from srjt.reports.table import MISSING, Table, TableCell, between, escape_markdown
 
 if TYPE_CHECKING:
     import jinja2
@@ -97,6 +98,7 @@ class Page:
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running: a browser loads the page again
+    without_ids: bool = False  # whether ids, patients and paths were left out
 
     @property
     def verdict(self) -> str:
@@ -113,6 +115,67 @@ class Page:
 
     def _repr_html_(self) -> str:
         return notebook_html(self)
+
+
+# Leave out what names people or places, before a page is sent.
+
+NAMING = (
+    "id",
+    "image",
+    "highest_image",
+    "patient",
+    "sample",
+    "reader",
+    "reviewer",
+    "images",
+    "path",
+    "file",
+)  # columns
+LEFT_OUT = "(left out)"
+_PATH = re.compile(r"(?:hf:/|[A-Za-z]:\\|~|\.{1,2})?(?:[/\\][^\s/\\'\",;:()<>|]+)+[/\\]?")
+_WORD = re.compile(r"[^\s,;()'\"]+")
+
+
+def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
+    """The page without ids, patients and paths.
+
+    Pictures and numbers stay. names: of samples and patients, which are left out of sentences too; names of one or two
+    letters are left alone there, because they are numbers and words as well.
+    """
+    known = {name for name in names if len(name) > 2}
+
+    def clean(text: str) -> str:
+        if text.startswith("data:"):  # a picture
+            return text
+        return _WORD.sub(lambda word: LEFT_OUT if word[0].rstrip(".:") in known else word[0], _PATH.sub(LEFT_OUT, text))
+
+    def clean_table(table: Table) -> Table:
+        hidden = {place for place, column in enumerate(table.columns) if column.name.casefold() in NAMING}
+        rows = []
+        for number, row in enumerate(table.rows, start=1):
+            cells = [walk(cell) for cell in row.cells]
+            for place in hidden:
+                if cells[place].text not in ("", MISSING, "all"):
+                    cells[place] = replace(cells[place], text=f"{table.columns[place].name} {number}")
+            rows.append(replace(row, cells=tuple(cells)))
+        return replace(table, title=clean(table.title), caption=clean(table.caption), rows=tuple(rows))
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return clean(value)
+        if isinstance(value, Table):
+            return clean_table(value)
+        if isinstance(value, Tile):
+            others = {name: [(one, "") for one, _ in getattr(value, name)] for name in ("beside", "similar")}
+            return replace(value, title=clean(value.title), detail=clean(value.detail), text="", **others)
+        if isinstance(value, (Page, Section, TableCell)):
+            return replace(value, **{own.name: walk(getattr(value, own.name)) for own in fields(value) if own.init})
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            return type(value)(walk(part) for part in value)
+        return value
+
+    cleaned: Page = walk(page)
+    return replace(cleaned, without_ids=True)
 
 
 @singledispatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -9,13 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from srjt.auditing.folder import begun_audit
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
-from srjt.reports.page import Page, page_of as page_of, save_figures, write_page
+from srjt.reports.page import NAMING, Page, leave_out_ids, page_of as page_of, save_figures, write_page
 from srjt.reports.pages import answers, audit, evaluation, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
@@ -36,6 +39,7 @@ def report(
     metrics: Sequence[str] = PAPER_METRICS,
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
+    without_ids: bool = False,
 ) -> list[Path]:
     """Write the folder of a study, a run or an audit as one self-contained HTML page.
 
@@ -59,6 +63,8 @@ def report(
         a word processor and as Markdown. Each answer names its file.
     also : sequence of path
         For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``.
+    without_ids : bool
+        Leave out ids, patients and paths, before the page is sent. Pictures stay.
 
     Returns
     -------
@@ -80,6 +86,7 @@ def report(
         if figures is not None or tables is not None:
             raise SrjtError("A checklist has neither figures nor tables as files: leave them out.")
         page = checklist_page(folder, checklist, also=[Path(path) for path in also])
+        page = leave_out_ids(page, _names_in(folder)) if without_ids else page
         return write_checklist(page, path, write=write)
     if also:
         raise SrjtError("`also` belongs to a checklist: leave it out, or choose one with `checklist`.")
@@ -87,6 +94,7 @@ def report(
         if name not in METRICS:
             raise unknown_name("metric", name, METRICS)
     page, results = _read_page(folder, tuple(metrics))
+    page = leave_out_ids(page, _names_in(folder)) if without_ids else page
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
     write_page(page, path, write=write)
@@ -118,6 +126,16 @@ def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResul
         f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
         "audit.json."
     )
+
+
+def _names_in(folder: Path) -> set[str]:
+    """The names of samples, patients and readers in the tables of a folder."""
+    names: set[str] = set()
+    for file in ("history.csv", "held_out.csv", "audit.csv", "readings.csv"):
+        with contextlib.suppress(OSError, ValueError):
+            table = pd.read_csv(folder / file, dtype=str, keep_default_na=False, usecols=lambda name: name in NAMING)
+            names.update(*(table[column] for column in table))
+    return names
 
 
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
