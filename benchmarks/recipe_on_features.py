@@ -181,8 +181,8 @@ def small_table(files: list[Path]) -> None:
         worse = behind[behind["behind"] > 0.01]
         clear = (worse["behind"] > 2.0 * worse["standard_error"]).sum()
         print(
-            f"\nsrjt against {peer}: {behind['behind'].mean():+.4f} on average over {len(behind)} cases; behind by more "
-            f"than 0.01 in {len(worse)}, in {clear} of them by more than two standard errors."
+            f"\nsrjt against {peer}: {behind['behind'].mean():+.4f} on average over {len(behind)} cases; behind by "
+            f"more than 0.01 in {len(worse)}, in {clear} of them by more than two standard errors."
         )
         print(worse.round(3).to_string() if len(worse) else "")
     heads = runs[runs["method"] == "srjt"].groupby("labels")["network"].value_counts()

@@ -32,6 +32,7 @@ FILES = {
     "run: `run.json`": "srjt.training.folder:RunFile",
     "run: `summary.json`": "srjt.training.folder:SummaryFile",
     "run: `noise.json`": "srjt.training.folder:NoiseFile",
+    "run: `head.json`": "srjt.training.folder:HeadFile",
     "study: `study.json`": "srjt.studies.folder:StudyFile",
     "audit: `audit.json`": "srjt.auditing.folder:AuditFile",
     "audit: `summary.json`": "srjt.auditing.folder:SummaryFile",

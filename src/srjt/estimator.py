@@ -146,8 +146,9 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     soft_labels : {"paper", "estimated"}
         The paper's soft labels, or p(true grade | label) from the estimated noise.
     network : str or callable, optional
-        A name, or a function without arguments that returns a torch module. Default: ``mlp`` for rows, ``tiny`` for
-        images of at most 64 pixels a side, ``resnet18`` with ImageNet weights for larger ones.
+        A name, or a function without arguments that returns a torch module. Default: for rows ``mlp``,
+        with srjt ``odds`` or ``mlp``, whichever makes held-out labels likelier; ``tiny`` for images of at most 64
+        pixels a side, ``resnet18`` with ImageNet weights for larger ones.
     epochs : int
         Number of epochs.
     batch_size : int

@@ -68,6 +68,9 @@ def test_the_fit_minimises_the_penalised_loss(samples: int, columns: int) -> Non
     x, labels = simulated(samples, columns)
     targets, strength = certain(labels, BLURRED), 5.0
     model = fit_odds(x, targets, strengths=[strength])
+    # half a sample of each grade, of average severity
+    x, targets = np.concatenate([x, np.zeros((GRADES, columns))]), certain(np.append(labels, range(GRADES)), BLURRED)
+    targets.values[samples:], targets.weights[samples:] = np.eye(GRADES), 0.5
 
     def objective(at: np.ndarray) -> tuple[float, np.ndarray]:
         w, thresholds = at[:columns], at[columns:]
@@ -115,7 +118,7 @@ def test_errors_are_corrected_through_their_matrix() -> None:
     for matrix in (BLURRED, np.eye(GRADES)):
         p = fit_odds(x, certain(labels, matrix), strengths=[1.0]).probabilities(x)
         errors.append(np.abs(p - reference).mean())
-    assert errors[0] < 0.02 < 0.06 < errors[1]
+    assert 3 * errors[0] < errors[1]
 
 
 def test_weights_count_samples() -> None:

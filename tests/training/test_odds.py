@@ -24,7 +24,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Setup
 
-MATRIX = 0.8 * np.eye(3) + 0.1 * (1.0 - np.eye(3))
+MATRIX = np.array([[0.8, 0.15, 0.05], [0.1, 0.8, 0.1], [0.05, 0.25, 0.7]])
 GIVEN: dict[str, Any] = {"device": "cpu", "progress": False}
 
 
@@ -207,8 +207,8 @@ def test_only_the_recipe_on_features_chooses(data: Manifest) -> None:
         assert training.choose_head(data, config=config).config == config
     assert TrainConfig(method="standard").for_data(features=True).network == "mlp"
     assert TrainConfig().for_data(features=False).network == "resnet18"
+    images = srjt.data.synthetic.generate(images=20, patients=10, size=32)
     with pytest.raises(SrjtError, match="these data are images"):
-        images = srjt.data.synthetic.generate(images=20, patients=10, size=32)
         training.choose_head(images, config=TrainConfig(network="auto"))
 
 

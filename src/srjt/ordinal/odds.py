@@ -182,13 +182,14 @@ def _minimise(
     """(R,) weights and (C − 1,) thresholds of the smallest penalised loss.
 
     The variables are the weights, scaled so that all have about the same curvature, the first threshold, and the
-    logarithms of the gaps between thresholds, which stay positive. Half a sample of each grade with an average severity
-    is added, so that a grade without labels keeps a probability.
+    logarithms of the gaps between thresholds, which stay positive. Half a sample of each grade is added, so that a
+    grade without labels keeps a probability.
     """
     classes, directions = targets.values.shape[1], z.shape[1]
     # of a logistic model with a spread-out severity; it only decides how fast the minimum is found
     curvature = 0.15 * float(targets.weights.sum()) * (z**2).mean(axis=0)
     scale = 1.0 / np.sqrt(curvature + strength)
+    z, targets = _with_half_samples(z, targets)
     if start is None:
         shares = np.arange(1, classes) / classes
         start = np.zeros(directions), np.log(shares / (1.0 - shares))
@@ -211,16 +212,19 @@ def _minimise(
     return found[:directions] * scale, found[directions] + np.concatenate([[0.0], np.cumsum(gaps)])
 
 
+def _with_half_samples(z: Floats, targets: Targets) -> tuple[Floats, Targets]:
+    """With half a sample of each grade whose severity is the average, 0."""
+    classes = targets.values.shape[1]
+    added = Targets(
+        values=np.concatenate([targets.values, np.eye(classes)]),
+        kind=targets.kind,  # of a certain grade both kinds are the same
+        weights=np.concatenate([targets.weights, np.full(classes, 0.5)]),
+    )
+    return np.concatenate([z, np.zeros((classes, z.shape[1]))]), added
+
+
 def _loss(severity: Floats, thresholds: Floats, targets: Targets) -> tuple[float, Floats, Floats]:
-    """The loss with the half samples, and its derivatives by the severities (N,) and thresholds (C − 1,)."""
-    loss, by_severity, by_threshold = _weighted_loss(severity, thresholds, targets)
-    classes = len(thresholds) + 1
-    added = Targets(values=np.eye(classes), kind="likelihoods", weights=np.full(classes, 0.5))
-    more, _, by_threshold_more = _weighted_loss(np.zeros(classes), thresholds, added)
-    return loss + more, by_severity, by_threshold + by_threshold_more
-
-
-def _weighted_loss(severity: Floats, thresholds: Floats, targets: Targets) -> tuple[float, Floats, Floats]:
+    """The loss of all samples, and its derivatives by the severities (N,) and thresholds (C − 1,)."""
     p = np.maximum(grade_probabilities(severity, thresholds), TINY)
     if targets.kind == "probabilities":
         loss = -(targets.values * np.log(p)).sum(axis=1)

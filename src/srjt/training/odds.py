@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from srjt.data.manifest import LeakageWarning, Manifest
@@ -24,6 +25,7 @@ from srjt.training import checkpoint
 from srjt.training.batches import ReaderTargets, TrainingSet, balancing_weights
 from srjt.training.checkpoint import MetricRow
 from srjt.training.loop import Side, TrainingResult
+from srjt.training.reporters import FoldReporter
 from srjt.training.step import Recorder
 from srjt.training.trained import Trained
 
@@ -31,7 +33,13 @@ STRENGTH_FOLDS = 5  # by which the strength of the penalty is chosen
 
 
 def fit_at_once(
-    run: Trained, data: TrainingSet, sides: dict[str, Side], *, samples: Manifest, rows: Floats, reporter: Reporter
+    run: Trained,
+    data: TrainingSet,
+    sides: dict[str, Side],
+    *,
+    samples: Manifest,
+    rows: npt.NDArray[np.float32],
+    reporter: Reporter,
 ) -> TrainingResult:
     """Fit the network of ``run``, evaluate it as after an epoch, and record both.
 
@@ -43,20 +51,21 @@ def fit_at_once(
     scaled, head = network.backbone, network.head
     assert isinstance(scaled, Standardise)
     assert isinstance(head, OrdinalHead)
-    x = (rows - scaled.mean.double().cpu().numpy()) / scaled.scale.double().cpu().numpy()
+    x = (rows.astype(np.float64) - scaled.mean.double().cpu().numpy()) / scaled.scale.double().cpu().numpy()
     model = fit_samples(x, samples, method=method, readers=data.readers, balance=run.config.balance or 0.0)
     with torch.no_grad():
         head.weight.weight.copy_(torch.from_numpy(model.weights)[None])
         head.bias.copy_(torch.from_numpy(-model.thresholds))
-    reporter.note(
-        f"odds is fitted at once, with the ridge strength {model.strength:.3g}; epochs, batch size, learning rate and "
-        "seed do not apply."
-    )
+    if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
+        reporter.note(
+            f"odds is fitted at once, with the ridge strength {model.strength:.3g}; epochs, batch size, learning rate "
+            "and seed do not apply."
+        )
 
     recorder = Recorder(data.labels, data.true, networks=1, num_classes=method.num_classes, steps=1)
     every = torch.arange(len(data.labels), device=data.labels.device)
     with torch.no_grad():
-        inputs = torch.from_numpy(rows).to(data.labels.device, torch.float32)
+        inputs = torch.from_numpy(rows).to(data.labels.device)
         logits = run.networks.eval()(inputs)
         loss = method.loss(logits, data.targets)
         label_loss = method.per_sample(logits[0], data.labels)[None]
