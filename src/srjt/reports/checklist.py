@@ -41,6 +41,7 @@ CHECKLISTS = {
     "stard-ai": "STARD-AI (Sounderajah et al., Nature Medicine 2025, 31:3283)",
 }
 AUTHORS = "To be written by the authors"
+UNPROVEN = {"not better": "no better", "unclear": "not shown to be better"}
 BINARY = {"sensitivity": "sensitivity", "specificity": "specificity", "roc_area": "area under the ROC curve"}
 AGREEMENT = {"alpha": "Krippendorff's α", "quadratic": "quadratic κ of pairs", "exact": "share of equal pairs"}
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
@@ -235,6 +236,9 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     yield "performance", _performance(answers, side.judged_by, scores, side.calibration_error)
     if side.naive is not None:
         yield "performance", f"One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
+    if side.gain is not None and side.gain.verdict in UNPROVEN:
+        metric = METRICS[side.gain.metric].long_name
+        yield "performance", f"By {metric} the answers are {UNPROVEN[side.gain.verdict]} than one grade for all."
     yield "recalibration", recalibrated or "Probabilities were not recalibrated."
     yield "failures", f"Of {side.samples:,} predicted grades {wrong}: see the table."
 
@@ -242,9 +246,11 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
 def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     summary = audit_folder.read_summary(path)
     low, high = summary["rate_interval"]
-    rate = f"{summary['rate']:.0%} (95 % CI {low:.0%} to {high:.0%})"
-    doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
-    yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
+    ends = f"{low:.0%} to {high:.0%}"
+    found = f"An audit puts the share of wrong labels at {summary['rate']:.0%} (95 % CI {ends})."
+    if summary["reason"]:  # no number where the labels do not determine it
+        found = f"An audit does not determine the share of wrong labels ({ends} are plausible): {summary['reason']}"
+    yield "audit_noise", f"{found.rstrip('.')}."
     if seen := summary.get("verified"):
         yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {seen['wrong']:,} were wrong."
 
