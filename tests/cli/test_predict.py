@@ -35,7 +35,7 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     assert len(table) == 120
     assert table.filter(regex="^p_").sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
     counts = table["grade"].value_counts()
-    assert out.startswith(f"120 images: most often grade {counts.idxmax()}. Expect an answer to be ")
+    assert f"120 images: most often grade {counts.idxmax()}. Expect an answer to be " in out
     assert all(f"{counts.get(g, 0)}  {counts.get(g, 0) / 120:.0%}" in out for g in "0123")
     assert out.splitlines()[-1] == "Written to predictions.csv."
     # as the run's own page: a few epochs do not learn to grade
@@ -107,7 +107,7 @@ def test_an_image_that_cannot_be_read(command: Srjt, finished: Path, labelled: P
     assert not Path("predictions.csv").exists()
     code, out, err = command("predict", finished, "images", "--on-bad-image", "skip")
     assert code == 0
-    assert out.startswith(f"{good} images:")
+    assert f". {good} images:" in out
     assert err == "1 image could not be read: images/broken.png. Listed in skipped.csv.\n"
     assert "images/broken.png" in Path("skipped.csv").read_text()
     assert len(read()) == good
@@ -141,7 +141,7 @@ def test_every_row_that_is_left_out_is_counted_and_named(command: Srjt, finished
     finally:
         source.unlink()
     assert code == 0
-    assert out.startswith("58 images: ")
+    assert ". 58 images: " in out
     assert "Left out: 1 duplicate-row" in err
     listed = pd.read_csv("skipped.csv")
     assert sorted(listed["kind"]) == ["duplicate-row", "malformed-row"]
@@ -165,7 +165,7 @@ def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, l
     err = command.refuses("predict", finished, "bytes")
     assert "bytes/caf\\udce9.png: its name is not UTF-8: rename the file" in err
     _, out, _ = command("predict", finished, "bytes", "--on-bad-image", "skip")
-    assert out.startswith("1 image: ")
+    assert ". 1 image: " in out
     assert b"caf\xe9.png" in Path("skipped.csv").read_bytes()
     code, _, err = command("predict", finished, os.fsdecode(b"bytes/caf\xe9.png"), "--force")
     assert (code, "is not UTF-8 text: rename it" in err) == (2, True)
@@ -319,7 +319,7 @@ def other(finished: Path, tmp_path: Path) -> Path:
 def test_two_runs(command: Srjt, finished: Path, other: Path) -> None:
     out = command.prints("compare", finished, other, "--out", "c.json", "--html", "c.html")
     assert all(len(line) <= 80 for line in out.splitlines())
-    assert out.startswith(f"No difference is shown between {other.name} and {finished.name}")
+    assert f"No difference is shown between {other.name} and {finished.name}" in " ".join(out.split())
     assert len(out.splitlines()) <= 24
     found = json.loads(Path("c.json").read_bytes())
     table = pd.read_csv(finished / "held_out.csv")

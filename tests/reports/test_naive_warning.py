@@ -15,6 +15,7 @@ import srjt
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
+from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal import PURPOSES
 from srjt.ordinal.metrics import Interval
 from srjt.reports.model_card import model_card
@@ -74,16 +75,17 @@ def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
     side = drawn_side(300, wrong=0.0, truth=False)
     low = drawn_answers(side, np.minimum(side.labels, 1))
     run = made_run(held_out={"validation": low, "test": low})
-    found = evaluate_sides(run, Answering(coverage=0.5), resamples=20)["test"]
+    found = evaluate_sides(run, resamples=20)["test"]
     facts = evaluation_facts(found)
     assert facts.missed_samples == (side.labels > 1).sum()
     warnings = evaluation_notes(found)[0]
     assert "Grades 2 and 3 are never predicted" in warnings[0]
     assert "--coverage-by grade" in warnings[0]
-    assert found.ranges is not None
-    never = [*found.ranges.grades[:3], (7, Interval(0.0, 0.0, 0.4))]  # the ranges of seven samples lack their grade
+    inside, never = Interval(0.9, 0.8, 1.0), Interval(0.0, 0.0, 0.4)  # seven samples, whose ranges lack their grade
+    of_grades = [(9, inside), (9, inside), (0, never), (7, never)]
+    ranges = RangeEvaluation(promised=0.9, coverage=inside, width=inside, grades=of_grades, promise="")
     for by in (None, "grade"):
-        judged = replace(found, ranges=replace(found.ranges, grades=never), coverage_by=by)
+        judged = replace(found, ranges=ranges, coverage_by=by)
         assert evaluation_facts(judged).uncovered == "Grade 3 is"
         [said] = [text for text in evaluation_notes(judged)[0] if "none of the ranges" in text]
         assert ("--coverage-by" in said) == (by is None)

@@ -153,7 +153,7 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
         epochs=4, learning_rate=1e-2, batch_size=16,
     )  # fmt: skip
     (table,) = StudyTables(results).comparison()
-    assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)", "Naive"]
+    assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)", "One grade for all"]
     assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
     metrics = results.metrics[results.metrics["variant"] == "keep=best"]
     kept = kept_epoch(metrics)

@@ -92,6 +92,10 @@ def run(
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
     if not quiet:
+        from srjt.reports.pages.study import study_verdict  # matplotlib takes a while
+        from srjt.studies.results import collect_results
+
+        say(study_verdict(collect_results(out)))
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(

@@ -44,6 +44,7 @@ CHECKLISTS = {
     "stard-ai": "STARD-AI (Sounderajah et al., Nature Medicine 2025, 31:3283)",
 }
 AUTHORS = "To be written by the authors"
+UNPROVEN = {"not better": "no better", "unclear": "not shown to be better"}
 BINARY = {"sensitivity": "sensitivity", "specificity": "specificity", "roc_area": "area under the ROC curve"}
 AGREEMENT = {"alpha": "Krippendorff's α", "quadratic": "quadratic κ of pairs", "exact": "share of equal pairs"}
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
@@ -247,6 +248,9 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     yield "performance", _performance(answers, side.judged_by, scores, side.calibration_error)
     if side.naive is not None:
         yield "performance", f"One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
+    if side.gain is not None and side.gain.verdict in UNPROVEN:
+        metric = METRICS[side.gain.metric].long_name
+        yield "performance", f"By {metric} the answers are {UNPROVEN[side.gain.verdict]} than one grade for all."
     yield "recalibration", recalibrated or "Probabilities were not recalibrated."
     yield "failures", f"Of {side.samples:,} predicted grades {wrong}: see the table."
 

@@ -22,7 +22,7 @@ from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
-from srjt.reports.pages.evaluation import answered, evaluation_facts, named_grades, never_predicted
+from srjt.reports.pages.evaluation import answered, evaluation_facts, named_grades, never_predicted, what_helps
 from srjt.reports.sections import pictures_of, run_name, run_section
 from srjt.reports.table import Table, between, data_table
 
@@ -94,7 +94,7 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
         verdict="unknown" if judged_facts is None else judged_facts.verdict,
         metric="" if judged_facts is None else judged_facts.metric,
         outside=named_grades(run.grades, _outside_ranges(predictions)),
-        **_never_predicted(counts, expected),
+        **_never_predicted(counts, expected, ranges=predictions.asked.coverage is not None),
     )
 
 
@@ -107,19 +107,18 @@ def _beside_one_grade(judged: SimpleNamespace) -> str:
     return f" By {judged.metric}: {judged.score:.3f}, and {judged.naive:.3f} for one grade for all."
 
 
-def _never_predicted(counts: pd.Series[int], expected: Evaluation | None) -> dict[str, Any]:
+def _never_predicted(counts: pd.Series[int], expected: Evaluation | None, *, ranges: bool) -> dict[str, Any]:
     """The grades that are never predicted, neither here nor on the held-out side, where they occur."""
     if expected is None:
         return {"missed": ""}
     places = [place for place in never_predicted(expected) if counts.iloc[place] == 0]
-    facts = evaluation_facts(expected)
     return {
         "missed": named_grades(expected.grades, places),
         "missed_samples": int(np.asarray(expected.confusion).sum(axis=1)[places].sum()),
         "it": "it" if len(places) == 1 else "them",
         "side": f"run's {expected.side}",
         "side_samples": expected.samples,
-        "helps": facts.helps,
+        "helps": what_helps(expected, ranges=ranges),
     }
 
 

@@ -105,7 +105,7 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         "missed": named_grades(found.grades, missed),
         "missed_samples": int(occurring[missed].sum()),
         "it": "it" if len(missed) == 1 else "them",
-        "helps": _what_helps(found),
+        "helps": what_helps(found, ranges=found.ranges is not None),
         "uncovered": named_grades(found.grades, _never_covered(found)),
     }
     return SimpleNamespace(**{**vars(found), **own})
@@ -131,14 +131,14 @@ def named_grades(grades: Grades, places: Sequence[int]) -> str:
     return f"Grades {', '.join(names[:-1])} and {names[-1]} are"
 
 
-def _what_helps(found: Evaluation) -> str:
-    """Against grades that are never predicted."""
+def what_helps(found: Evaluation, *, ranges: bool) -> str:
+    """Against grades that are never predicted. ranges: whether there are ranges of grades already."""
     parts = [f"more training {'samples' if found.features else 'images'} of such grades"]
     if not found.features:
         parts.append("a larger network, on a GPU")
     if found.purpose != "qwk":
         parts.append("--optimise qwk, which gives rare grades more often")
-    if found.coverage_by != "grade":
+    if not ranges:
         parts.append("ranges that hold for each grade (--coverage 0.9 --coverage-by grade)")
     return "; ".join(parts)
 
@@ -360,16 +360,10 @@ def _readers(found: NetworkComparison | None) -> list[Section]:
 # The page of a comparison of runs.
 
 JUDGED = "Judged by {f.metric} on {f.samples}, with their {f.judged_by}."
+BESIDE = "{f.outcome}, on {f.samples}, with their {f.judged_by}."
 COMPARED: list[Verdict[Any]] = [
-    (lambda f: f.none_better, "No run is better than one grade for all, by {f.metric}", "{f.outcome}. " + JUDGED),
-    (
-        lambda f: f.none_clear,
-        "No run is clearly better than one grade for all, by {f.metric}",
-        "{f.outcome}. " + JUDGED,
-    ),
-    (lambda f: f.two and f.better, "{f.others} is better than {f.first}", JUDGED),
-    (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", JUDGED),
-    (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", JUDGED),
+    (lambda f: f.none_better, "No run is better than one grade for all, by {f.metric}", BESIDE),
+    (lambda f: f.none_clear, "No run is clearly better than one grade for all, by {f.metric}", BESIDE),
     (lambda f: True, "{f.outcome}", JUDGED),
 ]
 COMPARED_WARNINGS: list[Rule[Any]] = [
@@ -402,7 +396,6 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         better = "better" if (value < 0) == metric.lower_is_better else "worse"
         groups[better if clear else "not shown to differ"].append(row.run)
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
-    outcome = "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs)
     naive: dict[str, list[str]] = {"better": [], "not better": [], "unclear": []}
     for name, gains in comparison.gains.items():
         verdicts = {gain.verdict for gain in gains}
@@ -418,11 +411,22 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         "too_few": too_few,
         "two": len(comparison.runs) == 2,
         "metric": metric.long_name,
-        "outcome": f"Against {comparison.runs[0]}: {outcome}",
+        "outcome": _outcome(comparison.runs, groups),
         "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
         "trainings": comparison.trainings or (1,),
     }
     return SimpleNamespace(**{**vars(comparison), **own})
+
+
+def _outcome(runs: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
+    """ "b is better than a", "Against a: b: better; c: not shown to differ"."""
+    named = [(", ".join(sorted(own)), name) for name, own in groups.items() if own]
+    if len(runs) > 2 or not named:
+        return f"Against {runs[0]}: " + "; ".join(f"{names}: {name}" for names, name in named)
+    other, name = named[0]
+    if name in ("better", "worse"):
+        return f"{other} is {name} than {runs[0]}"
+    return f"No difference is shown between {other} and {runs[0]}"
 
 
 def _with_scores(run: str, gains: Sequence[Gain]) -> str:

@@ -21,7 +21,7 @@ from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences, verdict
 from srjt.reports.sections import counts_table, settings_section
 from srjt.reports.table import MISSING, Table, between, data_table
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
@@ -197,6 +197,11 @@ def _not_better(gains: Mapping[tuple[str, str, str], Gain]) -> str:
     """Methods whose mean on the test side does not beat the naive one on the same runs, under some noise."""
     worse = [source for source, gain in gains.items() if gain.verdict == "not better"]
     return "; ".join(dict.fromkeys(display_name(method, variant) for method, variant, _ in worse))
+
+
+def study_verdict(results: StudyResults) -> str:
+    """Title and lead of the page as sentences, for a terminal."""
+    return ". ".join(filter(None, verdict(VERDICT, study_facts(results))))
 
 
 @page_of.register(StudyResults)
