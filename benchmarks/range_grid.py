@@ -5,15 +5,15 @@
     python benchmarks/range_grid.py --only clean --repeats 2 # a part of it
 
 Nothing is trained. The severity of an image is normal, half of its variance between patients, and thresholds cut it
-into grades. A network sees the severity with an error (``NETWORKS``) and says p(true grade), too surely, or p(label), as
-a network does that has learnt the readers' errors. Labels are right, or wrong by the paper's matrices (``quasi``,
-``truncated``), all too low or too high, by the same number of grades for all images of a patient (``patient``), or where
-the severity is near a threshold (``difficulty``). The noise is estimated from as many labels as the ranges are
+into grades. A network sees the severity with an error (``NETWORKS``) and says p(true grade), too surely, or p(label),
+as a network does that has learnt the readers' errors. Labels are right, or wrong by the paper's matrices (``quasi``,
+``truncated``), all too low or too high, by the same number of grades for all images of a patient (``patient``), or
+where the severity is near a threshold (``difficulty``). The noise is estimated from as many labels as the ranges are
 calibrated on, as a run does on its training side.
 
-Each row is the mean over ``--repeats`` estimates of the noise and ten calibrations for each, judged on 4,000 new images:
-coverage (width) by default, with the labels taken as right, and with the true grades, which nobody has: what that covers
-beyond 0.9 is there because whole grades enter a range. ``trial`` is one row, for other programs.
+Each row is the mean over ``--repeats`` estimates of the noise and ten calibrations for each, judged on 4,000 new
+images: coverage (width) by default, with the labels taken as right, and with the true grades, which nobody has: what
+that covers beyond 0.9 is there because whole grades enter a range. ``trial`` is one row, for other programs.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def main() -> None:
             row |= {name: round(float(share), 4), f"{name}: width": round(float(width), 3)}
         rows.append(row)
         shown = "  ".join(f"{name} {share:.3f} ({width:.2f})" for name, (share, width) in means.items())
-        print(f"{str(setting):64s}{shown}", flush=True)
+        print(f"{setting!s:64s}{shown}", flush=True)
         if args.out:
             pd.DataFrame(rows).to_csv(args.out, index=False)
 

@@ -63,6 +63,18 @@ def test_a_decision_agrees_with_scikit_learn(run: Trained) -> None:
     assert plain["roc"]["threshold"][0] is None  # nobody is referred
 
 
+def test_the_sensitivity_is_said_to_be_lower_only_if_it_is_lower_for_patients() -> None:
+    """One patient with 200 missed images beside 99 patients with one image each that is referred, and vice versa."""
+    owners = ["one"] * 200 + [f"p{k}" for k in range(99)]
+    run = made_run()
+    for missed, lower in (("one", False), ("p", True)):
+        refer = np.array([not name.startswith(missed) for name in owners])
+        p = np.where(refer[:, None], [0.0, 0.0, 0.1, 0.9], [0.9, 0.1, 0.0, 0.0])
+        known = Answers(probabilities=p, grades=p.argmax(axis=1), labels=np.full(299, 3), groups=owners)
+        rule = ReferralRule(position=2, threshold=0.5, found="Found.", wanted=0.9)
+        assert ("The sensitivity is lower here." in rule.judge(run, known, resamples=2).found) == lower
+
+
 def test_the_predicted_grade_may_decide(run: Trained) -> None:
     found = rule_for(run, threshold="grade").judge(run, answers_of(run), resamples=5)
     assert found.threshold is None

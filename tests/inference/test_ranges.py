@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtr
 from scipy.stats import binom
 
 import srjt
@@ -17,6 +18,7 @@ from srjt.inference import ranges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.ranges import RangeRule, calibrate_ranges, image_evidence, rows_of, unit_evidence
+from srjt.noise.matrices import transition_of
 from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise, highest_grade_posterior, scaled_joint
 from srjt.ordinal.calibration import range_scores
 from srjt.training.folder import HeldOut
@@ -97,7 +99,7 @@ def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_pro
     joint = scaled_joint(known(side).joint, rate=0.03)
     noisy = NoiseBounds(joint=joint, rates=(0.0, 0.03), determined=True)
     scores = range_scores(side.probabilities[0])
-    evidence = image_evidence(side, noisy, "unknown")
+    evidence = image_evidence(side, side.probabilities[0], noisy, "unknown")
     found = ranges.conservative_thresholds(scores, evidence, noisy, coverage=0.9)
     own = np.sort(scores[np.arange(200), side.labels])
     expected = own[int(np.ceil(0.93 * 201)) - 1]
@@ -105,19 +107,121 @@ def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_pro
     assert found.tolist() == [expected] * CLASSES
 
 
-def test_the_default_takes_as_many_labels_for_wrong_as_are_plausible() -> None:
-    side = HeldOut(ids=["a", "b"], probabilities=np.full((1, 2, 2), 0.5), labels=np.array([0, 1]))
+def test_the_default_takes_the_middle_of_the_plausible_rates_and_each_direction() -> None:
+    p = np.full((2, 2), 0.5)
+    side = HeldOut(ids=["a", "b"], probabilities=p[None], labels=np.array([0, 1]))
     noisy = NoiseBounds(joint=np.array([[0.4, 0.1], [0.1, 0.4]]), rates=(0.1, 0.4), determined=True)
-    (weights,) = image_evidence(side, noisy, "unknown").candidates[0]
-    np.testing.assert_allclose(weights, [[0.6, 0.4], [0.4, 0.6]])
+    (weights,) = image_evidence(side, p, noisy, "unknown").plausible
+    np.testing.assert_allclose(weights, [[0.75, 0.25], [0.25, 0.75]])
+    undetermined = replace(noisy, determined=False)
+    _, low, high = image_evidence(side, p, undetermined, "unknown").plausible
+    np.testing.assert_allclose(low, [[0.5, 0.5], [0.0, 1.0]], atol=1e-5)  # half of the labels 0 are too low
+    np.testing.assert_allclose(high, [[1.0, 0.0], [0.5, 0.5]], atol=1e-5)
     units = np.array([0, 0, 1, 1])
-    twins = replace(side, ids=list("abcd"), probabilities=np.full((1, 4, 2), 0.5), labels=units)
-    plausible = unit_evidence(twins, units, noisy, "unknown").candidates[0]
-    for at, rate in enumerate((0.1, 0.2, 0.4)):  # one by one, and together
-        matrix = [[1 - rate, rate], [rate, 1 - rate]]
-        one_by_one, together = plausible[2 * at : 2 * at + 2]
-        np.testing.assert_allclose(one_by_one, highest_grade_posterior(twins.labels, units, matrix))
-        np.testing.assert_allclose(together, matrix)
+    q = np.full((4, 2), 0.5)
+    twins = replace(side, ids=list("abcd"), probabilities=q[None], labels=units)
+    one_by_one, together = unit_evidence(twins, units, q, noisy, "unknown").plausible
+    matrix = [[0.75, 0.25], [0.25, 0.75]]
+    np.testing.assert_allclose(one_by_one, highest_grade_posterior(twins.labels, units, matrix))
+    np.testing.assert_allclose(together, matrix)
+    assert len(unit_evidence(twins, units, q, undetermined, "unknown").plausible) == 6
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+def test_one_sided_noise_has_its_rate_its_direction_and_the_shares_of_the_labels(step: int) -> None:
+    shares = np.array([0.4, 0.3, 0.2, 0.1])
+    joint = ranges.one_sided_noise(shares, rate=0.15, step=step)
+    assert 1 - np.trace(joint) == pytest.approx(0.15, abs=1e-6)
+    assert joint.sum(axis=0) == pytest.approx(shares, abs=1e-5)
+    np.testing.assert_allclose(joint - np.diag(np.diag(joint)), np.diag(np.diag(joint, k=step), k=step))
+    each = transition_of(joint)[np.arange(4), np.clip(np.arange(4) + step, 0, 3)]
+    inner = each[1:] if step < 0 else each[:-1]
+    assert inner == pytest.approx(np.full(3, inner[0]))  # equally often
+    most = transition_of(ranges.one_sided_noise(shares, rate=0.9, step=step))
+    assert (np.diag(most) >= 0.5 - 1e-9).all()
+    assert ranges.one_sided_noise(shares, rate=0.0, step=step) == pytest.approx(np.diag(shares), abs=1e-5)
+
+
+def test_of_the_images_with_one_label_the_unclear_ones_are_wrong_more_often() -> None:
+    labels = np.array([0, 0, 1, 1])
+    right, posterior = np.eye(2)[labels], np.array([[0.8, 0.2], [0.8, 0.2], [0.4, 0.6], [0.4, 0.6]])
+    p = np.array([[0.9, 0.1], [0.3, 0.7], [0.0, 1.0], [0.5, 0.5]])  # doubts of 0.1, 0.3, 0 and 0.5
+    found = ranges.unclear_weights(right, posterior, labels, p)
+    # the share of the label 0 stays 0.2: 0.1 and 0.3; that of the label 1 is 0.4: 0 and 0.8
+    assert found == pytest.approx(np.array([[0.9, 0.1], [0.7, 0.3], [0.0, 1.0], [0.8, 0.2]]))
+    certain = ranges.unclear_weights(right, posterior, labels, np.eye(2)[labels])
+    assert certain == pytest.approx(posterior)  # no doubt anywhere: all alike
+    often = ranges.unclear_weights(right[:2], 1 - posterior[:2], labels[:2], p[:2])  # 0.8, of which at most 1
+    assert often[:, 1] == pytest.approx([0.4, 1.0])
+    assert ranges.unclear_weights(right, right, labels, p) == pytest.approx(right)
+
+
+GRADES = np.array([-0.97, 0.54, 1.45, 1.9])  # thresholds of the severity: five very uneven grades
+
+
+def weak(samples: int, *, rng: np.random.Generator, matrix: np.ndarray | None = None) -> HeldOut:
+    """A network that sees the severity with an error of two standard deviations and says p(label)."""
+    severity = rng.normal(size=samples)
+    true = np.searchsorted(GRADES, severity)
+    below = ndtr((GRADES - ((severity + 2 * rng.normal(size=samples)) / 5)[:, None]) / np.sqrt(0.8))
+    p = np.diff(below, axis=1, prepend=0.0, append=1.0)
+    labels = true
+    if matrix is not None:
+        p = p @ matrix
+        labels = (rng.random(samples)[:, None] > matrix[true].cumsum(axis=1)[:, :-1]).sum(axis=1)
+    ids = [str(row) for row in range(samples)]
+    return HeldOut(ids=ids, probabilities=p[None].astype(np.float32), labels=labels, true_labels=true)
+
+
+def weak_coverage(
+    bounds: NoiseBounds, *, label_noise: LabelNoise = "unknown", matrix: np.ndarray | None = None, samples: int = 120
+) -> float:
+    """The mean coverage of true grades over 60 calibrations; its standard error is about 0.004."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(60):
+        side, new = weak(samples, rng=rng, matrix=matrix), weak(1000, rng=rng, matrix=matrix)
+        rule = calibrate_ranges(side, replace(NINETY, label_noise=label_noise), noise=bounds)
+        found.append(covered(rule, new, new.true_labels)[0].mean())
+    return float(np.mean(found))
+
+
+def undetermined(rates: tuple[float, float]) -> NoiseBounds:
+    """As an estimate by weak networks is: most true grades are taken for the common one."""
+    shares = np.diff(ndtr(GRADES), prepend=0.0, append=1.0)
+    prior = shares * [0.5, 1.6, 0.7, 0.1, 0.1]
+    joint = prior[:, None] * (0.7 * np.eye(5) + 0.3 * shares)
+    return NoiseBounds(joint=joint / joint.sum(), rates=rates, determined=False)
+
+
+def test_clean_labels_and_a_weak_network_keep_the_promise_and_the_ranges_are_not_much_too_wide() -> None:
+    assert 0.90 < weak_coverage(undetermined((0.0, 0.5))) < 0.96
+
+
+def test_labels_that_are_all_too_low_keep_the_promise_although_nothing_shows_it() -> None:
+    low = 0.75 * np.eye(5) + 0.25 * np.eye(5, k=-1)
+    low[0] = np.eye(5)[0]
+    how: dict[str, Any] = {"matrix": low, "samples": 300}
+    assert weak_coverage(undetermined((0.0, 0.5)), **how) > 0.9
+    # labels taken as right break it, so that the test can fail
+    assert weak_coverage(undetermined((0.0, 0.5)), label_noise="none", **how) < 0.885
+
+
+@pytest.mark.parametrize("per", [(), ("patient",)])
+@pytest.mark.parametrize("by", [None, "grade"])
+def test_the_default_is_never_narrower_than_labels_taken_as_right(per: Any, by: Any) -> None:
+    """Whatever the noise: random joint distributions and rates, determined or not, from many labels or few."""
+    rng = np.random.default_rng(3)
+    for trial in range(12):
+        side, _ = drawn(40, seed=trial)
+        joint = rng.dirichlet(np.full(CLASSES**2, 0.3)).reshape(CLASSES, CLASSES) + np.eye(CLASSES)
+        rates = tuple(np.sort(rng.random(2) * 0.8).tolist())
+        bounds = NoiseBounds(
+            joint=joint / joint.sum(), rates=rates, determined=trial % 2 == 0, samples=80 if trial % 3 == 0 else 200
+        )
+        options = Answering(coverage=0.8, per=per, coverage_by=by)
+        default = calibrate_ranges(side, options, noise=bounds)
+        taken = calibrate_ranges(side, replace(options, label_noise="none"), noise=bounds)
+        assert (default.thresholds >= taken.thresholds).all()
 
 
 def test_verified_grades_are_used_alone_if_they_suffice() -> None:

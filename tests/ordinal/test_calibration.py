@@ -1,5 +1,7 @@
 """Calibration, recalibration and ranges."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -9,7 +11,7 @@ from scipy.stats import binom
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.ordinal import calibration
-from srjt.ordinal.calibration import grade_ranges, range_scores, range_threshold
+from srjt.ordinal.calibration import grade_ranges, range_scores, range_threshold, widest_range_threshold
 
 
 def test_bins_by_hand() -> None:
@@ -98,6 +100,26 @@ def test_few_labels_or_patients_change_nothing() -> None:
     assert calibration.choose_recalibration(confident[:100], y[:100]) is not None
     nineteen = [n % 19 for n in range(100)]
     assert calibration.choose_recalibration(confident[:100], y[:100], groups=nineteen) is None
+
+
+def test_patients_are_held_out_whole() -> None:
+    """Twenty patients with ten copies of one image: of nine copies the tenth could be learnt by heart."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        logits = 2.0 * rng.normal(size=(20, 8))
+        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        y = (rng.random((20, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(max=7)  # they already mean what they say
+        copies, labels = np.repeat(p, 10, axis=0), np.repeat(y, 10)
+        names = np.repeat(np.arange(20), 10).tolist()
+        assert calibration.choose_recalibration(copies, labels, groups=names) is None
+        # the same images as if of 200 patients: so the test can fail
+        assert calibration.choose_recalibration(copies, labels) is not None
+
+
+def test_a_gain_within_one_standard_error_changes_nothing() -> None:
+    """Probabilities that mean what they say: a temperature gains something by chance in about one of five sets."""
+    chosen = [calibration.choose_recalibration(*drawn(100, seed=seed), vector=False) for seed in range(60)]
+    assert sum(found is not None for found in chosen) <= 6  # a gain of any size: 13
 
 
 def test_a_temperature_keeps_the_order_and_zeros() -> None:
@@ -199,6 +221,32 @@ def test_negative_weights_beyond_the_threshold_count() -> None:
     weights = np.array([[1.6, -0.6]] * 20)  # all is covered at 0.1, but less again at 0.9
     assert range_threshold(scores, weights, coverage=0.95) == np.inf
     assert range_threshold(scores, weights, coverage=0.6) == 0.1
+
+
+def test_the_widest_threshold_is_that_of_the_worst_combination() -> None:
+    """By trying all: of each of three parts the weights are those of one of two candidates."""
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        scores, parts = rng.random((30, 4)).round(2), rng.integers(0, 3, 30)
+        candidates = [rng.dirichlet(np.ones(4), 30), rng.dirichlet(np.full(4, 0.2), 30)]
+        groups = rng.integers(0, 12, 30).tolist()
+        thresholds = []
+        for which in product((0, 1), repeat=3):
+            weights = np.choose(np.array(which)[parts][:, None], candidates)
+            thresholds.append(range_threshold(scores, weights, coverage=0.7, groups=groups))
+        found = widest_range_threshold(scores, candidates, parts=parts, coverage=0.7, groups=groups)
+        assert found == max(thresholds)
+
+
+@given(arrays(np.float64, st.integers(1, 40), elements=st.floats(0.0, 1.0)), st.floats(0.05, 0.95))
+def test_with_one_candidate_the_widest_threshold_is_the_threshold(scores: Floats, coverage: float) -> None:
+    column, ones = scores[:, None], np.ones((len(scores), 1))
+    parts = np.arange(len(scores)) % 3
+    found = widest_range_threshold(column, [ones], parts=parts, coverage=coverage)
+    assert found == range_threshold(scores, coverage=coverage)
+    for wrong in (0.0, 1.0):
+        with pytest.raises(SrjtError, match="A coverage lies between 0 and 1"):
+            widest_range_threshold(column, [ones], parts=parts, coverage=wrong)
 
 
 def simulated(patients: int, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -54,6 +54,20 @@ def test_ten_copies_of_a_patients_image_add_nothing() -> None:
     assert weighted == pytest.approx(copied)
 
 
+def test_patients_who_resemble_each_other_are_worth_no_more_than_their_samples() -> None:
+    """Each patient has one right and one wrong image but two: the shares of patients hardly vary."""
+    right = [True, False] * 19 + [True, True]
+    owners = np.repeat(np.arange(20), 2).tolist()
+    z = stats.norm.ppf(0.975)
+    for weights, worth in ((None, 40), (np.r_[np.full(38, 1.0), 2.0, 2.0], 42**2 / (38 + 8))):
+        found = decisions.proportion_interval(right, groups=owners, weights=weights)
+        m = worth * (z / stats.t.ppf(0.975, 19)) ** 2
+        share = found.value
+        centre, half = share + z**2 / (2 * m), z * math.sqrt(share * (1 - share) / m + z**2 / (4 * m**2))
+        assert found.low == pytest.approx((centre - half) / (1 + z**2 / m))
+        assert found.high == pytest.approx((centre + half) / (1 + z**2 / m))
+
+
 def test_a_perfect_share_is_not_certain_and_depends_on_the_patients() -> None:
     few = decisions.proportion_interval([True] * 100, groups=[str(i % 5) for i in range(100)])
     many = decisions.proportion_interval([True] * 100, groups=[str(i) for i in range(100)])

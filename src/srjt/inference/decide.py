@@ -18,6 +18,7 @@ from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import Answers, NoValidationError, describe_labels
 from srjt.inference.options import Answering
 from srjt.ordinal import decisions
+from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import plain
 from srjt.training.trained import Trained
@@ -74,12 +75,19 @@ class ReferralRule:
     def in_words(self, run: Trained) -> str:
         return f"{refer_if(run.grades.show(self.position), self.threshold)}. {self.found}"
 
+    def sensitivity_of_patients(self, answers: Answers) -> Interval:
+        """The sensitivity as it is promised: of a random positive answer of a patient, all patients alike."""
+        rows = np.flatnonzero(answers.labels >= self.position)
+        groups = answers.groups_of(rows)
+        weights = patient_weights(groups, len(rows))
+        return decisions.proportion_interval(self.applies(answers)[rows], groups=groups, weights=weights)
+
     def judge(self, run: Trained, answers: Answers, *, resamples: int) -> Decision:
         positive, score, sent = answers.labels >= self.position, self.scores(answers), self.applies(answers)
         both = bool(positive.any() and not positive.all())
         areas = decisions.areas(positive, score, groups=answers.groups, resamples=resamples) if both else {}
         point = decisions.operating_point(positive, sent, groups=answers.groups)
-        missed = point["sensitivity"].high < self.wanted
+        missed = positive.any() and self.sensitivity_of_patients(answers).high < self.wanted
         return Decision(
             refer_from=run.grades[self.position],
             threshold=self.threshold,
