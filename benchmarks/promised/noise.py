@@ -47,9 +47,12 @@ def rule_of(sample: Sample, noise: NoiseBounds | None, *, verified: Ints | None 
     return calibrate_ranges(side, Answering(coverage=PROMISED, **options), noise=noise)
 
 
-def audited_rates(quality: Floats, column: str, values: list[str], estimate: NoiseEstimate) -> list[dict[str, Any]]:
-    """The rows that the audit shows for each value: ``rate`` and ``interval``."""
-    return error_rates(pd.DataFrame({column: values, "quality": quality}), column)
+def audited_rates(
+    sample: Sample, quality: Floats, column: str, values: Ints, estimate: NoiseEstimate
+) -> list[dict[str, Any]]:
+    """The rows that the audit shows for each value, some with an ``interval``."""
+    scores = pd.DataFrame({"patient": sample.groups, "quality": quality})
+    return error_rates(scores.assign(**{column: values.astype(str)}), column)
 
 
 def posterior_of(sample: Sample, estimate: NoiseEstimate) -> Floats:
@@ -168,15 +171,15 @@ def audited(setting: Setting, rng: np.random.Generator) -> Held:
     quality = posterior[rows, sample.labels]
     wrong = sample.labels != sample.true
     for column, values in (("grade", sample.labels), ("patient", sample.owner), ("reader", sample.owner % 3)):
-        held[f"audit-rates: {column}"] = _rates_hold(quality, wrong, column, values, found)
+        shown = audited_rates(sample, quality, column, values, found)
+        held[f"audit-rates: {column}"] = _rates_hold(shown, wrong, column, values)
     return held | _suggestions(sample, posterior, found)
 
 
-def _rates_hold(quality: Floats, wrong: Ints, column: str, values: Ints, estimate: NoiseEstimate) -> float:
+def _rates_hold(rows: list[dict[str, Any]], wrong: Ints, column: str, values: Ints) -> float:
     """The share of the rows with an interval that holds the share of wrong labels; nan without any."""
-    names = [str(value) for value in values.tolist()]
     held = []
-    for row in audited_rates(quality, column, names, estimate):
+    for row in rows:
         if row.get("interval") is not None:
             low, high = row["interval"]
             own = values == int(row[column])
