@@ -166,8 +166,9 @@ def compare(
 
     The patients are resampled, the same ones for all runs, so that the differences are paired; intervals are by
     Student's t (see ``srjt.ordinal.metrics.t_interval``), with the effective number of patients where these have
-    different numbers of images, and with one more error of each run, because rare ones may not have occurred. Runs that differ in their seed only count as one, whose
-    scores are the means; the intervals then contain the variation between trainings, too.
+    different numbers of images, and with one more error of each run, because rare ones may not have occurred. Runs that
+    differ in their seed only count as one, whose scores are the means; the intervals then contain the variation between
+    trainings, too.
 
     Parameters
     ----------
