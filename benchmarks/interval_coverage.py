@@ -5,8 +5,10 @@ labels.
     python benchmarks/interval_coverage.py differences    # some minutes on one core
     python benchmarks/interval_coverage.py verified       # two minutes
 
-**Scores** of a network on few patients: plain percentiles of the bootstrap (2.5 % and 97.5 %), and those that go
-farther out the fewer patients there are (``percentile_tails``). The network is too high or too low for each patient.
+**Scores** of a network: plain percentiles of the bootstrap (2.5 % and 97.5 %), and the intervals that srjt prints,
+which go farther out the fewer patients there are and allow for errors that have not occurred (``bootstrap_metrics``).
+First a network that is too high or too low for each patient; then rare errors, rare grades, clustered errors, patients
+with very different numbers of images, and 2 to 10 grades, each with coverage and mean width.
 
 **Differences**: patients alone resampled, and patients and trainings. Two methods that are equally good are trained R
 times each and tested on the same 80 patients with four images each. Images of a patient are difficult together, and
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
@@ -29,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.noise.verified import exact_interval, read_verified, use_verified
-from srjt.ordinal.metrics import METRICS as ALL_METRICS, percentile_tails, resampled_metrics
+from srjt.ordinal.metrics import METRICS as ALL_METRICS, bootstrap_metrics, resampled_metrics, wrong_by
 
 sys.path.append(str(Path(__file__).parent / "evidence"))
 
@@ -83,25 +86,77 @@ def one_study(trainings: int, vary: float, random: np.random.Generator) -> dict[
     return {metric: np.stack(rows) for metric, rows in found.items()}
 
 
-def scores() -> None:
-    random, names = np.random.default_rng(22), ("accuracy", "mae", "macro_f1", "qwk")
-    true, predicted, _ = biased_answers(200_000, 4, random)
-    confusion = np.bincount(GRADES * true + predicted, minlength=GRADES**2).reshape(GRADES, GRADES)
-    truth = {name: float(ALL_METRICS[name].function(confusion[None])[0]) for name in names}
+NAMES = ("accuracy", "mae", "macro_f1", "qwk")
+# patients, images of each (0: skewed), shares of the grades, share of errors, correlation of a patient's errors
+UNFAVOURABLE = [
+    (50, 1, (0.25,) * 4, 0.02, 0.0),
+    (30, 1, (0.25,) * 4, 0.05, 0.0),
+    (100, 1, (0.85, 0.1, 0.03, 0.02), 0.3, 0.0),
+    (300, 1, (0.25,) * 4, 0.002, 0.0),
+    (10, 1, (0.5, 0.5), 0.1, 0.0),
+    (8, 40, (0.25,) * 4, 0.02, 0.2),
+    (10, 10, (0.25,) * 4, 0.1, 0.2),
+    (8, 10, (0.1,) * 10, 0.4, 0.1),
+    (100, 4, (0.95, 0.05), 0.05, 0.1),
+    (40, 0, (0.25,) * 4, 0.3, 0.1),
+    (40, 0, (0.25,) * 4, 0.03, 0.3),
+    (300, 3, (0.25,) * 4, 0.3, 0.1),
+]
+
+
+def scores(simulations: int = 200) -> None:
+    random = np.random.default_rng(22)
     rows = []
+    large = biased_answers(200_000, 4, random)
     for patients, images in ((5, 40), (8, 40), (15, 20), (30, 10), (100, 4)):
-        held = np.zeros((2, len(names)))
-        for seed in range(SIMULATIONS):
-            true, predicted, groups = biased_answers(patients, images, random)
-            drawn = resampled_metrics(
-                true, predicted, num_classes=GRADES, groups=groups.tolist(), metrics=names, seed=seed
-            )
-            for kind, tails in enumerate(([0.025, 0.975], percentile_tails(patients))):
-                for place, name in enumerate(names):
-                    low, high = np.nanquantile(drawn[name][1:], tails)
-                    held[kind, place] += low <= truth[name] <= high
-        rows += [(patients, images, kind, *n / SIMULATIONS) for kind, n in zip(("plain", "ours"), held, strict=True)]
-    print(pd.DataFrame(rows, columns=["patients", "images", "percentiles", *names]).round(3).to_string(index=False))
+        samples = (biased_answers(patients, images, random) for _ in range(simulations))
+        rows += coverage(f"{patients} patients × {images}, biased", samples, GRADES, truths(large[0], large[1], GRADES))
+    for patients, images, shares, error, together in UNFAVOURABLE:
+        classes = len(shares)
+        truth = np.array(shares)[:, None] * ((1 - error) * np.eye(classes) + error * wrong_by(1, classes))
+        expected = {name: ALL_METRICS[name](truth) for name in NAMES}
+        samples = (rare_errors(patients, images, shares, error, together, random) for _ in range(simulations))
+        setting = f"{patients} patients × {images or 'skewed'}, {classes} grades, {error:.1%} errors"
+        rows += coverage(setting, samples, classes, expected)
+    print(pd.DataFrame(rows, columns=["setting", "intervals", *NAMES, "width of MAE"]).round(3).to_string(index=False))
+
+
+def truths(true: np.ndarray, predicted: np.ndarray, classes: int) -> dict[str, float]:
+    confusion = np.bincount(classes * true + predicted, minlength=classes**2).reshape(classes, classes)
+    return {name: ALL_METRICS[name](confusion) for name in NAMES}
+
+
+def coverage(setting: str, samples: Iterable[tuple], classes: int, truth: dict[str, float]) -> list[tuple]:
+    """A row for plain percentiles, and one for the intervals that are printed."""
+    held = np.zeros((2, len(NAMES)))
+    widths, trials = np.zeros(2), 0
+    for true, predicted, groups in samples:
+        trials += 1
+        how = {"num_classes": classes, "groups": groups.tolist(), "metrics": NAMES, "resamples": 300, "seed": trials}
+        drawn, ours = resampled_metrics(true, predicted, **how), bootstrap_metrics(true, predicted, **how)
+        for place, name in enumerate(NAMES):
+            plain = np.nanquantile(drawn[name][1:], [0.025, 0.975]) if np.isfinite(drawn[name]).any() else (0, 0)
+            for kind, (low, high) in enumerate((plain, ours[name][1:])):
+                held[kind, place] += low - 1e-9 <= truth[name] <= high + 1e-9
+                widths[kind] += (high - low) * (name == "mae")
+    kinds = zip(("plain", "printed"), held, widths, strict=True)
+    return [(setting, kind, *(count / trials), width / trials) for kind, count, width in kinds]
+
+
+def rare_errors(
+    patients: int, images: int, shares: tuple[float, ...], error: float, together: float, random: np.random.Generator
+) -> tuple[np.ndarray, ...]:
+    """(N,) true grades, answers that are wrong by one grade, and patients, whose errors are correlated."""
+    number = np.full(patients, images)
+    if not images:
+        number = 1 + np.floor(random.pareto(1.0, patients) * 3).clip(0, 200).astype(int)
+    owner = np.repeat(np.arange(patients), number)
+    true = random.choice(len(shares), len(owner), p=shares)
+    rate = np.full(patients, error)
+    if together:
+        rate = random.beta(error * (1 - together) / together, (1 - error) * (1 - together) / together, patients)
+    step = np.where(true == 0, 1, np.where(true == len(shares) - 1, -1, random.choice([-1, 1], len(owner))))
+    return true, np.where(random.random(len(owner)) < rate[owner], true + step, true), owner
 
 
 def biased_answers(patients: int, images: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t as student  # type: ignore[import-untyped]
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
@@ -73,8 +74,28 @@ def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
 def test_a_run_does_not_differ_from_itself() -> None:
     run = with_skill(1.0)
     for row in compare(run, run, resamples=50).differences:
-        assert row.difference == (0.0, 0.0, 0.0)
+        assert row.difference.value == 0.0
+        assert row.difference.low < 0.0 < row.difference.high  # two runs that agree on these samples may differ
         assert row.p_value == 1.0
+
+
+def test_patients_with_most_images_count_for_few() -> None:
+    """200 images of 40 patients, of whom one has 161: the degrees of freedom are those of 1.5 patients, at least 1."""
+    owners = [f"p{max(k - 160, 0)}" for k in range(200)]
+    runs = [with_skill(skill, seed=seed) for skill, seed in ((1.0, 1), (1.2, 2))]
+    skewed = [
+        made_run(held_out={"test": replace(run.held_out["test"], groups=owners, patients=owners)}) for run in runs
+    ]
+    row, wide = (compare(*pair, resamples=200).differences[0] for pair in (runs, skewed))
+    assert wide.difference.high - wide.difference.low > 5 * (row.difference.high - row.difference.low)
+
+
+def test_one_more_error_of_each_run_is_in_the_interval() -> None:
+    """Draws that do not vary: the variance is that of one error of each, and Student's quantile that of 20 patients."""
+    still = [{name: np.zeros(50) for name in METRICS}]
+    errors = [[dict.fromkeys(METRICS, 0.03)], [dict.fromkeys(METRICS, 0.04)]]
+    found = _differences(["a", "b"], [still, still], patients=20, level=0.95, errors=errors)[0]
+    assert found.difference.high == pytest.approx(student.ppf(0.975, 19) * 0.05)
 
 
 def test_the_order_of_the_images_does_not_matter() -> None:

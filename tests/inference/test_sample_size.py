@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import chi2, t as student  # type: ignore[import-untyped]
 
 import srjt
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.sample_size import SamplePlan, plan
+from srjt.inference.sample_size import SamplePlan, kappa_variance, patients_for, plan
 from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.metrics import METRICS, Interval, wrong_by
 from srjt.reports.page import sentences
 from srjt.reports.pages import answers as page
 from srjt.training.trained import Trained
@@ -29,18 +30,53 @@ from srjt.training.trained import Trained
         ({"metric": "specificity", "value": 0.9, "prevalence": 0.2}, 1.96**2 * 0.09 / 0.05**2 / 0.8),
         ({"metric": "mae", "value": 0.3}, 1.96**2 * 0.21 / 0.05**2),
         ({"metric": "mae", "value": 1.3, "spread": 0.9}, 1.96**2 * 0.81 / 0.05**2),
-        ({"metric": "qwk", "value": 0.8}, 1.96**2 * 0.36**2 / 0.05**2),
+        ({"metric": "qwk", "value": 0.8, "grade_shares": "0.5,0.5"}, 1.96**2 * 0.36 / 0.05**2),
     ],
 )
 def test_assumed_values_by_closed_forms(options: dict[str, Any], images: float) -> None:
+    """Student's quantile instead of 1.96 takes about two patients more."""
     found = plan(**options, half_width=0.05)
-    assert found.patients == found.images == pytest.approx(images, abs=1)
+    assert found.patients == found.images == pytest.approx(images + 2.4, abs=1)
     clustered = plan(**options, half_width=0.05, images_per_patient=4, correlation=0.5)
-    assert clustered.patients == pytest.approx(images * (1 + 3 * 0.5) / 4, abs=1)
+    assert clustered.patients == pytest.approx(images * (1 + 3 * 0.5) / 4 + 2.4, abs=1)
     assert clustered.images == pytest.approx(4 * clustered.patients)
     assert 1.96 * found.deviation / found.patients**0.5 == pytest.approx(0.05, rel=0.02)
     assert found.table["patients"].is_monotonic_increasing
-    assert found.table.set_index("half_width")["patients"][0.025] == pytest.approx(4 * images, abs=2)
+    assert found.table.set_index("half_width")["patients"][0.025] == pytest.approx(4 * images + 2.4, abs=2)
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.2, 0.5])
+def test_the_number_is_the_smallest_whose_students_interval_is_narrow_enough(deviation: float) -> None:
+    number = patients_for(deviation, 0.1)
+    half = [student.ppf(0.975, n - 1) * deviation / math.sqrt(n) for n in (number, number - 1) if n > 1]
+    assert half[0] <= 0.1
+    assert all(wider > 0.1 for wider in half[1:])
+
+
+@pytest.mark.parametrize("shares", [(0.6, 0.25, 0.1, 0.05), (0.8, 0.15, 0.05), (0.2,) * 5])
+def test_the_half_width_of_kappa_is_reached_with_uneven_grades(shares: tuple[float, ...]) -> None:
+    """(1 − κ²)², as for a correlation coefficient, gave ± 0.06 and more."""
+    text = ",".join(map(str, shares))
+    number = plan(metric="qwk", value=0.8, half_width=0.05, grade_shares=text).patients
+    classes = len(shares)
+    low, high = 0.0, 1.0
+    for _ in range(40):  # the share of errors with κ = 0.8
+        wrong = (low + high) / 2
+        table = np.array(shares)[:, None] * ((1 - wrong) * np.eye(classes) + wrong * wrong_by(1, classes))
+        low, high = (wrong, high) if METRICS["qwk"](table) > 0.8 else (low, wrong)
+    drawn = np.random.default_rng(0).multinomial(number, table.ravel(), size=4000).reshape(-1, classes, classes)
+    reached = 1.96 * float(METRICS["qwk"].function(drawn.astype(float)).std())
+    assert reached == pytest.approx(0.05, rel=0.06)
+
+
+def test_shares_of_the_grades_are_said_and_checked() -> None:
+    found = plan(metric="qwk", value=0.8)
+    assert found.assumed["grade_shares"] == "0.6,0.25,0.1,0.05"
+    assert kappa_variance(0.6, [0.5, 0.5]) == pytest.approx(1 - 0.6**2, rel=1e-4)
+    with pytest.raises(SrjtError, match="sum 1"):
+        plan(metric="qwk", value=0.8, grade_shares="0.6,0.1")
+    with pytest.raises(SrjtError, match="give a pilot"):
+        plan(metric="qwk", value=0.1, grade_shares="0.2,0.2,0.2,0.2,0.2")
 
 
 def answers(patients: int, *, seed: int, correlation: float = 0.5) -> pd.DataFrame:
@@ -74,6 +110,11 @@ def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
     assert found.report().key_numbers[0].compared == "from a pilot of 40 patients (mine)"
     with pytest.raises(SrjtError, match="refer_from"):
         plan(judged(answers(20, seed=0)), metric="sensitivity")
+    low, high = found.plausible
+    factor = np.sqrt(39 / chi2.ppf([0.975, 0.025], 39))
+    assert low == patients_for(found.deviation * factor[0], 0.05)
+    assert high == patients_for(found.deviation * factor[1], 0.05)
+    assert f"{low:,} to {high:,} patients are plausible" in found.report().remarks[0]
     by_cut = plan(judged(answers(2000, seed=0)), metric="specificity", refer_from="1")
     assert by_cut.value == pytest.approx(0.8, abs=0.03)
 

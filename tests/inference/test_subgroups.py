@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import hypergeom, norm as normal, t as student  # type: ignore[import-untyped]
 
 import srjt
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
-from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
+from srjt.inference.subgroups import Subgroups, gap_interval, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
-from srjt.ordinal.metrics import METRICS, TOO_FEW, holm
+from srjt.ordinal.metrics import METRICS, TOO_FEW, ScoreDraws, holm
 from srjt.reports.page import sentences
 from srjt.reports.pages.evaluation import SUBGROUPS
 from srjt.training.trained import Trained
@@ -85,13 +86,83 @@ def test_scores_are_those_of_the_samples_of_the_group() -> None:
 
 
 def test_two_eyes_of_a_patient_are_paired() -> None:
-    """Patients who are all right or all wrong, in both eyes: their gap is 0 in every draw."""
+    """Patients who are all right or all wrong, in both eyes: their gap is 0 in every draw and permutation."""
     answers, table = simulated(images=2)
     wrong = np.repeat(np.arange(80) % 3 == 0, 2)
     same = replace(answers, grades=(answers.labels + wrong).clip(0, 4))
-    for group in judge_subgroups(same, [group_by(table, "eye")], resamples=50).groups:
-        assert group.gaps["mae"].difference == (0.0, 0.0, 0.0)
+    alone = replace(same, groups=None)
+    paired, unpaired = (judge_subgroups(one, [group_by(table, "eye")], resamples=200).groups for one in (same, alone))
+    for group, apart in zip(paired, unpaired, strict=True):
+        gap, wide = group.gaps["mae"].difference, apart.gaps["mae"].difference
+        assert gap.value == 0.0
+        assert gap.low < 0.0 < gap.high  # by one more error
+        assert gap.high - gap.low < 0.4 * (wide.high - wide.low)
         assert group.gaps["mae"].p_value == 1.0
+
+
+def test_swapped_eyes_give_a_sign_test() -> None:
+    """Twelve patients whose left eye is wrong, the right one never: of 2¹² swaps two are as far out."""
+    labels = np.zeros(24, dtype=int)
+    grades = np.resize([1, 0], 24)
+    owners = np.repeat(np.arange(12), 2).astype(str).tolist()
+    answers = Answers(probabilities=np.eye(2)[grades], grades=grades, labels=labels, groups=owners)
+    eye = group_by(pd.DataFrame({"eye": np.resize(["l", "r"], 24)}), "eye")
+    left = judge_subgroups(answers, [eye], resamples=6000).groups[0]
+    assert left.gaps["mae"].p_value == pytest.approx(2 / 2**12, abs=1.2e-3)
+    assert left.differs
+
+
+def test_the_p_value_is_that_of_fishers_exact_test() -> None:
+    """One image a patient: permutations of wrong answers are hypergeometric; twice the smaller tail."""
+    wrong = np.r_[np.arange(12) < 5, np.arange(30) < 3]
+    answers = Answers(probabilities=np.eye(2)[wrong.astype(int)], grades=wrong.astype(int),
+                      labels=np.zeros(42, dtype=int), groups=None)  # fmt: skip
+    site = group_by(pd.DataFrame({"site": np.repeat(["a", "b"], [12, 30])}), "site")
+    a, b = judge_subgroups(answers, [site], resamples=6000).groups
+    exact = 2 * hypergeom.sf(4, 42, 8, 12)
+    assert a.gaps["accuracy"].p_value == b.gaps["accuracy"].p_value == pytest.approx(exact, abs=0.012)
+
+
+def test_a_small_group_without_an_error_does_not_differ() -> None:
+    """Ten patients without an error beside 200 with 5 % errors: that has a probability of 0.6."""
+    wrong = np.r_[np.zeros(10, dtype=bool), np.arange(200) % 20 == 0]
+    labels = np.arange(210) % 4
+    grades = np.where(wrong, (labels + 1).clip(0, 3), labels)
+    answers = Answers(probabilities=np.eye(4)[grades], grades=grades, labels=labels, groups=None)
+    table = pd.DataFrame({"site": np.repeat(["small", "large"], [10, 200])})
+    found = judge_subgroups(answers, [group_by(table, "site")], resamples=200)
+    small = next(group for group in found.groups if group.name == "small")
+    assert small.gaps["mae"].p_value > 0.5
+    assert not found.differing
+    assert small.scores["mae"].value == 0.0
+    assert small.scores["mae"].high > 0.2
+
+
+def test_the_interval_of_a_gap_is_as_wide_as_the_smaller_side_asks_for() -> None:
+    """Normal draws of twelve patients beside 500: the tails are those of twelve."""
+    draws = normal.ppf(np.linspace(0, 1, 20_001)[1:-1])
+    still = np.zeros_like(draws)
+    few = ScoreDraws({"mae": 1.0}, {"mae": 1.0 + draws}, {"mae": 1.0 + draws}, 12.0)
+    many = ScoreDraws({"mae": 0.5}, {"mae": still + 0.5}, {"mae": still + 0.5}, 500.0)
+    half = student.ppf(0.975, 11) * math.sqrt(13 / 11)
+    assert gap_interval(few, many, "mae") == pytest.approx((0.5, 0.5 - half, 0.5 + half), rel=0.01)
+    assert gap_interval(many, few, "mae") == pytest.approx((-0.5, -0.5 - half, -0.5 + half), rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "errors"), [((10, 200), 0.05), ((10, 10, 10, 10, 10, 200), 0.05), ((20, 300), 0.02)])
+def test_equal_sites_of_different_sizes_seldom_differ(sizes: tuple[int, ...], errors: float) -> None:
+    """By the bootstrap variance of each group alone, 59 % and 89 % of the first two did; 17 of 150 are too many."""
+    rng, found = np.random.default_rng(3), dict.fromkeys(("mae", "macro_f1", "qwk"), 0)
+    site = group_by(pd.DataFrame({"site": np.repeat([f"s{k}" for k in range(len(sizes))], sizes)}), "site")
+    for _ in range(150):
+        labels = rng.integers(0, 4, sum(sizes))
+        grades = np.where(rng.random(len(labels)) < errors, np.where(labels > 0, labels - 1, 1), labels)
+        answers = Answers(probabilities=np.eye(4)[grades], grades=grades, labels=labels, groups=None)
+        groups = judge_subgroups(answers, [site], resamples=200).groups
+        for metric in found:
+            found[metric] += any(group.gaps[metric].adjusted <= 0.05 for group in groups)
+    assert all(count < 17 for count in found.values())
 
 
 def test_small_groups_are_shown_and_say_nothing() -> None:

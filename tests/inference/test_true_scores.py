@@ -97,6 +97,37 @@ def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
     assert scores["accuracy"].low == pytest.approx(exact_interval(right, size)[0], abs=0.01)
 
 
+def test_few_verified_grades_have_students_interval_with_two_more_errors() -> None:
+    """One answer and one label for all: labels are no help, and the slope from one true grade to the next is 1."""
+    true = np.array([1] * 14 + [0, 2] * 3)
+    size, constant = len(true), np.ones(20, dtype=np.int64)
+    error = np.abs(true - 1)
+    found = judged(constant, constant, verified=true).scores["mae"]
+    half = student.ppf(0.975, size - 1) * np.sqrt(error.var() / (size - 1) + 2 / size**2)
+    assert found == pytest.approx((error.mean(), error.mean() - half, error.mean() + half), rel=1e-3)
+
+
+def test_labels_that_are_right_have_no_interval_of_width_0() -> None:
+    """Noise 0 and no error: bounds that a bootstrap of the patients alone would make certain."""
+    grades = np.arange(30) % 3
+    none = NoiseBounds(joint=np.eye(3) / 3, rates=(0.0, 0.0), determined=False)
+    scores = judged(grades, grades, noise=none, resamples=300).scores
+    assert scores["accuracy"].value == 1.0
+    assert 0.7 < scores["accuracy"].low < 0.95
+    assert 0.05 < scores["mae"].high < 0.35
+    sure = given_noise(np.eye(3), np.full(3, 1 / 3))
+    refer = ReferralRule(position=1, threshold=None, found="")
+    found = judged(grades, grades, noise=sure, refer=refer, resamples=300).scores
+    assert all(0.3 < found[name].low < 0.99 for name in ("sensitivity", "specificity", "recall_0", "qwk"))
+
+
+def test_a_network_that_is_immune_to_shared_errors_is_in_the_bounds() -> None:
+    """It may be right where all readers are wrong together: better than either extreme says."""
+    _, answer, readings = simulated(60, 3, seed=4, wrong=0.5)
+    found = judged(answer, answer, readings=readings, resamples=8)
+    assert found.scores["accuracy"].high > max(found.apart["accuracy"].high, found.alike["accuracy"].high) + 0.02
+
+
 def test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter() -> None:
     rng = np.random.default_rng(1)
     true = rng.integers(3, size=4000)
@@ -131,8 +162,11 @@ def test_copies_of_an_image_tell_nothing_new() -> None:
         assert twice[name] == pytest.approx(once[name], abs=0.004)
 
 
-def simulated(images: int, readers: int, *, seed: int, copies: bool = False) -> tuple[Ints, Ints, Readings]:
-    """True grades, the network's and readings. copies: the network says what the first reader says."""
+def simulated(
+    images: int, readers: int, *, seed: int, copies: bool = False, wrong: float = 0.15
+) -> tuple[Ints, Ints, Readings]:
+    """True grades, the network's and readings. copies: the network says what the first reader says. wrong: how often
+    it is wrong otherwise."""
     rng = np.random.default_rng(seed)
     true = rng.integers(3, size=images)
 
@@ -141,7 +175,7 @@ def simulated(images: int, readers: int, *, seed: int, copies: bool = False) -> 
         return np.where(rng.random(shape) < share, (true + step), true)
 
     said = read(0.3, (readers, images))
-    answer = said[0] if copies else read(0.15, (images,))
+    answer = said[0] if copies else read(wrong, (images,))
     readings = Readings(
         items=[str(i) for i in range(images)], readers=[f"r{k}" for k in range(readers)], grades=("0", "1", "2"),
         item=np.tile(np.arange(images), readers), reader=np.repeat(np.arange(readers), images), grade=said.ravel(),

@@ -144,8 +144,15 @@ def test_few_patients_make_wider_intervals() -> None:
     draws = np.linspace(0, 1, 1001)[:, None].repeat(4, axis=1)
     draws[::2, 3] = np.nan
     low, high = ends(np.vstack([draws[501], draws]), [2, 8, 10**6, 10**6], 0.95)
-    assert low == pytest.approx([0.0, 0.0057, 0.025, 0.026], abs=1e-4)
+    assert low == pytest.approx([0.0, 0.0037, 0.025, 0.026], abs=1e-4)
     assert high == pytest.approx(1 - low, abs=1e-9)
+
+
+def test_one_more_disagreement_has_the_weight_of_a_patient() -> None:
+    """Draws that do not vary: the lower end is the quantile of an exponential distribution."""
+    low, high = ends(np.full((4001, 1), 0.8), 10**6, 0.95, lower=0.1)
+    assert low == pytest.approx(0.8 + 0.1 * np.log(0.025), abs=0.03)
+    assert high == pytest.approx(0.8)
 
 
 def test_readers_who_always_agree_have_an_interval_all_the_same() -> None:
@@ -153,6 +160,12 @@ def test_readers_who_always_agree_have_an_interval_all_the_same() -> None:
     found = agreement(from_table([[0, 1] * 10, [0, 1] * 10], classes=2), resamples=50)
     square = scipy.stats.t.ppf(0.975, 19) ** 2
     assert found.exact == pytest.approx((1.0, 20 / (20 + square), 1.0))
+    for name in ("quadratic", "alpha", "fleiss", "ac2", "icc_one_way", "icc_agreement", "icc_consistency"):
+        coefficient = getattr(found, name)
+        assert coefficient.value == coefficient.high == pytest.approx(1.0)
+        assert 0.3 < coefficient.low < 0.9
+    assert (found.pairs["low"] < 0.9).all()
+    assert (found.by_reader["bias_low"] < -0.05).all()
     one = agreement(from_table([[0, 1], [0, 0]], classes=2, groups=["p", "p"]), resamples=50)
     assert one.exact == (0.5, 0.0, 1.0)
 

@@ -49,11 +49,33 @@ def test_a_copy_of_a_reader_equals_that_reader() -> None:
     readings, _, table = make()
     row = compare_network(readings, table[1], resamples=50).by_reader.set_index("reader").loc["r1"]
     assert row["difference"] == 0.0
-    assert (row["low"], row["high"]) == (0.0, 0.0)
+    assert -0.03 < row["low"] < 0.0 < row["high"] < 0.03  # by one more error of the one or the other
     assert row["network_kappa"] == 1.0
     readings, _, table = make(readers=4)
     alike = compare_network(readings.rows(readings.reader < 3), table[3], resamples=50)  # as good as they are
     assert "κ differs by" in alike.sentence
+
+
+def test_non_inferiority_is_judged_by_the_whole_interval() -> None:
+    """The lower end is below the margin, or above it."""
+    readings, _, table = make(readers=4)
+    compared = readings.rows(readings.reader < 3), table[3]
+    low = compare_network(*compared, resamples=200).difference.low
+    assert low < 0.0
+    assert not compare_network(*compared, margin=-0.9 * low, resamples=200).not_inferior
+    assert compare_network(*compared, margin=-1.1 * low, resamples=200).not_inferior
+
+
+def test_a_patient_with_most_items_makes_the_interval_wider() -> None:
+    """Ends are those of effective patients: of 30, one with 60 of 89 items."""
+    readings, _, table = make(items=89)
+    alike = replace(readings, groups=[str(item % 30) for item in range(89)])
+    skewed = replace(readings, groups=[str(max(item - 59, 0)) for item in range(89)])
+    widths = []
+    for one in (alike, skewed):
+        _, low, high = compare_network(one, table[0], resamples=200).difference
+        widths.append(high - low)
+    assert widths[1] > 1.5 * widths[0]
 
 
 def test_undefined_and_wrong_input_are_sentences() -> None:

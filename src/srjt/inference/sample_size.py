@@ -1,10 +1,11 @@
 """``srjt.plan``: how many patients, readings and verified labels are needed to know a score well enough.
 
 The half-width of a 95 % interval is t · s / √patients, where s is what one patient contributes to the standard
-deviation, and t is Student's quantile for as many patients (about 2). With values that are assumed, s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one image, m the
-images of a patient, ρ their correlation and share that of the images that count (for a sensitivity, those to refer).
-From a pilot, s is the standard deviation of the bootstrap over its patients, times the root of their number. The
-variance of κ is that of a large sample with these shares of the grades and errors by one grade.
+deviation, and t is Student's quantile for as many patients (about 2). With values that are assumed,
+s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one image, m the images of a patient, ρ their correlation
+and share that of the images that count (for a sensitivity, those to refer). The variance of κ is that of a large sample
+with these shares of the grades and errors by one grade. From a pilot, s is the standard deviation of the bootstrap over
+its patients, times the root of their number.
 
 More patients do not help against labels that are wrong: readings and verified labels are planned beside them.
 """

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
 from srjt.ordinal.calibration import range_threshold
-from srjt.ordinal.metrics import Floats, Groups, Interval, patient_draws, percentile_interval
+from srjt.ordinal.metrics import Floats, Groups, Interval, effective_patients, patient_draws, percentile_interval
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
 #
@@ -282,7 +282,10 @@ def areas(
     draws = patient_draws(patients, resamples if patients > 1 else 0, seed=seed, width=len(y))
     values = np.concatenate([_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1)
     names = ("roc_area", "average_precision")
-    return {name: percentile_interval(v, patients=patients, level=level) for name, v in zip(names, values, strict=True)}
+    effective = effective_patients(owner)
+    return {
+        name: percentile_interval(v, patients=effective, level=level) for name, v in zip(names, values, strict=True)
+    }
 
 
 def net_benefit(positive: ArrayLike, score: ArrayLike, *, thresholds: ArrayLike | None = None) -> NetBenefit:

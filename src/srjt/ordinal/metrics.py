@@ -426,8 +426,11 @@ def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(ME
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     draws = len(drawn) - 1
     anywhere = rng.standard_gamma(1.0 / classes, (draws, classes, 1)) * independent_error
-    each = rng.standard_gamma(0.5, (draws, classes, 1)) * _may_occur(total)[:, None]
+    occurs = _may_occur(total)
+    each = rng.standard_gamma(0.5, (draws, classes, 1)) * occurs[:, None]
     right = np.eye(classes)
+    near = wrong_by(1, classes) * occurs  # no answer that is a grade of its own
+    near = near / np.maximum(near.sum(axis=1, keepdims=True), 1e-300)
     # (better, worse) tables by what an error is; None: a metric per grade
     tables: dict[int | None, tuple[Floats, Floats]] = {}
     value, better, worse = {}, {}, {}
@@ -436,7 +439,7 @@ def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(ME
         kind = None if metric.per_grade else metric.error
         if kind not in tables and kind is None:
             more = each * max(independent_error, independent_grade)
-            tables[kind] = drawn[1:] + more * right, drawn[1:] + each * independent_error * wrong_by(1, classes)
+            tables[kind] = drawn[1:] + more * right, drawn[1:] + each * independent_error * near
         elif kind not in tables:
             tables[kind] = drawn[1:] + anywhere * right, drawn[1:] + anywhere * wrong_by(metric.error, classes)
         value[name] = float(metric.function(drawn[:1])[0])
@@ -498,7 +501,7 @@ def bootstrap_metrics(
     Percentiles of draws of the patients, to which samples are added (``score_draws``): no interval has width 0, only
     because no error has occurred. A grade without samples is left out of the value of macro-averages; their intervals
     allow for it. The intervals assume that errors which have not occurred are by one grade, and hold less often with
-    fewer than 15 patients if a patient's images all have one grade. Of one patient the ends are nan.
+    fewer than 15 patients if a patient's images all have one grade. Of one patient, or without draws, the ends are nan.
 
     true, predicted, num_classes, groups, metrics, resamples, seed: as for ``resampled_metrics``.
 
@@ -509,8 +512,10 @@ def bootstrap_metrics(
     (1.0, 0.9, 1.0)
     """
     own = patient_tables(true, predicted, num_classes=num_classes, groups=groups)
-    drawn = resampled_tables(own, resamples=resamples, seed=seed)
+    drawn = resampled_tables(own, resamples=max(resamples, 1), seed=seed)
     found = score_draws(own, drawn, metrics=metrics, seed=seed)
+    if resamples < 1:
+        return {name: Interval(value, math.nan, math.nan) for name, value in found.value.items()}
     return {name: score_interval(found, name, level=level) for name in found.value}
 
 

@@ -300,7 +300,7 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
     of_pair = _effective(csr_matrix((np.ones(len(shared.item)), (owner[shared.item], shared.pair)),
                                     shape=(groups, len(first))))  # fmt: skip
     more = _one_disagreement(sums, classes=classes, readers=len(readings.readers))
-    whole = {name: parts[0] + more[name] for name, parts in draws.items() if name in more}
+    whole = {name: draws[name][0] + added for name, added in more.items() if name != "own"}
     total = draws["pooled"].reshape(-1, classes, classes)
 
     def shaped(name: str, values: Floats) -> Floats:

@@ -258,10 +258,12 @@ GAIN_VERDICT: list[Rule[Any]] = [
      "noise was injected and the data have no column true_grade or verified_grade."),
     (lambda f: f.test.p_value is None, "whether more images or better labels help more is not shown: a test needs "
      "three folds or more."),
-    (lambda f: f.test.low > 0, "better labels help more than more images (paired test, p = {f.test.p_value:.3f})."),
-    (lambda f: f.test.high < 0, "more images help more than better labels (paired test, p = {f.test.p_value:.3f})."),
-    (lambda f: True, "whether more images or better labels help more is not shown: the gains differ by no more than "
-     "chance (paired test, p = {f.test.p_value:.3f})."),
+    (lambda f: (f.test.low or 0) > 0, "better labels help more than more images (paired test, "
+     "p = {f.test.p_value:.3f})."),
+    (lambda f: (f.test.high or 0) < 0, "more images help more than better labels (paired test, "
+     "p = {f.test.p_value:.3f})."),
+    (lambda f: f.test.p_value is not None, "whether more images or better labels help more is not shown: the gains "
+     "differ by no more than chance (paired test, p = {f.test.p_value:.3f})."),
 ]  # fmt: skip
 
 
