@@ -53,6 +53,7 @@ TESTED_CASES = list(IMAGE_CASES)[:6]  # on EyePACS the truth is not known
 DEVELOPED_ON = (0, 1)  # folds
 TEST_TO_TRAIN = 20 / 60  # sizes of the sides
 MAE, MACRO_F1 = "mae predict ensemble", "macro_f1 predict ensemble"  # the grades that srjt predict gives
+ONE_NETWORK = "mae predict network"  # the mean of the networks alone
 LEARN_SOFT_LABELS = ("sord", "co-teaching+ours", "jocor+ours", "codis+ours")
 
 
@@ -101,7 +102,7 @@ def feature_runs(folder: Path) -> pd.DataFrame:
     """These runs kept the median without undoing soft labels: methods that learn those have the most likely grade."""
     runs = pd.read_csv(folder / "recipe_features.csv")
     soft = runs["method"].isin(LEARN_SOFT_LABELS)
-    for measure in (MAE, MACRO_F1):
+    for measure in (MAE, MACRO_F1, ONE_NETWORK):
         plain, argmax = (runs[measure.replace("predict", rule)] for rule in ("median", "argmax"))
         runs = runs.assign(**{measure: plain.where(~soft, argmax)})
     return runs

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from fixtures.noisy_features import counted
 from srjt import noise
@@ -448,6 +449,50 @@ def test_a_rate_that_is_not_determined_is_said_by_its_interval() -> None:
         assert "20" not in said.replace("0.370", "")
     assert unknown.rate_text() == "between 0% and 37%"
     assert replace(unknown, identifiable=True).rate_text(".2f", interval="95 %") == "0.20 (95 % 0.00 to 0.37)"
+
+
+def read_twice(seed: int, *, spread: float, samples: int = 300) -> tuple[np.ndarray, ...]:
+    """True grades, the labels of two readers who see the severity with an error of this size, and probabilities of what
+    they write."""
+    rng = np.random.default_rng(seed)
+    severity = 3 * rng.random(samples)
+    one, two = (np.clip(severity + spread * rng.normal(size=samples), 0, 2.999).astype(int) for _ in range(2))
+    seen = severity + 0.3 * rng.normal(size=samples)
+    below = ndtr((np.array([1, 2]) - seen[:, None]) / (spread**2 + 0.3**2) ** 0.5)
+    return severity.astype(int), one, two, np.diff(below, axis=1, prepend=0.0, append=1.0)
+
+
+@pytest.mark.slow
+def test_two_readings_tell_how_much_of_the_doubt_is_the_readers() -> None:
+    """Alone the rate may be 0; with second labels it is determined, and holds the truth and errors that they share."""
+    for seed, spread in enumerate((0.15, 0.4)):
+        true, label, second, p = read_twice(seed, spread=spread)
+        alone = estimate_noise(label, p, bootstrap=20)
+        both = estimate_noise(label, p, second=second, bootstrap=20)
+        low, high = both.rate_interval
+        assert not alone.identifiable
+        assert alone.rate_interval[0] == 0.0
+        assert both.identifiable
+        assert 0.0 < low < (label != true).mean() < high
+        assert "300 second labels" in both.assumption
+        assert 1 - both.prior @ np.diag(both.transition) == pytest.approx(both.rate)
+    true, label, second, p = read_twice(2, spread=1e-9)
+    assert estimate_noise(label, p, second=second, bootstrap=20).rate_interval[0] == 0.0  # no label is wrong
+    with pytest.raises(SrjtError, match="second holds a grade"):
+        estimate_noise(label, p, second=second[:5])
+
+
+def test_the_probability_of_a_pair_is_that_of_one_label_twice(two_grades) -> None:
+    label, p, _ = two_grades
+    cells = pool(label, rank_images(p), classes=2)
+    fit = fit_model(cells, family("quasi", num_classes=2))
+    agree = []
+    for share in (0.0, 0.3, 0.7):
+        both = fit.pair(cells, reader=share)
+        np.testing.assert_allclose(both.sum(axis=2), fit.true_grades(cells) @ fit.transition(), atol=0.03)
+        np.testing.assert_allclose(both, both.transpose(0, 2, 1))
+        agree.append(np.trace(both, axis1=1, axis2=2).mean())
+    assert agree[0] > agree[1] > agree[2]
 
 
 def _estimate(**changes: object) -> NoiseEstimate:

@@ -81,6 +81,22 @@ def test_a_reader_who_errs_more_is_not_drawn_to_the_others() -> None:
     assert [one.rate for one in by_label] == pytest.approx(fitted, abs=0.01)  # as the model has it
 
 
+def test_each_doubtful_label_may_be_wrong_or_right() -> None:
+    """Clear labels tell the rate of the group; of 40 that are as likely wrong as right, 20 ± 6 are."""
+    quality = np.array([0.5] * 40 + [0.001] * 200 + [0.999] * 200)
+    [one] = group_rates(quality, np.zeros(440, dtype=int), rates=(0.5, 0.5, 0.5))
+    assert one.rate == pytest.approx(0.5)
+    deviation = np.sqrt(40 / 4 + (40 / 4) ** 2 / (400 / 4))  # of the labels, and of the factor that clear ones tell
+    assert 440 * np.diff(one.interval)[0] == pytest.approx(2 * 1.96 * deviation, abs=2.1)  # whole labels
+
+
+def test_labels_that_tell_nothing_leave_the_rate_of_the_group_open() -> None:
+    """All are as likely wrong as right, so the factor of the odds is as before the data: normal, deviation 1."""
+    [one] = group_rates(np.full(400, 0.5), np.zeros(400, dtype=int), rates=(0.5, 0.5, 0.5))
+    assert one.rate == pytest.approx(0.5)
+    assert one.interval == pytest.approx([1 / (1 + np.e**1.96), 1 / (1 + np.e**-1.96)], abs=0.02)
+
+
 def test_verified_labels_are_counted_and_not_moved() -> None:
     quality = np.array([0.0, 1.0] * 30 + [0.8] * 60)
     known = np.arange(120) < 60

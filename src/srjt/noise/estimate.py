@@ -13,7 +13,7 @@ from scipy.special import softmax  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.noise import model
-from srjt.noise.matrices import Floats, Ints, transition_of, true_given_label
+from srjt.noise.matrices import SHARED_ERRORS, Floats, Ints, seen, transition_of, true_given_label
 from srjt.noise.model import ONE_SIDED, SYMMETRIC
 from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
 from srjt.ordinal import patient_codes
@@ -43,6 +43,8 @@ _FEW = 10  # labels or images of a grade, below which its name could be another'
 # smaller. Weak networks reach two of them in simulations; noise that can be told from blur reaches four and more.
 _MISFIT = 0.01
 READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles of five equal parts
+FINE_SHARES = (0.0, *np.linspace(0.025, 0.975, 20).tolist())  # with second readings, which tell the share
+_PAIRS = 50  # second readings from which on they tell how much of the blur is the reader's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,28 @@ class Explanations:
             likelihood = posterior[verified.rows, verified.true]
             logs[k] += np.log(0.999 * likelihood + 0.001).sum()  # a verified grade may be wrong, too
         pairs = zip(self.all, softmax(logs).tolist(), strict=True)
+        return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
+
+    def given_second(self, labels: Ints, second: Ints) -> Explanations:
+        """Weighted anew by second readings (N,), −1 where there is none: how often two readers of an image differ tells
+        how much of the blur is theirs. Patients whose labels repeat each other count less."""
+        rows = np.flatnonzero(second >= 0)
+        cell = self.cells.images.cell[rows]
+        finer: list[WeightedForm] = []
+        logs = []
+        for one in self.all:
+            if one.reader and one.reader != READER_SHARES[0]:
+                continue  # the first one stands for all of its form
+            shares = FINE_SHARES if one.reader else (0.0,)
+            weight = sum(o.doubtful_weight for o in self.all if o.fit is one.fit and bool(o.reader) == bool(one.reader))
+            for share in shares:
+                both = np.maximum(one.fit.pair(self.cells, reader=share), 1e-12)
+                given = both / both.sum(axis=2, keepdims=True)
+                likelihood = given[cell, labels[rows], second[rows]]
+                finer.append(replace(one, reader=share))
+                log = np.log(0.999 * likelihood + 0.001).sum()  # one label in a thousand may be anything
+                logs.append(np.log(weight / len(shares) + 1e-12) + log / self.repeated)
+        pairs = zip(finer, softmax(logs).tolist(), strict=True)
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
 
@@ -314,6 +338,7 @@ def estimate_noise(
     *,
     groups: Groups = None,
     verified: ArrayLike | None = None,
+    second: ArrayLike | None = None,
     bootstrap: int = 200,
     confidence: float = 0.95,
     seed: int = 0,
@@ -331,6 +356,10 @@ def estimate_noise(
     verified : (N,) array, optional
         True grades of a *simple random sample* of the labels; −1 or nan where the true grade is not known. The rate is
         then unbiased whatever the model assumes, and the model only makes its interval shorter.
+    second : (N,) array of int, optional
+        A second label of the same image, by another reader who did not know the first; −1 where there is none. How
+        often two readers differ tells how much of the doubt is theirs. With 50 or more the rate is determined, and
+        contains errors that readers share, as ``srjt.readers.consensus`` has it.
     bootstrap : int
         Draws for the intervals; 0 makes them as narrow as the estimate.
     confidence, seed
@@ -362,6 +391,10 @@ def estimate_noise(
     owner = patient_codes(groups, len(y))
     known = read_verified(verified, samples=len(y), classes=p.shape[1])
     found = explain(y, p, owner, known)
+    again = np.full(len(y), -1) if second is None else check_second(second, y, p.shape[1])
+    paired = int((again >= 0).sum()) >= _PAIRS
+    if paired:
+        found = found.given_second(y, again)
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
     largest = exact_interval(differs, len(y) / found.repeated, confidence=confidence)[1]
     joint = found.joint
@@ -372,7 +405,9 @@ def estimate_noise(
     if bootstrap:
         joints, rates = _draws(found, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
-        if any(one.fit.form in ONE_SIDED for one in found.all):
+        if paired:
+            low, largest = _paired_interval(joints, len(y) / found.repeated, tail=tail)
+        elif any(one.fit.form in ONE_SIDED for one in found.all):
             largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
     informed = learnt = _informed(y, found, owner)
     if not informed and bootstrap:
@@ -382,8 +417,15 @@ def estimate_noise(
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
-    reason = _doubt(y, found, informed=informed, unsettled=tail)
+    reason = "" if paired else _doubt(y, found, informed=informed, unsettled=tail)
     assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
+    if paired:
+        informed = True
+        own = transition_of(joint)
+        joint = joint.sum(axis=1, keepdims=True) * (seen(own, SHARED_ERRORS) @ own)
+        rate, lower_bound = _rate(joint), low
+        interval = (low, 1.0 - (1.0 - largest) ** 2) if bootstrap else (rate, rate)
+        assumption = _PAIRED.format(count_of(int((again >= 0).sum()), "second label"))
     worth = 0.0
     if len(known.rows):
         rate, interval, lower_bound, joint, worth, reason = use_verified(
@@ -454,6 +496,26 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     return np.array(joints), np.array(rates)
 
 
+def _paired_interval(joints: Floats, labels: float, *, tail: float) -> tuple[float, float]:
+    """Of the rate of errors that readers make alone: the doubt of the model, and that the labels are a sample."""
+    rates = np.array([_rate(one) for one in joints])
+    middle = float(np.median(rates))
+    sampled = exact_interval(middle, labels, confidence=1.0 - 2.0 * tail)
+    low, high = (
+        np.hypot(np.quantile(rates, q) - middle, end - middle)
+        for q, end in zip((tail, 1.0 - tail), sampled, strict=True)
+    )
+    return max(middle - float(low), 0.0), min(middle + float(high), 1.0)
+
+
+def check_second(second: ArrayLike, labels: Ints, classes: int) -> Ints:
+    """(N,) second labels as whole numbers, or an error that says what is wrong."""
+    again = np.asarray(second)
+    if again.shape != labels.shape or again.dtype.kind not in "iu" or again.min() < -1 or again.max() >= classes:
+        raise SrjtError(f"second holds a grade 0 … {classes - 1} for each of the {len(labels)} labels, or −1 for none.")
+    return again.astype(np.int64)
+
+
 def _rate(joint: Floats) -> float:
     """The share of wrong labels; rounding must not leave it outside [0, 1]."""
     return min(max(1.0 - float(np.trace(joint)), 0.0), 1.0)
@@ -461,6 +523,10 @@ def _rate(joint: Floats) -> float:
 
 # What the point takes for granted and labels and probabilities cannot show. Without numbers: a rate is a percentage in
 # an audit and a setting (0.2) in a training.
+_PAIRED = (
+    "The rate rests on {}: how often two readers of an image differ. Errors that all readers share are not seen: taken "
+    f"as {SHARED_ERRORS:g} times as frequent as those of one reader, in the interval as up to once."
+)
 _BY_GRADE = (
     "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
     "boundary between two grades, it is higher, up to the upper end of the interval"

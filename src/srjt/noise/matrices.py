@@ -375,3 +375,17 @@ def noise_from_posterior(labels: ArrayLike, posterior: ArrayLike) -> PosteriorNo
     joint = truth.T @ np.eye(truth.shape[1])[np.asarray(labels, dtype=np.int64)]  # [true, label]
     rate = float(1 - np.trace(joint) / joint.sum())
     return PosteriorNoise(rate, true_given_label(joint.T), true_given_label(joint))
+
+
+# Errors that all readers of an image share, because something in it misleads each of them alike.
+
+# Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
+# benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of experts on which nothing was chosen has
+# them at 1 (benchmarks/readers.py til); readers that err independently, as simulated ones do, at 0.
+SHARED_ERRORS = 0.5
+
+
+def seen(mean: Floats, amount: float) -> Floats:
+    """(C, C) Pr(what all readers see | true grade): ``amount`` times the errors that one of them makes alone, which
+    have the matrix ``mean``."""
+    return np.asarray((1.0 - amount) * np.eye(len(mean)) + amount * mean)

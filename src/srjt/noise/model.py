@@ -449,6 +449,23 @@ class Fit:
             own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
         return np.asarray(own @ self.transition())
 
+    def pair(self, images: Images | Cells, *, reader: float = 0.0) -> Floats:
+        """(N, C, C): p(label, second label | x), of two readers who err alike and independently, given the severity.
+
+        reader: as for ``joint``. The more of the blur is the readers', the more often they differ.
+        """
+        matrix = self.transition()
+        if not reader:
+            return np.asarray(np.einsum("nc,cj,ck->njk", self.true_grades(images), matrix, matrix))
+        cuts, centre, scale = self.problem.severity(self.theta, images)
+        image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
+        both = np.zeros((len(centre), len(cuts) + 1, len(cuts) + 1))
+        for node in _NODES:
+            below = ndtr((cuts - (centre + image_blur * node)[:, None]) / reader_blur[:, None])
+            said = np.diff(below, axis=1, prepend=0.0, append=1.0) @ matrix
+            both += said[:, :, None] * said[:, None, :] / len(_NODES)
+        return both
+
 
 def fit_model(cells: Cells, kin: Family) -> Fit:
     """The parameters of largest penalised likelihood, by damped Fisher scoring from few and from many wrong labels."""

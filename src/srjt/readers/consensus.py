@@ -15,14 +15,11 @@ from numpy.typing import ArrayLike
 
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.noise.estimate import rate_text
+from srjt.noise.matrices import SHARED_ERRORS, seen
 from srjt.progress import Plain, Reported
 from srjt.readers import model
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints, Readings, Repeats, evidence_of
 
-# Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
-# benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of experts on which nothing was chosen has
-# them at 1 (benchmarks/readers.py til); readers that err independently, as simulated ones do, at 0.
-SHARED_ERRORS = 0.5
 HALF_WIDTH = 0.05  # of an interval that settles a rate
 _AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -237,11 +234,6 @@ def with_shared_errors(
         overall_noise_rate=float(rate @ share),
         overall_noise_rate_interval=(least, 1.0 - (1.0 - misled) ** 2),
     )
-
-
-def seen(mean: Floats, amount: float) -> Floats:
-    """(C, C) Pr(what all readers see | true grade)"""
-    return np.asarray((1.0 - amount) * np.eye(len(mean)) + amount * mean)
 
 
 def true_given_seen(mean: Floats, amount: float) -> Floats:
