@@ -324,9 +324,7 @@ def test_networks_worse_than_naive_preselect_nothing(browser: Browser, folder: P
     assert ("remaining noise" in served.interrupt()) == judged
 
 
-def test_without_a_known_rate_there_is_the_order_and_no_probability(
-    browser: Browser, folder: Path, serve: Any
-) -> None:
+def test_without_a_known_rate_there_is_the_order_and_no_probability(browser: Browser, folder: Path, serve: Any) -> None:
     """Nor is there a number for a grade that the networks do not recognise, or for a label that was verified."""
     scores = pd.read_csv(folder / "audit.csv", dtype=str)
     scores["verified_grade"] = ["", scores["grade"][1], *[""] * (len(scores) - 2)]
