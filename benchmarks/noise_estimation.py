@@ -7,6 +7,8 @@
     python benchmarks/noise_estimation.py --untuned           readers of kinds that the model was not developed on
     python benchmarks/noise_estimation.py --verified          the interval with 0, 50, 100 and 200 verified labels
     python benchmarks/noise_estimation.py --one-sided --seeds 4    labels mostly too low, a minute
+    python benchmarks/noise_estimation.py --control ...       the true grades as labels, none of which is wrong: what is
+                                                              said then is the error of the networks
     python benchmarks/noise_estimation.py --probabilities FILE ...   settings of noisy_settings.py or human_votes.py,
                                                                      also with --verified
 
@@ -23,6 +25,7 @@ import argparse
 import resource
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -52,10 +55,16 @@ def main() -> None:
     elif given.large:
         large(given.first)
     elif given.probabilities:
-        rates(map(read, given.probabilities), given)
+        rates(map(control, map(read, given.probabilities)) if given.control else map(read, given.probabilities), given)
     else:
         families = UNTUNED if given.untuned else FAMILIES
-        rates(simulations(seeds, sizes=SIZES, families=families), given)
+        simulated = simulations(seeds, sizes=SIZES, families=families)
+        rates(map(control, simulated) if given.control else simulated, given)
+
+
+def control(setting: Simulation | Setting) -> Simulation | Setting:
+    """The same networks, and the true grades as labels."""
+    return replace(setting, labels=setting.true, matrix=np.eye(len(setting.matrix)))
 
 
 def rates(source: Iterable[Simulation | Setting], given: argparse.Namespace) -> None:
@@ -77,6 +86,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     arguments.add_argument("--quick", dest="seeds", action="store_const", const=4, help="the same as --seeds 4")
     arguments.add_argument("--large", action="store_true", help="one setting of each family, n = 100,000")
     arguments.add_argument("--untuned", action="store_true", help="other kinds of readers")
+    arguments.add_argument("--control", action="store_true", help="the true grades as labels")
     arguments.add_argument("--verified", action="store_true", help="intervals with verified labels")
     arguments.add_argument("--one-sided", action="store_true", help="30 to 65 %% of a grade's labels too low")
     arguments.add_argument("--probabilities", nargs="+", type=Path, help="files of settings")

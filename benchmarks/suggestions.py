@@ -43,6 +43,8 @@ def main() -> None:
 def rows(given: argparse.Namespace) -> Iterator[dict[str, object]]:
     for folder in given.audit:
         table = pd.read_csv(folder / "audit.csv", dtype=str, keep_default_na=False)
+        if "verified_grade" in table:  # of these the audit was told the true grade
+            table = table[table["verified_grade"] == ""]
         grades = pd.read_json(folder / "audit.json", typ="series")["grades"]
         p = table[[f"p_{code}" for code in range(len(grades))]].astype(float).to_numpy()
         likeliest = np.array(grades, dtype=object)[p.argmax(axis=1)]

@@ -324,6 +324,28 @@ def test_networks_worse_than_naive_preselect_nothing(browser: Browser, folder: P
     assert ("remaining noise" in served.interrupt()) == judged
 
 
+def test_without_a_known_rate_there_is_the_order_and_no_probability(browser: Browser, folder: Path, serve: Any) -> None:
+    """Nor is there a number for a grade that the networks do not recognise, or for a label that was verified."""
+    scores = pd.read_csv(folder / "audit.csv", dtype=str)
+    scores["verified_grade"] = ["", scores["grade"][1], *[""] * (len(scores) - 2)]
+    scores.to_csv(folder / "audit.csv", index=False)
+    edit_json(folder / "audit.json", determined=False)
+    served = serve(folder)
+    tab = visit(browser.tab(), served.address)
+    assert text(tab, "#doubt") == f"Among the 10 most doubtful labels of {len(scores)}."
+    assert "%" not in text(tab, "#panel")
+    assert not tab.js("document.querySelector('.probability').checkVisibility()")
+    assert "remaining noise" not in text(tab, "#progress")
+    press(tab, "k")
+    assert text(tab, "#doubt").startswith("Verified: ")
+    assert "remaining noise" not in served.interrupt()
+    edit_json(folder / "audit.json", determined=True, unrecognised=[scores["grade"][2]])
+    tab = visit(browser.tab(), serve(folder).address)
+    press(tab, "ArrowRight")
+    assert text(tab, "#doubt").startswith("The networks do not recognise ")
+    assert "%" not in text(tab, "#panel")
+
+
 def test_networks_differ_a_map_is_missing_a_key_is_held(browser: Browser, folder: Path, serve: Any) -> None:
     scores = pd.read_csv(folder / "audit.csv", dtype=str)
     scores["network_2"] = scores["suggested"]
