@@ -346,10 +346,10 @@ def test_the_recipe_is_the_default_and_needs_no_rate(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
-    """Rows that show their grade clearly: the low estimate is used. With all defaults."""
+    """Rows that show their grade clearly: the low estimate is used, or half of it. With all defaults."""
     data = rows(600, wrong=0.03)
     model = OrdinalNoiseClassifier(random_state=0).fit(data.X, data.y)
-    assert model.noise_rate_ == model.noise_estimate_.rate < 0.15
+    assert model.noise_rate_ <= model.noise_estimate_.rate < 0.15
     unseen = rows(600, seed=1)
     said = model.predict(unseen.X)
     assert min(np.mean(said[unseen.true == grade] == grade) for grade in range(4)) > 0.6

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from srjt import methods, networks, noise
 from srjt._version import __version__
@@ -28,8 +27,6 @@ from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
-from srjt.ordinal.decoding import undo_soft_labels
-from srjt.ordinal.losses import soft_label_matrix
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
@@ -154,8 +151,8 @@ def _fit_warm_up(manifest: Manifest, config: TrainConfig, setup: Setup, *, out: 
 # ``network="auto"``: of two heads for features, take the one that makes held-out labels likelier.
 #
 # The labels are the noisy ones, and a patient's samples are held out together. On few rows an mlp memorises what a
-# proportional-odds model cannot; on many it finds what is not linear. Both are trained as in the warm-up, which the
-# noise estimate then uses again.
+# proportional-odds model cannot; on many it finds what is not linear. Both learn from the labels without correction, as
+# in the warm-up; that of odds is used again for the noise estimate.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +185,8 @@ def choose_head(
     if config.method == WARM_UP_METHOD:  # an audit's: odds maximises a likelihood
         heads[ODDS] = heads[ODDS].replace(method="standard")
     trained = {name: warm_up(one, samples=len(manifest)) for name, one in heads.items()}
+    # as long as it would be trained: after a few steps of a short warm-up an mlp knows less than it could
+    trained[HEAD] = trained[HEAD].replace(epochs=heads[HEAD].epochs)
     rows = resolve_split(setup.split, manifest, skipped=False).train
     learnt = manifest.select(rows)
     fits: dict[str, CrossFit] = {}
@@ -198,12 +197,7 @@ def choose_head(
         setup.reporter.note("Choosing between odds and mlp by how likely they make held-out labels.")
         for name, one in trained.items():
             fits[name] = _fit_warm_up(manifest, one, setup, out=None)
-        soft = soft_label_matrix(manifest.num_classes, dtype=torch.float64)
-        undone = undo_soft_labels(torch.from_numpy(fits[HEAD].probabilities), soft).numpy()
-        return {
-            ODDS: likelihood_at_best_slope(fits[ODDS].probabilities, learnt.labels),
-            HEAD: likelihood_at_best_slope(undone, learnt.labels),
-        }
+        return {name: likelihood_at_best_slope(fit.probabilities, learnt.labels) for name, fit in fits.items()}
 
     if out is None or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         held_out = compare()
@@ -216,7 +210,7 @@ def choose_head(
         held_out = _compare_once(Path(out), facts, compare, setup.reporter)
     chosen = max(held_out, key=held_out.__getitem__, default=ODDS)
     setup.reporter.note(head_sentence(held_out))
-    return ChosenHead(config=heads[chosen], held_out=held_out, fitted=fits.get(chosen))
+    return ChosenHead(config=heads[chosen], held_out=held_out, fitted=fits.get(ODDS) if chosen == ODDS else None)
 
 
 def head_sentence(held_out: Mapping[str, float]) -> str:
@@ -239,7 +233,7 @@ def _can_be_compared(samples: Manifest) -> bool:
 def likelihood_at_best_slope(probabilities: Floats, labels: Ints) -> float:
     """The mean log-likelihood of labels by (N, C) probabilities ∝ p^β, at the best of some β.
 
-    Short trainings are less sure than long ones, which says nothing about who knows more.
+    Soft labels and short trainings make probabilities less sure, which says nothing about who knows more.
     """
     log_p = np.log(np.maximum(probabilities, 1e-12))
     found = []
