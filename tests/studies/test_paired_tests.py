@@ -10,7 +10,13 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from srjt.errors import SrjtError
-from srjt.studies.results import compare_ours, corrected_t_test, largest_difference, size_ratio
+from srjt.studies.results import (
+    compare_ours,
+    corrected_t_test,
+    gains_over_one_grade,
+    largest_difference,
+    size_ratio,
+)
 
 THIRD = 1 / 3
 BY_ACCURACY: dict[str, Any] = {"test_train_ratio": THIRD, "metrics": ["accuracy"]}
@@ -224,3 +230,21 @@ def test_intervals_with_seeds_cover() -> None:
             inside, before = inside + (hit and counts), before + (hit and not counts)
     assert 0.92 <= inside / 300 <= 0.99
     assert before / 300 < 0.9
+
+
+def test_the_gain_over_one_grade_is_tested_over_folds() -> None:
+    """Lower errors than one grade for all, in three folds, in two, and higher ones."""
+    naive = [0.60, 0.62, 0.58]
+    gained = {"good": [0.30, 0.31, 0.29], "so-so": [0.40, -0.10, 0.02], "bad": [-0.05, -0.06, -0.04]}
+    runs, one = [], []
+    for fold, level in enumerate(naive):
+        one.append({"noise": "none", "fold": fold, "seed": 0, "metric": "mae", "value": level})
+        for method, gains in gained.items():
+            runs.append({**one[-1], "method": method, "variant": "", "value": level - gains[fold]})
+    scores, baseline = pd.DataFrame(runs), pd.DataFrame(one)
+    found = gains_over_one_grade(scores, baseline, metric="mae", test_train_ratio=0.5)
+    verdicts = {method: gain.verdict for (method, _, _), gain in found.items()}
+    assert verdicts == {"good": "better", "so-so": "unclear", "bad": "not better"}
+    assert found["good", "", "none"].low == corrected_t_test(gained["good"], test_train_ratio=0.5).low
+    two = gains_over_one_grade(scores[scores["fold"] < 2], baseline, metric="mae", test_train_ratio=0.5)
+    assert two["good", "", "none"].verdict == "unclear"

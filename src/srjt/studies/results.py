@@ -529,12 +529,12 @@ def gains_over_one_grade(
     both = scores[scores["metric"] == metric].merge(
         naive, on=["noise", "fold", "seed", "metric"], suffixes=("", "_naive")
     )
-    gains = {}
+    gains: dict[tuple[str, str, str], Gain] = {}
     for (method, variant, noise), runs in both.groupby(["method", "variant", "noise"], sort=False):
         differences = runs.assign(gain=sign * (runs["value"] - runs["value_naive"]))
         by_fold = differences.pivot_table(index="fold", columns="seed", values="gain").to_numpy()
         test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest_difference(metric))
-        gains[method, variant, noise] = Gain(
+        gains[str(method), str(variant), str(noise)] = Gain(
             metric=metric,
             score=float(runs["value"].mean()),
             naive=float(runs["value_naive"].mean()),
