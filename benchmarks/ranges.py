@@ -46,7 +46,6 @@ from srjt.inference.options import Answering
 from srjt.inference.ranges import (
     calibrate_ranges,
     conservative_thresholds,
-    image_evidence,
     unit_evidence,
 )
 from srjt.noise.estimate import estimate_noise
@@ -307,11 +306,8 @@ def ranges(
         found[name] = filled(scores <= rule.thresholds)
         if name == "unknown":
             before = rule.scores(data.probabilities[cal], owner)
-            evidence = (
-                image_evidence(noisy, known, "none")
-                if data.pool is None
-                else unit_evidence(noisy, owner, known, "none")
-            )
+            units = np.arange(len(cal)) if data.pool is None else owner
+            evidence = unit_evidence(noisy, units, data.probabilities[cal], known, "none")
             safe = conservative_thresholds(before, evidence, known, coverage=coverage)
             found["conservative"] = scores <= safe
     peer = torchcp_sets(data, cal, test, coverage=coverage)

@@ -19,8 +19,15 @@ from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.ranges import RangeRule, calibrate_ranges, image_evidence, rows_of, unit_evidence
 from srjt.noise.matrices import transition_of
-from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise, highest_grade_posterior, scaled_joint
-from srjt.ordinal.calibration import range_scores
+from srjt.noise.quality import (
+    LabelNoise,
+    NoiseBounds,
+    given_noise,
+    highest_grade_posterior,
+    posterior_weights,
+    scaled_joint,
+)
+from srjt.ordinal.calibration import range_scores, range_threshold
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
@@ -204,6 +211,18 @@ def test_labels_that_are_all_too_low_keep_the_promise_although_nothing_shows_it(
     assert weak_coverage(undetermined((0.0, 0.5)), **how) > 0.9
     # labels taken as right break it, so that the test can fail
     assert weak_coverage(undetermined((0.0, 0.5)), label_noise="none", **how) < 0.885
+
+
+def test_labels_of_rare_grades_that_may_be_the_common_one_do_not_make_ranges_narrower() -> None:
+    """Every range holds the common grade: so no single rate of wrong labels is the worst case."""
+    side = weak(300, rng=np.random.default_rng(5))
+    bounds = replace(undetermined((0.3, 0.5)), determined=True)
+    taken, default = (
+        calibrate_ranges(side, replace(NINETY, label_noise=how), noise=bounds) for how in ("none", "unknown")
+    )
+    scores = default.scores(side.probabilities[0], np.arange(300))
+    by_one_rate = range_threshold(scores, posterior_weights(side.labels, bounds.highest()), coverage=0.9)
+    assert by_one_rate < taken.thresholds[0] < default.thresholds[0]
 
 
 @pytest.mark.parametrize("per", [(), ("patient",)])
