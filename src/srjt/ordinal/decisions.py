@@ -292,7 +292,8 @@ def areas(
         value, _, high = percentile_interval(own, patients=effective, level=level)
         worse = own[1:] * fewer / (fewer + weight)
         low = percentile_interval([value, *worse], patients=effective, level=level).low
-        found[name] = Interval(value, min(value, low), max(value, high))
+        high = np.minimum(np.maximum(value, high), 1.0)  # rounding
+        found[name] = Interval(value, float(np.minimum(value, low)), float(high))
     return found
 
 
