@@ -284,7 +284,7 @@ def areas(
     names = ("roc_area", "average_precision")
     effective = effective_patients(owner)
     # One more patient may be ranked wrongly, among those with positive or negative samples, whichever are fewer: then
-    # an area of 1 has Clopper and Pearson's interval of as many patients.
+    # an area of 1 has about Clopper and Pearson's interval of as many patients.
     fewer = min(effective_patients(owner[y]), effective_patients(owner[~y]))
     weight = np.random.Generator(np.random.PCG64([seed, 1])).standard_exponential(values.shape[1] - 1)
     found = {}
