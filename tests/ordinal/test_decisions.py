@@ -11,6 +11,7 @@ from sklearn.metrics import precision_score, recall_score
 
 from srjt.errors import SrjtError
 from srjt.ordinal import decisions
+from srjt.ordinal.metrics import percentile_tails
 
 PAIRS = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 6)), min_size=1, max_size=60)
 
@@ -173,6 +174,14 @@ def test_curves_and_areas_are_those_of_scikit_learn(samples: list[tuple[bool, in
     assert curve.precision[::-1] == pytest.approx(precision[:-1])
     assert curve.sensitivity[::-1] == pytest.approx(recall[:-1])
     assert curve.threshold[::-1] == pytest.approx(thresholds)
+
+
+def test_an_area_of_1_is_not_certain() -> None:
+    """20 positive and 40 negative patients in perfect order: one more of the 20 has an exponential weight."""
+    positive = np.arange(60) >= 40
+    found = decisions.areas(positive, np.arange(60.0), resamples=10_000)["roc_area"]
+    assert found.value == found.high == 1.0
+    assert found.low == pytest.approx(20 / (20 - math.log(percentile_tails(60)[0])), abs=0.01)
 
 
 def test_intervals_of_areas_resample_patients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,9 +283,18 @@ def areas(
     values = np.concatenate([_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1)
     names = ("roc_area", "average_precision")
     effective = effective_patients(owner)
-    return {
-        name: percentile_interval(v, patients=effective, level=level) for name, v in zip(names, values, strict=True)
-    }
+    # One more patient may be ranked wrongly, among those with positive or negative samples, whichever are fewer: then
+    # an area of 1 has about Clopper and Pearson's interval of as many patients.
+    fewer = min(effective_patients(owner[y]), effective_patients(owner[~y]))
+    weight = np.random.Generator(np.random.PCG64([seed, 1])).standard_exponential(values.shape[1] - 1)
+    found = {}
+    for name, own in zip(names, values, strict=True):
+        value, _, high = percentile_interval(own, patients=effective, level=level)
+        worse = own[1:] * fewer / (fewer + weight)
+        low = percentile_interval([value, *worse], patients=effective, level=level).low
+        high = np.minimum(np.maximum(value, high), 1.0)  # rounding
+        found[name] = Interval(value, float(np.minimum(value, low)), float(high))
+    return found
 
 
 def net_benefit(positive: ArrayLike, score: ArrayLike, *, thresholds: ArrayLike | None = None) -> NetBenefit:

@@ -482,7 +482,8 @@ def score_interval(draws: ScoreDraws, name: str, *, level: float = 0.95) -> Inte
     lower_is_better = METRICS[name].lower_is_better
     first, last = (draws.better, draws.worse) if lower_is_better else (draws.worse, draws.better)
     low, high = np.nanquantile(first[name], tail), np.nanquantile(last[name], 1.0 - tail)
-    return Interval(value, min(value, float(low)), max(value, float(high)))
+    most = math.inf if lower_is_better else 1.0  # rounding
+    return Interval(value, min(value, float(low)), min(max(value, float(high)), most))
 
 
 def bootstrap_metrics(
