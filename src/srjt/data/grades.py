@@ -206,7 +206,7 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
         raise SrjtError("The labels are of different types, which cannot be sorted: use one type.") from None
     if len(present) < 2:
         raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
-    refuse_more_than_most(present)
+    refuse_more_than_most(present.tolist())
     if grades is None and all(isinstance(name, str) for name in present.tolist()):
         # names by the numbers at their ends, as in every other source
         classes = np.array(order_names(present.tolist(), gaps=True), dtype=present.dtype)
