@@ -89,7 +89,7 @@ class Setting:
             matrix = (1.0 - wrong) * np.eye(classes) + wrong * np.eye(classes, k=step)
             matrix[end] = np.eye(classes)[end]
             return matrix
-        kind: noise.NoiseKind = "quasi" if self.noise == "quasi" else "truncated"
+        kind = "quasi" if self.noise == "quasi" else "truncated"
         largest = noise.largest_rho(kind, num_classes=classes)
         most = noise.expected_rate(
             noise.transition_matrix(kind, num_classes=classes, rho=largest), class_counts=self.shares
