@@ -130,6 +130,8 @@ SMALL = {  # simulation: settings, trials
     "abstention": (1, 40),
     "threshold": (2, 30),
     "plans": (1, 8),
+    "pilots": (1, 20),
+    "equal": (2, 20),
     "folds": (1, 60),
     "curves": (2, 5),
     "judged": (1, 30),

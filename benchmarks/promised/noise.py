@@ -51,8 +51,10 @@ def audited_rates(
     sample: Sample, quality: Floats, column: str, values: Ints, estimate: NoiseEstimate
 ) -> list[dict[str, Any]]:
     """The rows that the audit shows for each value, some with an ``interval``."""
-    scores = pd.DataFrame({"patient": sample.groups, "quality": quality})
-    return error_rates(scores.assign(**{column: values.astype(str)}), column)
+    scores = pd.DataFrame({"patient": sample.groups, "quality": quality}).assign(**{column: values.astype(str)})
+    low, high = estimate.rate_interval
+    determined = estimate.identifiable and estimate.learnt
+    return error_rates(scores, column, rates=(low, estimate.rate, high) if determined else None)
 
 
 def posterior_of(sample: Sample, estimate: NoiseEstimate) -> Floats:
@@ -226,7 +228,7 @@ def chance(setting: Setting, rng: np.random.Generator) -> Held:
     if shuffled is not None:
         sample = replace(sample, probabilities=sample.probabilities[shuffled], predicted=sample.predicted[shuffled])
     grades = [str(grade) for grade in range(setting.grades)]
-    seen = network_scores(sample.labels, [sample.predicted], grades=grades)["grades"]
+    seen = network_scores(sample.labels, [sample.predicted], grades=grades, owner=sample.owner)["grades"]
     recognised = [row["recognised"] for row in seen if row["labels"]]
     return {"learnt": float(noise_of(sample).learnt), "recognised": float(np.mean(recognised))}
 

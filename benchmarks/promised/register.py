@@ -68,6 +68,7 @@ PROMISES = (
             "inference/subgroups.py: Scores.intervals",
             "ordinal/metrics.py: bootstrap_metrics",
             "ordinal/metrics.py: percentile_interval",
+            "ordinal/metrics.py: score_interval",
             "reports/checklist.py: _side_facts",
             "reports/pages/evaluation.py: NOTES",
             "reports/pages/evaluation.py: external_section",
@@ -121,7 +122,11 @@ PROMISES = (
         says="95 % intervals of the gap of a group to all others",
         where="evaluate --by",
         promised=0.95,
-        printed_by=("inference/subgroups.py: Gap", "inference/subgroups.py: Gap.difference"),
+        printed_by=(
+            "inference/subgroups.py: Gap",
+            "inference/subgroups.py: Gap.difference",
+            "inference/subgroups.py: gap_interval",
+        ),
     ),
     Promise(
         name="subgroup-score",
@@ -145,6 +150,8 @@ PROMISES = (
         printed_by=(
             "inference/decide.py: Decision.operating_point",
             "inference/decide.py: Decision.areas",
+            "inference/decide.py: ReferralRule",
+            "inference/decide.py: ReferralRule.sensitivity_of_patients",
             "ordinal/decisions.py: operating_point",
             "ordinal/decisions.py: proportion_interval",
             "ordinal/decisions.py: areas",
@@ -184,6 +191,7 @@ PROMISES = (
             "inference/ranges.py: _all_or_none",
             "inference/ranges.py: conservative_thresholds",
             "ordinal/calibration.py: range_threshold",
+            "ordinal/calibration.py: widest_range_threshold",
             "reports/demo.py: _ranges",
             "reports/pages/evaluation.py: key_numbers",
         ),
@@ -221,7 +229,12 @@ PROMISES = (
         promised=0.9,
         condition=NOT_SHARED,
         meets=_own_errors,
-        printed_by=("inference/ranges.py: RangeRule",),
+        printed_by=(
+            "inference/ranges.py: RangeRule",
+            "reports/pages/answers.py: WARNINGS",
+            "reports/pages/answers.py: _outside_ranges",
+            "reports/pages/evaluation.py: RARE",
+        ),
     ),
     Promise(
         name="ranges-per-patient",
@@ -259,7 +272,9 @@ PROMISES = (
             "auditing/folder.py: SummaryFile.rate_interval",
             "reports/checklist.py: run_facts",
             "reports/checklist.py: _audit_facts",
-            "reports/demo.py: _rate",
+            "noise/estimate.py: rate_text",
+            "reports/demo.py: run_demo",
+            "studies/results.py: StudyResults",
             "training/train.py: describe",
         ),
     ),
@@ -323,7 +338,8 @@ PROMISES = (
         condition=NOT_SHARED,
         meets=_own_errors,
         printed_by=(
-            "auditing/scores.py: wilson",
+            "noise/group_rates.py: GroupRate.interval",
+            "reports/pages/audit.py: REMARKS",
             "auditing/folder.py: _Rate.interval",
             "reports/pages/audit.py: RATES",
             "reports/pages/audit.py: RATE_FORMATS",
@@ -458,6 +474,29 @@ PROMISES = (
         promised=1.0,
         at_most=True,
         printed_by=("inference/options.py: Planning",),
+    ),
+    Promise(
+        name="plan-pilot",
+        says="95 % interval of the number of patients that is needed, from a pilot",
+        where="plan PILOT",
+        promised=0.95,
+        printed_by=("inference/sample_size.py: SamplePlan",),
+    ),
+    Promise(
+        name="beats-one-grade",
+        says="answers that are no better than one grade for all are said to be (lower end of a 95 % interval)",
+        where="every page",
+        promised=0.025,
+        at_most=True,
+        printed_by=("ordinal/baseline.py: Gain",),
+    ),
+    Promise(
+        name="sides-apart",
+        says="test and validation side are said to be apart by chance (95 % intervals)",
+        where="train",
+        promised=0.05,
+        at_most=True,
+        printed_by=("reports/pages/run.py: sides_apart",),
     ),
     Promise(
         name="study-interval",
@@ -627,6 +666,18 @@ PLANS = (
     Setting(patients=0, grades=10, network="weak"),
     Setting(patients=0, grades=7, rare=True),
 )
+PILOTS = (
+    Setting(patients=10, network="weak"),
+    Setting(patients=30, images=0, network="weak"),
+    Setting(patients=100, rare=True),
+    Setting(patients=100, images=4),
+)
+EQUAL = (
+    Setting(patients=15, images=0, network="weak"),
+    Setting(patients=50, grades=2, network="nearly perfect"),
+    Setting(patients=10),
+    Setting(patients=300, grades=10, images=4),
+)
 FOLDS = (
     Setting(network="", patients=100),
     Setting(network="", patients=300, trainings=3),
@@ -680,6 +731,14 @@ SIMULATIONS = (
         settings=THRESHOLDS,
     ),
     Simulation(name="plans", promises=("plan",), trial=scores.planned, trials=60, settings=PLANS),
+    Simulation(name="pilots", promises=("plan-pilot",), trial=scores.pilots, trials=300, settings=PILOTS),
+    Simulation(
+        name="equal",
+        promises=("beats-one-grade", "sides-apart"),
+        trial=scores.by_chance,
+        trials=400,
+        settings=EQUAL,
+    ),
     Simulation(
         name="folds",
         promises=("study-interval", "study-level"),

@@ -6,17 +6,22 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from promised.population import Floats, Ints, Sample, Setting, draw, many, see
+from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
 from srjt.inference.compare import Difference, _differences
 from srjt.inference.decide import DoubtRule, ReferralRule
-from srjt.inference.sample_size import plan
+from srjt.inference.options import Planning
+from srjt.inference.sample_size import SamplePlan, _from_pilot, patients_for, plan
 from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.ordinal import metrics
+from srjt.ordinal.baseline import gain_over_one_grade
 from srjt.ordinal.calibration import expected_calibration_error, patient_weights
 from srjt.ordinal.decisions import areas, operating_point, referral_probability, threshold_for_sensitivity
 from srjt.ordinal.metrics import METRICS, Interval
@@ -39,10 +44,29 @@ def subgroups_of(answers: Answers, names: Ints) -> Subgroups:
     return judge_subgroups(answers, [grouping], resamples=RESAMPLES)
 
 
-def differences(drawn: list[list[dict[str, Floats]]], owner: Ints) -> list[Difference]:
-    """drawn: of both methods the draws of each training."""
-    patients = int(owner.max()) + 1
-    return _differences(["first", "second"], drawn, patients=patients, level=0.95)
+def differences(sample: Sample, answers: list[list[Ints]], classes: int) -> list[Difference]:
+    """answers: of both methods the grades of each training."""
+    how = {"num_classes": classes, "groups": sample.groups, "resamples": RESAMPLES}
+    drawn = [[metrics.resampled_metrics(sample.true, one, **how) for one in trainings] for trainings in answers]
+    more = []
+    for trainings in answers:
+        own = [_tables_by_patient(sample, one, classes) for one in trainings]
+        more.append([metrics.one_error_more(one) for one in own])
+    effective = metrics.effective_patients(sample.owner)
+    return _differences(["first", "second"], drawn, patients=effective, level=0.95, errors=more)
+
+
+def _tables_by_patient(sample: Sample, answers: Ints, classes: int) -> Floats:
+    tables = np.zeros((int(sample.owner.max()) + 1, classes * classes))
+    np.add.at(tables, (sample.owner, sample.true * classes + answers), 1.0)
+    return tables.reshape(-1, classes, classes)
+
+
+def plan_from_pilot(sample: Sample, classes: int, metric: str, wanted: float) -> SamplePlan:
+    names = [str(grade) for grade in range(classes)]
+    rows = {"label": np.array(names)[sample.true], "grade": np.array(names)[sample.predicted], "patient": sample.groups}
+    pilot: Any = SimpleNamespace(answers=pd.DataFrame(rows), grades=names, run="", true_scores=None)
+    return _from_pilot(pilot, Planning(metric=metric, half_width=wanted), resamples=RESAMPLES)  # type: ignore[arg-type]
 
 
 def learning_curve_verdict(scores: pd.DataFrame) -> str:
@@ -115,17 +139,9 @@ def two_runs(setting: Setting, rng: np.random.Generator) -> Held:
         trainings = []
         for _ in range(setting.trainings):
             mixed = own if setting.trainings == 1 else own * see(setting, sample.severity, sample.owner, rng)
-            trainings.append(
-                metrics.resampled_metrics(
-                    sample.true,
-                    mixed.argmax(axis=1),
-                    num_classes=setting.grades,
-                    groups=sample.groups,
-                    resamples=RESAMPLES,
-                )
-            )
+            trainings.append(mixed.argmax(axis=1))
         methods.append(trainings)
-    found = differences(methods, sample.owner)
+    found = differences(sample, methods, setting.grades)
     held = {}
     for row in found:
         held[f"difference-interval: {row.metric}"] = holds(row.difference, 0.0)
@@ -238,11 +254,54 @@ def planned(setting: Setting, rng: np.random.Generator) -> Held:
         value = truth[metric]
         if not 0.0 < value < 1.0:
             continue
-        found = plan(metric=metric, value=value, half_width=wanted)
+        known = {"grade_shares": ",".join(f"{share:.4f}" for share in setting.shares)} if metric == "qwk" else {}
+        found = plan(metric=metric, value=value, half_width=wanted, **known)
         sample = draw(setting, rng, patients=min(found.patients, 3000))
         _, low, high = score_intervals(sample, setting.grades)[metric]
         held[metric] = (high - low) / 2.0 / wanted
     return held
+
+
+def pilots(setting: Setting, rng: np.random.Generator) -> Held:
+    """Whether the plausible numbers of patients hold the number that is needed."""
+    sample, held, wanted = draw(setting, rng), {}, 0.05
+    for metric in ("accuracy", "mae"):
+        try:
+            found = plan_from_pilot(sample, setting.grades, metric, wanted)
+        except SrjtError:  # too small, or without an error
+            continue
+        needed = patients_for(_deviation(setting, metric), wanted)
+        held[metric] = holds((0.0, *found.plausible), needed)
+    return held
+
+
+@lru_cache
+def _deviation(setting: Setting, metric: str) -> float:
+    """What one patient contributes to the standard deviation of a mean over images."""
+    new = many(setting)
+    off = np.abs(new.true - new.predicted)
+    value = (off > 0).astype(float) if metric == "accuracy" else off
+    images = np.bincount(new.owner)
+    rest = np.bincount(new.owner, value - value.mean())
+    return float(np.sqrt((rest**2).mean()) / images.mean())
+
+
+# Verdicts by chance: better than one grade for all, and sides that are apart.
+
+
+def by_chance(setting: Setting, rng: np.random.Generator) -> Held:
+    """Answers that are drawn at random, as good as one grade for all; and two sides of the same kind."""
+    sample, other = draw(setting, rng), draw(setting, rng)
+    random = rng.integers(setting.grades, size=setting.patients)[sample.owner]
+    counts = np.ones(setting.grades)
+    gain = gain_over_one_grade(
+        sample.true, random, training_counts=counts, metric="accuracy", groups=sample.groups, resamples=RESAMPLES
+    )
+    one, two = (score_intervals(side, setting.grades)["mae"] for side in (sample, other))
+    apart = math.nan
+    if math.isfinite(one.low) and math.isfinite(two.low):
+        apart = float(one.high < two.low or two.high < one.low)
+    return {"beats-one-grade": float(gain.verdict == "better"), "sides-apart": apart}
 
 
 # Studies: folds that share training data.
