@@ -305,7 +305,7 @@ class _Permuted:
     def between(cls, group: Floats, rest: Floats) -> _Permuted:
         """group, rest: (G, C, C) the confusion matrix of each patient on each side."""
         present = np.stack([side.sum(axis=(1, 2)) > 0 for side in (group, rest)])
-        both = present.all(axis=0)
+        both = present[0] & present[1]
         first = np.where(present[0][:, None, None], group, rest)
         second = np.where(both[:, None, None], rest, 0.0)
         total = (group + rest).sum(axis=0)

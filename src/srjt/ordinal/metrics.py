@@ -448,12 +448,13 @@ def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(ME
     return ScoreDraws(value, better, worse, float(present.sum() ** 2 / (present**2).sum()))
 
 
-def images_worth_one(own: Floats, value: Floats, samples: Floats) -> float:
+def images_worth_one(own: Floats, value: ArrayLike, samples: Floats) -> float:
     """How many images of a patient are worth one independent image, for the mean of a value (C, C) of each cell."""
-    mean = float((own.sum(axis=0) * value).sum() / samples.sum())
+    of_cell = np.asarray(value, dtype=np.float64)
+    mean = float((own.sum(axis=0) * of_cell).sum() / samples.sum())
     images = float((samples**2).sum() / samples.sum())  # of a patient, where patients count by their images
-    between_patients = float(((own * (value - mean)).sum(axis=(1, 2)) ** 2).sum())
-    between_images = float((own.sum(axis=0) * (value - mean) ** 2).sum())
+    between_patients = float(((own * (of_cell - mean)).sum(axis=(1, 2)) ** 2).sum())
+    between_images = float((own.sum(axis=0) * (of_cell - mean) ** 2).sum())
     # one error more, which a whole patient shares: images² · (1 / images), and 1 between images
     return min(max((between_patients + images) / (between_images + 1.0), 1.0), max(images, 1.0))
 
