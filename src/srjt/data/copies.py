@@ -158,7 +158,8 @@ def _chance_below(limit: float, ratios: Floats) -> float:
         return upper
     logs = -np.log(np.maximum(small, 1e-9))
     exponent = (1 - 2 / np.sqrt(len(small))) / max(float(logs.mean()), 1e-9)
-    return min(upper, 3 * len(small) / count * limit ** max(exponent, 0.0))
+    continued: float = 3 * len(small) / count * limit ** max(exponent, 0.0)
+    return min(upper, continued)
 
 
 def _ratios(rows: Floats, own: Floats, codes: Ints, people: Ints) -> Floats:
@@ -195,6 +196,8 @@ def _nearest(rows: Floats, own: Floats, without: Ints, codes: Ints) -> Ints:
 
 def _standardised(values: Floats, traces: Traces) -> Floats:
     """(M, F) → (M, D) with the scale of the training rows; constant columns say nothing and become 0."""
+    assert traces.mean is not None
+    assert traces.scale is not None
     scaled = (values - traces.mean) / traces.scale
     if scaled.shape[1] <= AXES:
         return np.asarray(scaled, dtype=np.float64)

@@ -73,8 +73,8 @@ def join_all_names(wanted: Sequence[str], known: Sequence[str], *, wanted_in: st
         whole = "none" if len(missing) == len(joined) else f"{len(joined) - len(missing):,}"
         raise SrjtError(
             f"{known_in} names {whole} of the {len(joined):,} images of {wanted_in}. Missing: "
-            f"{few(repr(wanted[place]) for place in missing.tolist())}; its own names: {few(map(repr, known))}. One name must "
-            "be the other one, or the end of it, with whole folders."
+            f"{few(repr(wanted[place]) for place in missing.tolist())}; its own names: {few(map(repr, known))}. One "
+            "name must be the other one, or the end of it, with whole folders."
         )
     return joined
 
