@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
@@ -103,7 +103,7 @@ def _given_rate(
     quality: Floats,
     group: Ints,
     rate: float,
-    known: np.ndarray,
+    known: NDArray[np.bool_],
     *,
     by_label: bool,
     repeated: float,
