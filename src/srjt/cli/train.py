@@ -151,8 +151,8 @@ def print_dry_run(
     if config.network == CHOOSE_HEAD:
         epochs = f"{count_of(config.with_head(HEAD).epochs, 'epoch')} in batches of {config.batch_size:,}"
         learnt = f"odds, fitted at once, or {networks} × {HEAD}, {epochs}, whichever makes held-out labels likelier"
-    at_most = "At most about" if config.network == CHOOSE_HEAD else "About"
-    say(f"{config.method}: {learnt}. {at_most} {duration(seconds)} on {device_name(chosen)}.")
+    more = " with mlp, and as long again for the choice" if config.network == CHOOSE_HEAD else ""
+    say(f"{config.method}: {learnt}. About {duration(seconds)} on {device_name(chosen)}{more}.")
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
     frame = pd.DataFrame({"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]})
     if manifest.patients:
