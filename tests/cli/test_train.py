@@ -306,7 +306,7 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     code, _, said = command("train", embedded, "--out", "run", *QUICK, "--quiet")
     assert code == 0, said
     config = json.loads(Path("run/run.json").read_text())["config"]
-    assert (config["network"], config["learning_rate"]) == ("mlp", 3e-4)
+    assert (config["network"], config["learning_rate"]) == ("odds", None)
     assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0  # finished: the same command
 
     said = command.prints("evaluate", "run", embedded, "--side", "test", "--device", "cpu")

@@ -452,8 +452,9 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
         raise SrjtError(
             f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name with --reviewer."
         )
-    names = list(dict.fromkeys(own[item]))
-    lines = join_all_names(names, source.ids, wanted_in=str(path), known_in=str(source.folder)).tolist()
+    wanted = list(dict.fromkeys(own[item]))
+    rows = join_all_names(wanted, source.ids, wanted_in=str(path), known_in=str(source.folder))
+    lines: list[int] = rows.tolist()
     if not any(source.images[line] for line in lines):
         raise SrjtError(
             f"{source.folder} has no image files to show: run srjt readers again with --images DIR, the folder of the "

@@ -154,8 +154,8 @@ def print_dry_run(
         head = config.with_head(HEAD)
         batches = f"{count_of(head.known_epochs, 'epoch')} in batches of {head.known_batch_size:,}"
         learnt = f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out labels likelier"
-    at_most = "At most about" if config.network == CHOOSE_HEAD else "About"
-    say(f"{config.method}: {learnt}. {at_most} {duration(seconds)} on {device_name(chosen)}.")
+    more = " with mlp, and as long again for the choice" if config.network == CHOOSE_HEAD else ""
+    say(f"{config.method}: {learnt}. About {duration(seconds)} on {device_name(chosen)}{more}.")
     if by_size and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size:
         say(
             f"This length is chosen for {len(manifest):,} images: with fewer images, smaller batches and more epochs "

@@ -433,7 +433,7 @@ def calibrate_ranges(
         )  # fmt: skip
     # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
     temperature = calibration.choose_recalibration(p, side.labels, groups=side.groups, vector=False)
-    calibrated = p if temperature is None else temperature(p)
+    calibrated = np.asarray(p if temperature is None else temperature(p), dtype=np.float64)
     evidence = unit_evidence(side, units, calibrated, noise, options.label_noise)
     answers = len(evidence.labels)
     rule = RangeRule(

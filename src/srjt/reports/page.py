@@ -166,7 +166,9 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
         if isinstance(value, Table):
             return clean_table(value)
         if isinstance(value, Tile):
-            others = {name: [(one, "") for one, _ in getattr(value, name)] for name in ("beside", "similar")}
+            others: dict[str, Any] = {}
+            for name in ("beside", "similar"):
+                others[name] = [(one, "") for one, _ in getattr(value, name)]
             return replace(value, title=clean(value.title), detail=clean(value.detail), text="", **others)
         if isinstance(value, (Page, Section, TableCell)):
             return replace(value, **{own.name: walk(getattr(value, own.name)) for own in fields(value) if own.init})
