@@ -212,6 +212,14 @@ def test_only_the_recipe_on_features_chooses(data: Manifest) -> None:
         training.choose_head(images, config=TrainConfig(network="auto"))
 
 
+def test_a_network_of_your_own_is_no_choice(data: Manifest) -> None:
+    own = srjt.train(
+        data, split="all", network=lambda: torch.nn.Linear(3, 5), transition=MATRIX, epochs=1, batch_size=32, **GIVEN
+    )
+    assert own.facts.head is None
+    assert own.config.learning_rate == 3e-4
+
+
 def test_the_likelihood_is_that_at_the_best_slope() -> None:
     p = np.array([[0.6, 0.4], [0.6, 0.4], [0.4, 0.6], [0.6, 0.4]])
     labels = np.array([0, 0, 1, 1])  # three of four right: the best probabilities are 0.75

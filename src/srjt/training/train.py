@@ -174,11 +174,11 @@ def choose_head(
     out: a ``head.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
     setup = setup or Setup()
-    if (
-        setup.network is not None
-        or config.for_data(features=manifest.are_features, samples=len(manifest)).network != CHOOSE_HEAD
-    ):
+    chosen = config.for_data(features=manifest.are_features, samples=len(manifest))
+    if chosen.network != CHOOSE_HEAD:
         return ChosenHead(config=config)
+    if setup.network is not None:  # one of your own learns as an mlp does
+        return ChosenHead(config=config.replace(network=HEAD))
     if not manifest.are_features:
         raise SrjtError("The network 'auto' chooses between heads for features, and these data are images.")
     heads = {name: config.with_head(name) for name in (ODDS, HEAD)}
