@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 from urllib.parse import urlsplit
 
 import h11
@@ -41,7 +41,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from srjt.auditing.folder import AuditFolder, image_file
-from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, Purpose, review_progress
+from srjt.auditing.review_log import Action, ConflictError, Decisions, LogEntry, Purpose, review_progress
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
@@ -339,7 +339,7 @@ class ReviewSession:
         entry = self.decisions.decide(
             audit.ids[line],
             reviewer=self.reviewer,
-            action=action,
+            action=cast(Action, action),
             grade=audit.grades[grades[action]],
             label=audit.grades[label],
             seen=seen,
