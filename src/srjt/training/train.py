@@ -174,8 +174,8 @@ def choose_head(
     out: a ``head.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
     setup = setup or Setup()
-    chosen = config.for_data(features=manifest.are_features, samples=len(manifest))
-    if chosen.network != CHOOSE_HEAD:
+    network = config.for_data(features=manifest.are_features, samples=len(manifest)).network
+    if network != CHOOSE_HEAD:
         return ChosenHead(config=config)
     if setup.network is not None:  # one of your own learns as an mlp does
         return ChosenHead(config=config.replace(network=HEAD))
