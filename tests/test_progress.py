@@ -147,7 +147,7 @@ def test_every_part_escapes_its_text() -> None:
 
 
 def test_the_noise_estimate() -> None:
-    said = "<NoiseEstimate: rate 0.150 (0.100 to 0.200), free noise, 80 labels, not determined>"
+    said = "<NoiseEstimate: rate between 0.100 and 0.200, free noise, 80 labels, not determined>"
     assert repr(estimate()) == said
     text = shown(estimate())
     assert all(number in text for number in ("0.900", "0.100", "0.800", "It assumes much."))
@@ -169,10 +169,11 @@ def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
     scores = pd.DataFrame({"id": data.manifest.ids[:6], "grade": "1", "suggested": "2"})
     scores["quality"] = np.linspace(0.1, 0.9, 6)
     fitted = cast(Any, SimpleNamespace(manifest=data.manifest))
-    guessed = Audit(scores=scores, estimate=estimate(), summary={}, fitted=fitted)
-    assert repr(guessed) == "<Audit: 6 labels, share of wrong ones not determined (10.0% to 20.0%)>"
-    audit = replace(guessed, estimate=replace(estimate(), identifiable=True, reason=""))
-    assert repr(audit) == "<Audit: 6 labels, 15.0% wrong (10.0% to 20.0%)>"
+    share = {"rate": 0.15, "rate_interval": (0.1, 0.2), "identifiable": False}
+    guessed = Audit(scores=scores, estimate=estimate(), summary=share, fitted=fitted)
+    assert repr(guessed) == "<Audit: 6 labels, wrong: between 10.0% and 20.0%>"
+    audit = replace(guessed, summary={**share, "identifiable": True})
+    assert repr(audit) == "<Audit: 6 labels, wrong: 15.0% (10.0% to 20.0%)>"
     worst = audit.worst(3)
     assert list(worst.table["id"]) == data.manifest.ids[:3]
     assert repr(worst).splitlines()[1].split() == [data.manifest.ids[0], "1", "2", "0.10"]
@@ -186,9 +187,12 @@ def test_doubtful_rows_of_features_are_a_table(data: Data) -> None:
     rows = srjt.data.from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", HOSTILE]).manifest
     scores = pd.DataFrame({"id": rows.ids, "grade": "0", "suggested": "1", "quality": [0.25, 0.5]})
     fitted = cast(Any, SimpleNamespace(manifest=rows))
-    text = shown(Audit(scores=scores, estimate=estimate(), summary={}, fitted=fitted).worst())
-    assert HOSTILE in text
-    assert "0.250" in text
+    unknown = {"rate": 0.15, "rate_interval": (0.1, 0.2), "identifiable": False}
+    audit = Audit(scores=scores, estimate=estimate(), summary=unknown, fitted=fitted)
+    assert HOSTILE in shown(audit.worst())
+    assert "0.250" not in shown(audit.worst())  # no probability where the rate is not determined
+    known = replace(audit, summary={**unknown, "identifiable": True})
+    assert "0.250" in shown(known.worst())
 
 
 def study() -> StudyResults:

@@ -273,6 +273,8 @@ PROMISES = (
             "reports/checklist.py: run_facts",
             "reports/checklist.py: _audit_facts",
             "noise/estimate.py: rate_text",
+            "reports/pages/study.py: NOISE_CAPTIONS",
+            "reports/pages/study.py: NOISE_COLUMNS",
             "reports/demo.py: run_demo",
             "studies/results.py: StudyResults",
             "training/train.py: describe",

@@ -142,7 +142,7 @@ def test_an_audit_is_not_written_through_links(tmp_path: Path) -> None:
     write_small_audit(folder)
     secret.write_text("mine")
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 11
+    assert len(files) == 12
     for path in files:
         path.unlink()
         path.symlink_to(secret)

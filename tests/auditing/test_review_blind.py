@@ -235,7 +235,7 @@ def test_each_reviewer_sees_their_own_images_in_the_order_of_the_list(readers: P
     ("text", "message"),
     [
         ("image,gain\na.png,1\n", "it is no worklist"),
-        ("image,reader\nz.png,anna\n", "belongs to other images"),
+        ("image,reader\nz.png,anna\n", "names none of the 1 images"),
     ],
 )
 def test_other_tables_are_refused(readers: Path, text: str, message: str) -> None:

@@ -126,13 +126,14 @@ PLAIN = SimpleNamespace(
     state="finished", reached=12, planned=12, left="", problem="", training=40, kept=0,
     sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
     score=0.5, naive=0.8, verdict="better", untested="", samples="it", truth=True, wrong=0.25, starved="", apart="",
-    test_score=0.3, validation_score=0.6, why_apart="Why.",
+    test_score=0.3, validation_score=0.6, why_apart="Why.", head="",
 )  # fmt: skip
 
 
 RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, and what is said then only
     ({"verdict": "not better", "naive": 0.5}, "No better than one grade for all"),
     ({"state": "training", "verdict": "not better", "naive": 0.5}, "No better than one grade for all so far"),
+    ({"head": "Of two heads the better one."}, "Of two heads the better one."),
     ({"apart": "better"}, "much better than the validation side: MAE 0.300 and 0.600. Why."),
     ({"sides": {"train", "validation"}}, "There is no test side"),
     ({"state": "training", "sides": {"train"}}, "There is no validation side"),

@@ -340,7 +340,7 @@ def test_killed_while_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def kill(*_: object, **__: object) -> None:
         raise Killed
 
-    for owner, name in (("srjt.studies.folder", "write_json"), ("pathlib.Path", "replace")):
+    for owner, name in (("srjt.studies.folder", "write_sealed_json"), ("pathlib.Path", "replace")):
         with monkeypatch.context() as patch:
             patch.setattr(f"{owner}.{name}", kill)
             with pytest.raises(Killed):

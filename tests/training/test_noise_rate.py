@@ -67,7 +67,7 @@ def test_the_run_uses_the_estimate(noisy: Manifest, split: Split, asked: TrainCo
     assert run.config.transition is None  # co-teaching does not ask for it
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
     low, high = estimate.rate_interval
-    rate = f"noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f})"
+    rate = f"noise rate {estimate.rate:.2f} (95 % {low:.2f} to {high:.2f})"
     expected = f"Estimated {rate} from {len(split.train)} training labels."
     assert expected in watching.notes
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]

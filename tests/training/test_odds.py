@@ -205,8 +205,8 @@ def test_too_few_patients_to_compare_choose_odds(data: Manifest) -> None:
 def test_only_the_recipe_on_features_chooses(data: Manifest) -> None:
     for config in (TrainConfig(method="standard"), TrainConfig(network="linear")):
         assert training.choose_head(data, config=config).config == config
-    assert TrainConfig(method="standard").for_data(features=True).network == "mlp"
-    assert TrainConfig().for_data(features=False).network == "resnet18"
+    assert TrainConfig(method="standard").for_data(features=True, samples=100).network == "mlp"
+    assert TrainConfig().for_data(features=False, samples=100).network == "resnet18"
     images = srjt.data.synthetic.generate(images=20, patients=10, size=32)
     with pytest.raises(SrjtError, match="these data are images"):
         training.choose_head(images, config=TrainConfig(network="auto"))

@@ -151,9 +151,11 @@ def judgement(found: Evaluation) -> tuple[str, str]:
 def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
     """Warnings and remarks of the evaluation itself."""
     patients = "" if found.by_patient else NO_PATIENTS
-    warnings = [found.trained_on, patients, *map(str, found.overlaps), found.not_compared]
     facts = evaluation_facts(found)
-    return [*sentences(RARE, facts), *filter(None, warnings)], sentences(NOTES, facts)
+    rare = sentences(RARE, facts)
+    # samples that were trained on come first: they make every other sentence doubtful
+    warnings = [found.trained_on, *rare, patients, *map(str, found.overlaps), found.not_compared]
+    return list(filter(None, warnings)), sentences(NOTES, facts)
 
 
 @page_of.register(Evaluation)
