@@ -49,6 +49,11 @@ def _own_errors(setting: Setting) -> bool:
     return setting.noise != "shared"
 
 
+def _every_grade_is_frequent(setting: Setting) -> bool:
+    """Whether ten patients or more are expected to have the rarest grade."""
+    return bool(setting.patients * setting.shares.min() >= 10)
+
+
 def _by_true_grade(setting: Setting) -> bool:
     return setting.noise in ("none", "class")
 
@@ -56,6 +61,15 @@ def _by_true_grade(setting: Setting) -> bool:
 NOT_SHARED = "networks do not repeat the errors of the readers"
 
 PROMISES = (
+    Promise(
+        name="macro-intervals",
+        says="95 % intervals of scores that average over grades, and of κ",
+        where="evaluate, train, card, checklist",
+        promised=0.95,
+        condition="every grade has ten patients or more",
+        meets=_every_grade_is_frequent,
+        printed_by=("reports/pages/evaluation.py: NOTES",),
+    ),
     Promise(
         name="score-intervals",
         says="95 % intervals of the metrics of a run",
@@ -134,13 +148,6 @@ PROMISES = (
         where="evaluate --by",
         promised=0.95,
         printed_by=("inference/subgroups.py: Subgroup.scores", "reports/figures/results.py: subgroup_figure"),
-    ),
-    Promise(
-        name="subgroup-calibration",
-        says="95 % intervals of the calibration error of a group",
-        where="evaluate --by",
-        promised=0.95,
-        printed_by=("inference/subgroups.py: _calibration_error",),
     ),
     Promise(
         name="referral-intervals",
@@ -475,6 +482,8 @@ PROMISES = (
         where="plan",
         promised=1.0,
         at_most=True,
+        condition="errors are by one grade",
+        meets=lambda setting: setting.network != "weak",
         printed_by=("inference/options.py: Planning",),
     ),
     Promise(
@@ -692,7 +701,7 @@ RANGES = ("default", "class-conditional", "none", "verified", "by-grade", "per-p
 SIMULATIONS = (
     Simulation(
         name="scores",
-        promises=("score-intervals",),
+        promises=("score-intervals", "macro-intervals"),
         trial=scores.scores,
         trials=400,
         settings=SCORES,
@@ -706,7 +715,7 @@ SIMULATIONS = (
     ),
     Simulation(
         name="groups",
-        promises=("subgroup-differs", "subgroup-gap", "subgroup-score", "subgroup-calibration"),
+        promises=("subgroup-differs", "subgroup-gap", "subgroup-score"),
         trial=scores.equal_groups,
         trials=400,
         settings=GROUPS,

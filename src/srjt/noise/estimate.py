@@ -42,6 +42,7 @@ _FEW = 10  # labels or images of a grade, below which its name could be another'
 # misfit (ranks and widths are not all that a network says; the blur is not normal), which more labels do not make
 # smaller. Weak networks reach two of them in simulations; noise that can be told from blur reaches four and more.
 _MISFIT = 0.01
+RIGHT = 0.005  # a rate below which labels may all be right
 READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles of five equal parts
 FINE_SHARES = (0.0, *np.linspace(0.025, 0.975, 20).tolist())  # with second readings, which tell the share
 _PAIRS = 50  # second readings from which on they tell how much of the blur is the reader's
@@ -443,11 +444,17 @@ def estimate_noise(
             else f"The rate rests on {sample}; the model only makes the interval shorter."
         )
     ends = [tail, 1.0 - tail]
+    transition_interval = np.quantile(transition_of(joints), ends, axis=0)
+    if bootstrap and interval[0] < RIGHT:  # then it is plausible that all labels are right
+        right = np.eye(len(joint))
+        transition_interval = np.stack(
+            [np.minimum(transition_interval[0], right), np.maximum(transition_interval[1], right)]
+        )
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
         transition=transition_of(joint),
-        transition_interval=np.quantile(transition_of(joints), ends, axis=0),
+        transition_interval=transition_interval,
         prior=joint.sum(axis=1),
         prior_interval=np.quantile(joints.sum(axis=2), ends, axis=0),
         form=form,

@@ -59,6 +59,8 @@ NOTES: list[Rule[Any]] = [
      "scores against the true grades are cannot be told: verify a random part of the labels (column verified_grade), "
      "or have images read twice."),
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
+    (lambda f: f.scarce, "{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be too "
+     "short."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
     (lambda f: not (f.per or math.isnan(f.naive)), "One grade for all is the most frequent training label; for the "
@@ -70,6 +72,7 @@ NOTES: list[Rule[Any]] = [
      "labels are wrong."),
     (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
 ]  # fmt: skip
+SCARCE = 10  # samples of a grade, below which a mean over grades rests on a few of them
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
@@ -107,6 +110,7 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         "it": "it" if len(missed) == 1 else "them",
         "helps": what_helps(found, ranges=found.ranges is not None),
         "uncovered": named_grades(found.grades, _never_covered(found)),
+        "scarce": named_grades(found.grades, np.flatnonzero((occurring > 0) & (occurring < SCARCE)).tolist()),
     }
     return SimpleNamespace(**{**vars(found), **own})
 
