@@ -170,7 +170,7 @@ def test_patients_and_trainings_together_have_satterthwaites_degrees() -> None:
     assert p_value == pytest.approx(2 * student.sf(0.2 / error, degrees))
 
 
-@pytest.mark.parametrize(("errors", "patients"), [(0, 40), (1, 40), (6, 60)])
+@pytest.mark.parametrize(("errors", "patients"), [(0, 40), (1, 40), (6, 60), (54, 60)])
 def test_a_share_of_independent_images_has_clopper_and_pearsons_interval(errors: int, patients: int) -> None:
     """With tails of Student's distribution instead of 2.5 %."""
     true = np.zeros(patients, dtype=int)

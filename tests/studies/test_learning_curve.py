@@ -89,8 +89,8 @@ def results_of(values: dict[str, list[float]], *, metric: str = "mae", one_grade
         for fold, value in enumerate(own)
     ]  # fmt: skip
     columns = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
-    naive = [(noise, metric, one_grade) for noise in values]
-    always = pd.DataFrame(naive, columns=["noise", "metric", "value"])
+    naive = [(noise, fold, 0, metric, one_grade) for noise, own in values.items() for fold in range(len(own))]
+    always = pd.DataFrame(naive, columns=["noise", "fold", "seed", "metric", "value"])
     folder = Path("no-such-folder")
     return SimpleNamespace(scores=pd.DataFrame(rows, columns=columns), naive=always, folder=folder, facts={})
 
