@@ -155,3 +155,19 @@ def test_so_many_hits_are_unlikely_or_not() -> None:
     assert not copies._unlikely(1, 100, 2e-6)
     assert copies._unlikely(1, 100, 0.5e-6)
     assert not copies._unlikely(0, 100, 0.0)
+
+
+def test_a_patient_with_many_rows_has_a_chance_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two patients with ten rows each: 1 − (1 − 0.1)^10."""
+    asked: list[tuple[int, float]] = []
+
+    def unlikely(hits: int, trials: int, chance: float) -> bool:
+        asked.append((trials, chance))
+        return False
+
+    monkeypatch.setattr(copies, "_chance_below", lambda limit, ratios: 0.1)
+    monkeypatch.setattr(copies, "_unlikely", unlikely)
+    given = as_manifest(rows(3, 20, 1))
+    given = replace(given, table=given.table.assign(patient=["a", "b"] * 10))
+    find_copies(traces_of(as_manifest(rows(3, 40, 0))), given, patients=None)
+    assert asked == [(2, pytest.approx(1 - 0.9**10))] * 4
