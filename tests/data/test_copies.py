@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 from PIL import Image
+from scipy.stats import beta
 
 import srjt
 from srjt.data import copies
@@ -131,3 +132,42 @@ def test_few_rows_are_compared_where_there_are_many(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(copies, "MOST_ROWS", 50)
     training = rows(4, 400, 0)
     assert 40 <= found(training, training[:200])[0] <= 50
+
+
+def test_ratios_by_hand() -> None:
+    """The distance to the nearest row of another patient over that from there to the next one of a third patient."""
+    own, codes = np.array([[0.0], [1.0], [3.0], [3.1]]), np.array([0, 1, 2, 2])
+    # 0 → 1 → 3; 1 → 0 → 3; 3 → 1 → 0; 3.1 → 1 → 0
+    assert copies._ratios(own, own, codes, codes) == pytest.approx([1 / 2, 1 / 3, 2.0, 2.1])
+    others = np.array([[0.9], [2.9]])  # 0.9 → 1 → 0; 2.9 → 3 → 1
+    assert copies._ratios(others, own, codes, np.array([-1, -1])) == pytest.approx([0.1, 0.05])
+
+
+def test_where_ratios_are_small_by_chance_they_are_counted() -> None:
+    """Three of 1,000 rows coincide with another: Clopper and Pearson's limit, and no power of the ratio."""
+    ratios = np.concatenate([np.zeros(3), np.full(497, 0.9), np.full(500, 2.0)])
+    assert copies._chance_below(0.01, ratios) == pytest.approx(beta.ppf(0.99, 4, 997))
+    assert copies._chance_below(0.01, ratios[3:]) < 1e-6  # none of them: by the power
+
+
+def test_so_many_hits_are_unlikely_or_not() -> None:
+    """One or more of 100 by chance: 1 − (1 − p)^100, about 100 p."""
+    assert not copies._unlikely(1, 100, 2e-6)
+    assert copies._unlikely(1, 100, 0.5e-6)
+    assert not copies._unlikely(0, 100, 0.0)
+
+
+def test_a_patient_with_many_rows_has_a_chance_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two patients with ten rows each: 1 − (1 − 0.1)^10."""
+    asked: list[tuple[int, float]] = []
+
+    def unlikely(hits: int, trials: int, chance: float) -> bool:
+        asked.append((trials, chance))
+        return False
+
+    monkeypatch.setattr(copies, "_chance_below", lambda limit, ratios: 0.1)
+    monkeypatch.setattr(copies, "_unlikely", unlikely)
+    given = as_manifest(rows(3, 20, 1))
+    given = replace(given, table=given.table.assign(patient=["a", "b"] * 10))
+    find_copies(traces_of(as_manifest(rows(3, 40, 0))), given, patients=None)
+    assert asked == [(2, pytest.approx(1 - 0.9**10))] * 4

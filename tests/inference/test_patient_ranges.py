@@ -16,7 +16,7 @@ from srjt.errors import SrjtError
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
 from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of, unit_evidence
-from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise
+from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise, highest_grade_posterior, posterior_weights
 from srjt.ordinal.decoding import highest_per_unit
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
@@ -115,6 +115,18 @@ def test_one_image_per_patient_is_the_range_of_the_image(label_noise: LabelNoise
         new, _ = clinic(300, seed=2, images=(1, 1))
         found, expected = (rule.ranges(new.probabilities[0], new.table) for rule in (patients, images))
         assert np.array_equal(found, expected)
+
+
+def test_labels_of_a_patient_may_be_wrong_one_by_one_or_together() -> None:
+    """Where all images are equally clear, the weights are p(highest true grade | labels) of either kind."""
+    side, units = clinic(12, seed=0, images=(2, 2))
+    alike = np.full((24, CLASSES), 1 / CLASSES)
+    one_by_one, together = unit_evidence(side, units, alike, known(side), "unknown").plausible
+    np.testing.assert_allclose(one_by_one, highest_grade_posterior(side.labels, units, MATRIX))
+    highest = highest_per_unit(side.labels, units)
+    mix = np.bincount(highest, minlength=CLASSES) / 12
+    np.testing.assert_allclose(together, posterior_weights(highest, given_noise(MATRIX, mix).joint))
+    assert np.abs(one_by_one - together).max() > 0.05
 
 
 def test_without_noise_the_highest_label_is_the_truth() -> None:

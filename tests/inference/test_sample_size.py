@@ -119,6 +119,13 @@ def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
     assert by_cut.value == pytest.approx(0.8, abs=0.03)
 
 
+def test_the_deviation_of_few_patients_is_that_of_a_sample() -> None:
+    """All have three images: the accuracy is the mean of the patients' own, up to the draws."""
+    rows = answers(8, seed=1)
+    own = (rows["label"] == rows["grade"]).groupby(rows["patient"]).mean()
+    assert plan(judged(rows), metric="accuracy").deviation == pytest.approx(own.std(ddof=1), rel=0.05)
+
+
 @pytest.mark.slow
 def test_the_planned_number_reaches_the_half_width() -> None:
     """Of studies of the planned size, 95 % of the values lie within the half-width."""

@@ -15,7 +15,7 @@ import srjt
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
-from srjt.inference.subgroups import Subgroups, gap_interval, group_by, judge_subgroups
+from srjt.inference.subgroups import Subgroups, _Permuted, gap_interval, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.ordinal.metrics import METRICS, TOO_FEW, ScoreDraws, holm
 from srjt.reports.page import sentences
@@ -136,6 +136,31 @@ def test_a_small_group_without_an_error_does_not_differ() -> None:
     assert not found.differing
     assert small.scores["mae"].value == 0.0
     assert small.scores["mae"].high > 0.2
+
+
+def test_at_each_end_of_a_gap_the_one_side_is_worse_and_the_other_better() -> None:
+    """Draws that do not vary, by hand."""
+
+    def side(value: float, better: float, worse: float, metric: str) -> ScoreDraws:
+        return ScoreDraws({metric: value}, {metric: np.full(9, better)}, {metric: np.full(9, worse)}, 20.0)
+
+    errors = side(0.1, 0.05, 0.2, "mae"), side(0.3, 0.25, 0.4, "mae")
+    assert gap_interval(*errors, "mae") == pytest.approx((-0.2, 0.05 - 0.4, 0.2 - 0.25))
+    shares = side(0.9, 0.95, 0.8, "accuracy"), side(0.7, 0.75, 0.6, "accuracy")
+    assert gap_interval(*shares, "accuracy") == pytest.approx((0.2, 0.8 - 0.75, 0.95 - 0.6))
+
+
+def test_the_permuted_statistic_by_hand() -> None:
+    """Shares of 10 and 30 patients with one image each: their gap over its error, with two average patients each."""
+    tables = np.zeros((40, 2, 2))
+    right = np.array([1] * 8 + [0] * 2 + [1] * 15 + [0] * 15)
+    tables[np.arange(40), 0, 1 - right] = 1.0
+    in_group = (np.arange(40) < 10)[:, None, None]
+    permuted = _Permuted.between(tables * in_group, tables * ~in_group)
+    found = permuted.statistics(permuted.observed)[0, list(METRICS).index("accuracy")]
+    average = 2 * (23 / 40) * (17 / 40)
+    variance = (10 * 0.8 * 0.2 + average) / 10**2 + (30 * 0.5 * 0.5 + average) / 30**2
+    assert found == pytest.approx((0.8 - 0.5) / math.sqrt(variance))
 
 
 def test_the_interval_of_a_gap_is_as_wide_as_the_smaller_side_asks_for() -> None:

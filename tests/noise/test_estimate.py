@@ -482,6 +482,33 @@ def test_two_readings_tell_how_much_of_the_doubt_is_the_readers() -> None:
         estimate_noise(label, p, second=second[:5])
 
 
+def test_second_labels_weigh_as_patients_do(two_grades) -> None:
+    """Labels of which two tell as much as one have half the log-likelihood."""
+    label, p, owner = two_grades
+    second = np.where(np.arange(180) % 7 == 0, 1 - label, label)
+    found = explain(label, p, owner, read_verified(None, samples=0, classes=2))
+    odds = []
+    for repeated in (1.0, 2.0):
+        weighted = replace(found, repeated=repeated).given_second(label, second)
+        by_share = [one.weight for one in weighted.all if one.fit.form == "boundary"]
+        odds.append(np.log(by_share[5] / by_share[15]))
+    assert abs(odds[0]) > 0.1
+    assert odds[1] == pytest.approx(odds[0] / 2)
+
+
+def test_errors_that_two_readers_share_are_in_the_rate_and_up_to_once_in_its_interval(
+    two_grades, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label, p, _ = two_grades
+    second = np.where(np.arange(180) % 7 == 0, 1 - label, label)
+    found = explain(label, p, np.arange(180), read_verified(None, samples=0, classes=2)).given_second(label, second)
+    own = found.joint / found.joint.sum(axis=1, keepdims=True)
+    monkeypatch.setattr(estimate, "_paired_interval", lambda joints, labels, tail: (0.1, 0.3))
+    both = estimate_noise(label, p, second=second, bootstrap=3)
+    np.testing.assert_allclose(both.transition, (0.5 * np.eye(2) + 0.5 * own) @ own)
+    assert both.rate_interval == pytest.approx((0.1, 1 - 0.7**2))
+
+
 def test_the_probability_of_a_pair_is_that_of_one_label_twice(two_grades) -> None:
     label, p, _ = two_grades
     cells = pool(label, rank_images(p), classes=2)

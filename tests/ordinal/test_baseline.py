@@ -11,7 +11,7 @@ from srjt.ordinal import PURPOSES, Purpose
 from srjt.ordinal.baseline import Gain, gain_over_one_grade, one_grade
 from srjt.ordinal.metrics import METRICS, naive_baseline
 
-TRAINING = [9, 5, 3, 1]
+TRAINING = [8, 5, 4, 1]  # the most frequent grade is not the median
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)

@@ -244,6 +244,8 @@ def test_with_one_candidate_the_widest_threshold_is_the_threshold(scores: Floats
     parts = np.arange(len(scores)) % 3
     found = widest_range_threshold(column, [ones], parts=parts, coverage=coverage)
     assert found == range_threshold(scores, coverage=coverage)
+    twice = widest_range_threshold(column, [2 * ones], parts=parts, coverage=coverage)  # so counts a new patient
+    assert twice == range_threshold(scores, 2 * ones, coverage=coverage)
     for wrong in (0.0, 1.0):
         with pytest.raises(SrjtError, match="A coverage lies between 0 and 1"):
             widest_range_threshold(column, [ones], parts=parts, coverage=wrong)

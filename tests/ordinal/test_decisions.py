@@ -43,6 +43,13 @@ def test_independent_samples_have_wilsons_interval() -> None:
     assert found.high == pytest.approx((centre + half) / (1 + z**2 / m))
 
 
+def test_few_patients_have_the_tails_of_student() -> None:
+    """Half of ten images: Wilson's interval of nine, with Student's quantile instead of the normal one."""
+    found = decisions.proportion_interval([True, False] * 5)
+    half = 0.5 / math.sqrt(1 + 9 / stats.t.ppf(0.975, 9) ** 2)
+    assert found == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+
+
 def test_ten_copies_of_a_patients_image_add_nothing() -> None:
     right = [True] * 15 + [False] * 5
     once = decisions.proportion_interval(right)

@@ -170,7 +170,7 @@ def test_patients_and_trainings_together_have_satterthwaites_degrees() -> None:
     assert p_value == pytest.approx(2 * student.sf(0.2 / error, degrees))
 
 
-@pytest.mark.parametrize(("errors", "patients"), [(0, 40), (1, 40), (6, 60)])
+@pytest.mark.parametrize(("errors", "patients"), [(0, 40), (1, 40), (6, 60), (54, 60)])
 def test_a_share_of_independent_images_has_clopper_and_pearsons_interval(errors: int, patients: int) -> None:
     """With tails of Student's distribution instead of 2.5 %."""
     true = np.zeros(patients, dtype=int)
@@ -209,6 +209,28 @@ def test_images_that_err_together_count_as_one() -> None:
     some = own.copy()
     some[0] = [[8, 2], [0, 0]]  # (2² · 0.9 of ten + 10) / (2 · 0.98 + 1)
     assert metrics.images_worth_one(some, off, size) == pytest.approx((2**2 * 0.9 + 10) / (2 * 0.98 + 1))
+
+
+def test_one_error_more_weighs_as_many_images_as_are_worth_one() -> None:
+    """Five patients with four images, all of them right: a patient's images may err together."""
+    own = np.zeros((5, 2, 2))
+    own[:, 0, 0] = 4.0
+    assert metrics.one_error_more(own)["accuracy"] == pytest.approx(20 / 24 - 1)
+    assert metrics.one_error_more(own)["mae"] == pytest.approx(4 / 24)
+    own[:, 0, 0] = 1.0  # one image each
+    assert metrics.one_error_more(own)["accuracy"] == pytest.approx(5 / 6 - 1)
+
+
+def test_right_samples_of_a_grade_weigh_as_many_images_as_a_patient_has_of_it() -> None:
+    """Patients of one grade each, ten images, of which one is wrong: errors are alone, grades are not."""
+    own = np.zeros((20, 2, 2))
+    own[:10, 0], own[10:, 1] = [9, 1], [1, 9]
+    drawn = np.broadcast_to(own.sum(axis=0), (20_001, 2, 2))
+    better = metrics.score_draws(own, drawn, metrics=["macro_recall"]).better["macro_recall"]
+    added = 10.0 * np.random.default_rng(1).standard_gamma(0.5, (20_000, 2))
+    expected = ((90 + added) / (100 + added)).mean(axis=1)
+    assert better.mean() == pytest.approx(expected.mean(), abs=2e-4)
+    assert better.std() == pytest.approx(expected.std(), rel=0.05)
 
 
 def test_effective_patients_by_hand() -> None:

@@ -11,6 +11,7 @@ from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import TOO_FEW
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
+from srjt.readers.agreement import ends
 from srjt.readers.consensus import expected_gain
 
 
@@ -76,6 +77,21 @@ def test_a_patient_with_most_items_makes_the_interval_wider() -> None:
         _, low, high = compare_network(one, table[0], resamples=200).difference
         widths.append(high - low)
     assert widths[1] > 1.5 * widths[0]
+
+
+def test_ends_are_those_of_effective_patients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each of the three readers, and of their mean: 30 patients, one with 60 of 89 items."""
+    readings, _, table = make(items=89)
+    skewed = replace(readings, groups=[str(max(item - 59, 0)) for item in range(89)])
+    counted: list[float] = []
+
+    def recorded(values: np.ndarray, patients: float, *rest: float, **steps: float) -> np.ndarray:
+        counted.append(patients)
+        return ends(values, patients, *rest, **steps)
+
+    monkeypatch.setitem(compare_network.__globals__, "ends", recorded)
+    compare_network(skewed, table[0], resamples=10)
+    assert counted == pytest.approx([89**2 / (60**2 + 29)] * 4)
 
 
 def test_undefined_and_wrong_input_are_sentences() -> None:
