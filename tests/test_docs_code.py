@@ -145,8 +145,9 @@ def commands(code: str) -> list[list[str]]:
             assert words[0] == "srjt", f"not an srjt command: {line}"
             whole = words[1] in ("review", "study") and words[2] not in ("export", "status")
             assert not whole, f"serves a page, or takes too long for a test: {line}"
+            of_images = not words[2].startswith("features")  # which choose their own head
             for option, value in TRAINS.get(words[1], {}).items():
-                if option not in words:
+                if option not in words and (of_images or option != "--network"):
                     words += [option, value]
             found.append(words[1:])
     return found

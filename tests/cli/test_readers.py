@@ -74,7 +74,7 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(command: Srjt, ta
     out = tmp_path / "out"
     said = command.prints("readers", table, "--out", out, "--next", 5)
     assert {path.name for path in out.iterdir()} == {
-        "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv"
+        "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv", "checksums.json"
     }  # fmt: skip
     assert "srjt review" not in said  # there are no images to show
     assert lines_of(said.replace(str(tmp_path), "")) <= 24  # the list itself is in the file
