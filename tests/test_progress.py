@@ -233,7 +233,7 @@ def test_readers_describe_themselves() -> None:
     agreed = srjt.readers.agreement(readings, resamples=20)
     assert repr(agreed).startswith("<Agreement: 2 readers, 30 shared items, quadratic κ ")
     found = srjt.readers.consensus(readings)
-    assert repr(found).startswith("<Consensus: 30 items, 60 readings by 2 readers: ")
+    assert repr(found).startswith("<Consensus: 30 items, 60 readings by 2 readers, wrong: ")
     for thing in (agreed, found):
         page = thing.report()
         assert len(page.figure_table.rows) == 2

@@ -229,10 +229,14 @@ def test_the_own_validation_side_is_known_to_be_fitted_to(run: Trained, features
 
 @pytest.mark.slow
 def test_samples_are_known_by_what_they_show(run: Trained, features: Manifest) -> None:
-    other = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
+    fresh = np.random.default_rng(7).normal(size=features.arrays.shape).astype(np.float32)
+    other = from_arrays(fresh, features.labels.copy()).manifest
     assert set(other.ids) & set(run.held_out["validation"].ids)
     assert srjt.evaluate(run, other, resamples=0).overlaps == ()
     assert srjt.compare(run, run, test=other, resamples=10).trained_on == {}
+    renamed = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
+    learnt = srjt.compare(run, run, test=renamed, resamples=10).trained_on
+    assert set(learnt.values()) == {len(folds(features)[0].train)}
     validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
     (same,) = srjt.evaluate(run, validation, resamples=0).overlaps
     assert (same.samples, same.patients) == (len(validation), len(set(validation.patients or [])))

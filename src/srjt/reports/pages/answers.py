@@ -42,7 +42,7 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: f.missed, "{f.missed} never predicted, neither here nor on the {f.side} side, where "
      "{f.missed_samples:,} of {f.side_samples:,} have {f.it}. What helps: {f.helps}."),
     (lambda f: f.outside, "{f.outside} in none of the ranges, whose promise is for all grades together: "
-     "--coverage-by grade promises it for each grade."),
+     "srjt predict --coverage-by grade promises it for each grade."),
 ]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),  # the first remark is all that a terminal shows

@@ -50,7 +50,7 @@ RARE: list[Rule[Any]] = [
      "{f.helps}."),
     (lambda f: f.uncovered and f.coverage_by == "grade", "{f.uncovered} in none of the ranges."),
     (lambda f: f.uncovered and f.coverage_by != "grade", "{f.uncovered} in none of the ranges, whose promise is for "
-     "all grades together: --coverage-by grade promises it for each grade."),
+     "all grades together: srjt predict --coverage-by grade promises it for each grade."),
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
@@ -141,9 +141,9 @@ def what_helps(found: Evaluation, *, ranges: bool) -> str:
     if not found.features:
         parts.append("a larger network, on a GPU")
     if found.purpose != "qwk":
-        parts.append("--optimise qwk, which gives rare grades more often")
+        parts.append("srjt predict --optimise qwk, which gives rare grades more often")
     if not ranges:
-        parts.append("ranges that hold for each grade (--coverage 0.9 --coverage-by grade)")
+        parts.append("ranges that hold for each grade (srjt predict --coverage 0.9 --coverage-by grade)")
     return "; ".join(parts)
 
 
