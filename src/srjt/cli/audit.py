@@ -9,7 +9,7 @@ import shlex
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -333,7 +333,18 @@ def export(
         False,
         "Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
     ),
-) -> None:
+    to: Literal["label-studio"] | None = option(
+        None,
+        "Write the doubtful labels as tasks for another labelling tool instead, in JSON.",
+        metavar="label-studio",
+    ),
+    limit: int | None = option(
+        None,
+        "With --to: number of labels, the most doubtful first. [default: as many as are expected to be wrong]",
+        metavar="N", min=1
+    ),
+    blind: bool = option(False, "With --to: leave out the present and the likelier grade."),
+) -> None:  # fmt: skip
     """Write the corrected table, with who decided what and when. The original table is not changed.
 
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
@@ -346,6 +357,13 @@ def export(
             say(note, err=True)
         say(f"{out}: {counted}.")
 
+    if to is None and (limit is not None or blind):
+        raise SrjtError("--limit and --blind are for --to, the tasks of another tool: leave them out.")
+    if to is not None:
+        if readings or verified or conflicts is not None:
+            raise SrjtError("--to writes tasks: leave out --readings, --verified and --conflicts.")
+        _export_tasks(folder, out, limit=limit, blind=blind, force=force)
+        return
     if readings and (verified or conflicts is not None):
         raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
     if conflicts is not None and conflicts.absolute() == out.absolute():
@@ -389,5 +407,61 @@ def export(
     print_line(f"Next: {' '.join(words)}")
 
 
+def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, force: bool) -> None:
+    """Write the tasks and, beside them, the interface that shows them."""
+    from srjt.auditing.exchange import doubtful_labels
+    from srjt.files import as_json, write_output
+    from srjt.integrations import label_studio
+
+    if out.suffix.lower() != ".json":
+        raise SrjtError(f"Tasks are a JSON file, and {out} is none: --out tasks.json.")
+    interface = out.with_suffix(".xml")
+    check_outputs(out, interface, force=force)
+    source = open_folder(folder, readers=False)
+    table, images = doubtful_labels(source, limit=limit)
+    # Label Studio shows files of a local storage that is below its document root, and not that root itself
+    table["image"] = [f"{images.name}/{name}" for name in table["image"]]
+    made = label_studio.tasks(table, grades=list(source.grades), blind=blind)
+    write_output(out, as_json(made))
+    write_output(interface, label_studio.labelling_config(list(source.grades)).encode())
+    say(f"{out}: {count_of(len(made), 'task')}, the most doubtful first. {interface}: the labelling interface.")
+    say(
+        "Start Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and "
+        f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={images.parent}; paste the "
+        f"interface into a new project, add {images} as its local storage without synchronising it, and import the "
+        "tasks."
+    )
+    print_line(f"Next: srjt review import {shlex.quote(str(folder))} EXPORT.json")
+
+
+def import_(
+    folder: Folder,
+    source: Path = argument(..., "Table of grades, or a JSON export of Label Studio.", metavar="FILE"),
+    image_column: str | None = option(None, "Column of images or ids. [default: found by its name]", metavar="NAME"),
+    grade_column: str | None = option(None, "Column of grades. [default: found by its name]", metavar="NAME"),
+    reader_column: str | None = option(None, "Column of readers. [default: found by its name]", metavar="NAME"),
+) -> None:
+    """Add grades that were given in another tool to the decisions of a review.
+
+    Each grade counts as a decision of its reader. Importing a file twice adds nothing.
+    """
+    from srjt.auditing.exchange import import_decisions
+    from srjt.auditing.review_log import Decisions
+    from srjt.data.sources.readings import read_readings
+
+    audited = open_folder(folder, readers=False)
+    columns = {"image_column": image_column, "grade_column": grade_column, "reader_column": reader_column}
+    table = read_readings(source, grades=list(audited.grades), **columns)
+    for note in table.notes:
+        say(note, err=True)
+    for problem in table.problems[:PROBLEMS]:
+        say(f"{problem.kind}: {problem.where}: {problem.detail}", err=True)
+    with closing(Decisions(folder / LOG)) as decisions:
+        say(f"{import_decisions(audited, decisions, table)}.")
+    print_line(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
+
+
+import_.__name__ = "import"
+PROBLEMS = 10
 EXAMPLE = "Example: srjt review audit/, then srjt review export audit/."
-review_app = App(run, export, cls=RunByDefault, help=f"{SUMMARIES['review']}\n\n{EXAMPLE}")
+review_app = App(run, export, import_, cls=RunByDefault, help=f"{SUMMARIES['review']}\n\n{EXAMPLE}")

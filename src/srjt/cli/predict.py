@@ -9,17 +9,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import srjt
 from srjt.cli import check_outputs, finish, options, print_line, say, typed_command
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import as_csv, as_json, is_stream, write_output
+from srjt.files import as_csv, as_json, exists_already, is_stream, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
 
 if TYPE_CHECKING:
-    from srjt.inference.predict import Kind
+    from srjt.inference.predict import Kind, Predictions
     from srjt.training.trained import Trained
 
 Options = TypeVar("Options", bound=Answering)
@@ -72,7 +72,10 @@ def predict(
     sources: list[Path] = argument(
         ..., "Image files, folders or a CSV file; or one file of features.", metavar="IMAGES"
     ),
-    out: Path = option(Path("predictions.csv"), "CSV file to write."),
+    out: Path = option(Path("predictions.csv"), "CSV file to write; a folder for DICOM reports."),
+    format_: Literal["csv", "dicom-sr"] = option(
+        "csv", "A table, or a DICOM structured report of each study.", "--format", metavar="csv|dicom-sr"
+    ),
     html: options.Html = None,
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
@@ -92,7 +95,11 @@ def predict(
     from srjt.inference.predict import refuse_other_kind
     from srjt.reports.pages.answers import predictions_page
 
-    check_files(out, html, force=force)
+    if format_ == "dicom-sr":
+        _check_dicom_reports(out, asked, force=force)
+        check_files(None, html, force=force)
+    else:
+        check_files(out, html, force=force)
     trained, asked = opened(
         run, asked, data.how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device, grade_names=grade_names,
@@ -112,13 +119,48 @@ def predict(
         ours.remove("grade_name")  # a column of the source
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
     table[ours] = table[ours].map(neutralise_formula)
-    write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
+    if format_ == "dicom-sr":
+        _write_dicom_reports(trained, predicted, manifest, out, coverage=asked.coverage)
+    else:
+        write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
     page = predictions_page(
         predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems],
     )  # fmt: skip
     finish(page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None)
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
+
+
+def _check_dicom_reports(out: Path, asked: Answering, *, force: bool) -> None:
+    """Raise an error if there cannot be a report of each study in this folder, before anything is computed."""
+    if asked.per:
+        raise SrjtError("A DICOM report has the grade of each image: leave out `per`.")
+    if out.suffix or is_stream(out):
+        raise SrjtError(f"DICOM reports are files in a folder, and {out} is none: --out reports.")
+    if out.is_dir() and any(out.glob("*.dcm")) and not force:
+        raise exists_already(out)
+
+
+def _write_dicom_reports(
+    run: Trained, predicted: Predictions, manifest: srjt.data.Manifest, out: Path, *, coverage: float | None
+) -> None:
+    """Write a report of each study."""
+    from srjt.integrations.dicom_sr import write_reports
+
+    path_of = dict(zip(manifest.ids, manifest.paths, strict=True))
+    promise = ""
+    if coverage is not None:
+        promise = f"The range is meant to hold the true grade of {coverage:.0%} of the images."
+    written = write_reports(
+        predicted,
+        [path_of[name] for name in predicted["id"]],
+        out,
+        grades=list(run.grades),
+        model=Path(run.folder or "run").absolute().name,
+        version=srjt.__version__,
+        promise=promise,
+    )
+    say(f"{out}: {count_of(len(written), 'report')}.")
 
 
 def evaluate(

@@ -117,11 +117,13 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
     else:
         (ids, images), problems, about = _ids_and_images(frame, chosen.get("image")), [], table.notes
     cells = {role: frame[column] for role, column in chosen.items()} | {"image": images}
+    if grades is None:
+        grades = table.scales.get(chosen["grade"], table.grades)
     reading = assemble(
         pd.DataFrame({"id": ids, **cells, **tables.other_columns(frame, {*chosen.values(), own})}),
         kind=kind,
         root=root,
-        grades=table.grades if grades is None else grades,
+        grades=grades,
         lines=table.lines,
         notes=[*about, *notes.values()],
         problems=problems,

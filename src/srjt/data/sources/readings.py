@@ -323,6 +323,8 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
     elif chosen.reader is not None:
         names = np.array([name or NO_READER for name in frame[chosen.reader]], dtype=object)
     references = frame[chosen.reference].tolist() if chosen.reference else []
+    if grades is None:
+        grades = next((table.scales[name] for name in chosen.grades.values() if name in table.scales), None)
     # all readings and references at once: a grade may occur in only one column
     grading = grade_values([*cells, *references], names=grades)
     if grades is None:

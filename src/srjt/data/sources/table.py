@@ -10,7 +10,7 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from srjt.data.manifest import Features, Manifest, Problem, warn_about_formulas
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, few, missing_extra, reason_of, unknown_name
 from srjt.files import as_csv, check_regular_file, write_output
+from srjt.integrations import is_foreign_table, read_foreign_table
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 IN_MEMORY = "the table"
@@ -44,13 +45,16 @@ class Table:
     features: Features | None = None  # (N, F)
     feature_names: tuple[str, ...] = ()  # (F,); empty: an array without names
     grades: tuple[str, ...] | None = None  # mildest first, if the source lists them
+    scales: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the same, by column
     made: str = ""  # how the features were computed
     inexact: frozenset[str] = frozenset()  # columns of numbers so large that several whole numbers became one
 
 
 def is_table(path: Path) -> bool:
-    """Whether this is a table, or a folder with a ``labels.csv``."""
-    return (path / "labels.csv").is_file() if path.is_dir() else path.suffix.lower() in TABLE_SUFFIXES
+    """Whether this is a table, a folder with a ``labels.csv``, or an export of another tool."""
+    if path.is_dir():
+        return (path / "labels.csv").is_file()
+    return path.suffix.lower() in TABLE_SUFFIXES or is_foreign_table(path)
 
 
 def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
@@ -63,6 +67,10 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
         return _from_frame(source, name=IN_MEMORY, folder=Path().absolute(), typed=typed)
     path = source / "labels.csv" if source.is_dir() else source
     check_regular_file(path)
+    foreign = read_foreign_table(path)
+    if foreign is not None:
+        table = _from_frame(foreign.frame, name=path.name, folder=path.parent, typed=typed)
+        return replace(table, notes=list(foreign.notes), scales=foreign.scales)
     if path.suffix.lower() == ".parquet":
         return _from_frame(_read_parquet(path), name=path.name, folder=path.parent, typed=typed)
     rows, malformed, notes = _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
