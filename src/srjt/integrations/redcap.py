@@ -179,8 +179,8 @@ def _filled_up(frame: pd.DataFrame, dictionary: Dictionary) -> tuple[pd.DataFram
         return frame, 0
     frame = frame.replace("", pd.NA)
     repeated = frame[instrument].notna() if instrument else pd.Series(False, index=frame.index)
-    filled_in = frame[repeated].notna().any()
-    once = [name for name in frame if not filled_in[name] and name != instrument]
+    of_readings = set(frame.columns[frame[repeated].notna().any()])
+    once = [name for name in frame if name not in of_readings and name != instrument]
     before = frame.isna().sum().sum()
     # a record's baseline belongs to its repeated rows; of two visits each keeps its own
     for keys in ([identifier, event] if event else [identifier], [identifier]):
