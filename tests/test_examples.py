@@ -1,9 +1,12 @@
 """The examples run as they are: scripts reach their accuracy, notebooks keep what they show and stay small."""
 
 import json
+import os
 import re
 import runpy
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,19 @@ def test_own_loop_learns(capsys: pytest.CaptureFixture[str]) -> None:
     accuracies = [float(line.rsplit(" ", 1)[1]) for line in printed]
     assert len(accuracies) == 12
     assert accuracies[-1] > 0.85  # two of five labels were wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("example", "package"), [("lightning_loop", "lightning"), ("transformers_trainer", "transformers")]
+)
+def test_loops_of_others_learn(example: str, package: str, tmp_path: Path) -> None:
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    command = [sys.executable, str(EXAMPLES / f"{example}.py")]
+    offline = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=offline, timeout=600)
+    assert float(done.stdout.rsplit(" ", 1)[1]) > 0.8  # two of five labels were wrong
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ SOURCE = Path(srjt.__file__).parent
 # of its own on the same floor, nothing else.
 FLOORS = (
     ("_version", "errors", "console", "progress", "files", "settings", "ordinal", "noise", "readers"),
-    ("methods", "networks", "integrations", "data"),
+    ("methods", "torch", "networks", "integrations", "data"),
     ("training",),
     ("inference", "estimator"),
     ("auditing", "studies"),
