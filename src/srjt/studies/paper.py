@@ -16,17 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from srjt.data.sources.folders import DR_COUNTS, DR_PAPER_COUNTS, LIMUC_COUNTS
 from srjt.studies.config import PAPER_TABLES, parse_noise
 from srjt.training.config import TrainConfig
 
-# Images per grade (Sec. 4.1). They sum to 11,276, 10,265 and 35,108.
-PUBLISHED_COUNTS = {
-    "limuc": (6105, 3052, 1254, 865),
-    "private": (6678, 1995, 1395, 197),
-    "dr": (25802, 2438, 5288, 872, 708),
-}
-# Kaggle's training images, 35,126: 8, 5, 4, 1 and 0 more than the paper's. The paper does not say which it left out.
-KAGGLE_COUNTS = (25810, 2443, 5292, 873, 708)
+# Images per grade (Sec. 4.1). They sum to 11,276, 10,265 and 35,108. Kaggle's training set has 35,126: 8, 5, 4, 1 and
+# 0 more. The paper does not say which it left out, so the values of DR are shown beside all of them, too.
+PUBLISHED_COUNTS = {"limuc": LIMUC_COUNTS, "private": (6678, 1995, 1395, 197), "dr": DR_PAPER_COUNTS}
 DR_RATE = 0.3  # assumed by the paper, not injected
 RATE_OF_RHO = {("quasi", 0.1): 0.2, ("quasi", 0.2): 0.4, ("truncated", 0.15): 0.2, ("truncated", 0.3): 0.4}
 
@@ -101,7 +97,7 @@ def paper_dataset(facts: Mapping[str, Any]) -> str | None:
     if named is not None:
         return PAPER_TABLES[named]
     counts = tuple(facts.get("class_counts", ()))
-    if counts == KAGGLE_COUNTS:
+    if counts == DR_COUNTS:
         return "dr"
     return next((dataset for dataset, published in PUBLISHED_COUNTS.items() if published == counts), None)
 
