@@ -1,6 +1,6 @@
 """What the start of Garg's biases is worth, at several lengths: simulated rows, four starts.
 
-    python benchmarks/garg_start.py [--seed N ...] [--out FILE]       # about four minutes per seed on one core
+    python benchmarks/garg_start.py [--seed N ...] [--out FILE]       # a few minutes per seed on one core
 
 Grades lie along a curve in three of sixteen features. A small network learns from labels with quasi noise, as the paper
 trains: Adam at 1e-4 with L2 regularisation, batches of 64, the rate × 0.1 at 60, 80 and 93 % of the epochs. The starts:
@@ -38,7 +38,6 @@ ROWS = (400, 1600)
 SETTINGS = {
     "4 grades": ((0.54, 0.27, 0.11, 0.08), 0.2),
     "5 grades": ((0.4, 0.2, 0.2, 0.12, 0.08), 0.1),
-    "10 grades": ((0.1,) * 10, 0.05),
 }
 STARTS = ("zeros", "1 to -1", "spaced 4", "ours")
 
