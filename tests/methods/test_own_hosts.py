@@ -121,8 +121,10 @@ def test_options_and_needs_are_those_that_the_host_has() -> None:
     )
     method = methods.create("threshold", num_classes=3)
     assert [method.keep(epoch, 64) for epoch in (1, 99)] == [64, 64]
-    with pytest.raises(SrjtError, match="per_class"):
+    with pytest.raises(SrjtError, match="Unknown option of threshold 'per_class'"):
         methods.create("threshold", num_classes=3, per_class=True)
+    with pytest.raises(SrjtError, match="Threshold does not rank them"):
+        Threshold(num_classes=3, per_class=True)
     assert methods.create("threshold+ours", num_classes=3).tau == 0.1
 
 
@@ -137,6 +139,12 @@ def test_a_host_that_ignores_select_has_no_soft_selection() -> None:
         parse_method(f"{name}:update=soft")
 
 
+def test_soft_labels_of_ones_own_may_select() -> None:
+    rows = [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
+    method = methods.create("codis", num_classes=3, noise_rate=0.2, select="soft", label_matrix=rows)
+    assert method.select == "soft"
+
+
 def test_what_is_no_host_and_what_is_no_mask_is_an_error() -> None:
     class Nothing(JointTraining):
         pass
@@ -146,7 +154,7 @@ def test_what_is_no_host_and_what_is_no_mask_is_an_error() -> None:
     with pytest.raises(TypeError, match="the method to define is 'selection'"):
 
         class Misnamed(JointTraining):
-            def select(self, losses_KB: Tensor, logits: Tensor, keep: int) -> Tensor:  # type: ignore[override]
+            def select(self, losses_KB: Tensor, logits: Tensor, keep: int) -> Tensor:
                 return losses_KB < 1
 
     class Numbers(JointTraining):

@@ -75,6 +75,8 @@ class JointTraining(Method):
         super().__post_init__()
         if type(self).score is JointTraining.score and not self._has_own_selection():
             raise TypeError(f"{type(self).__name__} is no host: it defines neither 'score' nor 'selection'.")
+        if self.per_class and self._has_own_selection():
+            raise SrjtError(f"per_class ranks samples within each grade, but {type(self).__name__} does not rank them.")
         if self.temperature is not None and self.select == "soft":
             raise SrjtError("temperature sharpens a hard selection only; with select='soft' it does nothing.")
         if self.label_matrix is not None and "soft" not in (self.select, self.update):
@@ -157,7 +159,8 @@ class JointTraining(Method):
             )
         return mask.expand_as(ranking)
 
-    def selection(self, losses_KB: Tensor, logits: Tensor, keep: int | Tensor, **memory: Any) -> Tensor:
+    # *given: for type checkers, to which a host that takes (losses, logits, keep) alone is compatible with it
+    def selection(self, losses_KB: Tensor, logits: Tensor, keep: int | Tensor, *given: Any, **memory: Any) -> Tensor:
         """Which samples each network selects. Define it in a host that does not keep a fixed number of samples.
 
         Parameters
@@ -192,11 +195,14 @@ class JointTraining(Method):
 def _select_matters(method: JointTraining, *, samples: int = 64, seed: int = 0) -> bool:
     """Whether a hard and a soft selection differ on any of several random batches, at the start and later on.
 
-    The temperature is 1 in both, so that only the loss differs.
+    The temperature is 1 in both, so that only the loss differs; the update does not change a selection.
     """
     random = torch.Generator().manual_seed(seed)
     labels = torch.randint(method.num_classes, (samples,), generator=random)
-    kinds = [replace(method, select="hard", temperature=1.0), replace(method, select="soft", temperature=None)]
+    kinds = [
+        replace(method, select="hard", update="soft", temperature=1.0),
+        replace(method, select="soft", update="soft", temperature=None),
+    ]
     memories = [kind.memory(samples) for kind in kinds]
     for progress in (0.0, 0.5, 1.0):
         for scale in (0.3, 1.0, 3.0, 10.0):
