@@ -4,7 +4,7 @@
     python benchmarks/study_speed.py share      # several trainings at once on one GPU against one alone
     python benchmarks/study_speed.py setup      # set-up of a long training: empty cache, filled cache, not compiled
     python benchmarks/study_speed.py folds      # the folds of an audit: one after the other, at the same time
-    python benchmarks/study_speed.py plan       # the paper's 280 trainings on LIMUC: time on this device, and on eight
+    python benchmarks/study_speed.py plan       # the paper's 300 trainings on LIMUC: time on this device, and on eight
 
     python benchmarks/study_speed.py all        # all of them
 

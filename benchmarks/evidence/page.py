@@ -27,12 +27,13 @@ import compare
 import pandas as pd
 import stored_tables
 
-from srjt.reports.study_tables import study_tables
-from srjt.studies.results import RUN_COLUMNS, StudyResults
-from srjt.training.checkpoint import last_epochs, read_metrics
+from srjt.ordinal.metrics import holm
+from srjt.reports.study_tables import study_tables, test_train_ratio
+from srjt.studies.results import RUN_COLUMNS, StudyResults, pool_ours
+from srjt.training.checkpoint import LAST, last_epochs, read_metrics
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/evidence.md", "docs/promises.md", "README.md", "paper/paper.md")
+PAGES = ("docs/evidence.md", "docs/paper-and-code.md", "docs/promises.md", "README.md", "paper/paper.md")
 RESULTS = Path(__file__).parent / "results"
 TABLES = "benchmarks/evidence/results/tables"
 MARKS = str.maketrans("", "", "*`¹²")  # bold, code, best and second best
@@ -68,17 +69,48 @@ def from_studies() -> dict[str, str]:
                 if name is not None:
                     text = pipe_table(table.markdown()).replace("Labels as given: ", "")
                     found[name] = text.replace("| srjt |", "| former srjt |")
+            if study == "deepdrid":
+                found["ours-minus-host"] = ours_minus_host(results, test_train_ratio=test_train_ratio(results))
     return found
+
+
+def ours_minus_host(results: StudyResults, *, test_train_ratio: float) -> str:
+    """ "+ours" minus its host over all hosts, noises and folds: the paper's scores, and its label precision."""
+    everything = {"all": list(dict.fromkeys(results.runs["noise"]))}
+    names = {"accuracy": "accuracy", "label_precision": "label precision", "mae": "MAE", "macro_f1": "macro-F1"}
+    found = [
+        pool_ours(
+            results.scores,
+            everything,
+            test_train_ratio=test_train_ratio,
+            metrics=[metric],
+            split="train" if metric == "label_precision" else "test",
+        )
+        for metric in names
+    ]
+    tests = pd.concat(found)
+    adjusted = holm(tests["p_value"])
+    rows = [
+        [
+            names[test.metric],
+            str(test.pairs * test.n),
+            f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f})".replace("-", "−"),
+            f"{test.p_value:.3f}",
+            f"{p:.3f}",
+        ]
+        for test, p in zip(tests.itertuples(), adjusted, strict=True)
+    ]
+    return stored_tables.pipes(["“+ours” minus host", "pairs", "difference, 95 % interval", "p", "Holm's p"], rows)
 
 
 def read_study(folder: Path) -> StudyResults:
     """What tables need, whichever version wrote the folder: the planned runs and ``metrics.csv`` of each."""
     facts = json.loads((folder / "study.json").read_text(encoding="utf-8"))
     runs = pd.DataFrame(facts["cells"])[RUN_COLUMNS].assign(status="done")
-    scores = [
-        last_epochs(read_metrics(folder / "runs" / run["key"] / "metrics.csv"), pooled=False).assign(**run)
-        for run in runs[RUN_COLUMNS].to_dict("records")
-    ]
+    scores = []
+    for run in runs[RUN_COLUMNS].to_dict("records"):
+        metrics = read_metrics(folder / "runs" / run["key"] / "metrics.csv")
+        scores += [last_epochs(metrics, pooled=False).assign(**run), last_precision(metrics).assign(**run)]
     none = pd.DataFrame()
     return StudyResults(
         folder=folder,
@@ -89,6 +121,14 @@ def read_study(folder: Path) -> StudyResults:
         noise=none,
         confusions={},
     )
+
+
+def last_precision(metrics: pd.DataFrame) -> pd.DataFrame:
+    """The label precision of the training side, mean over the last ten epochs and the networks, as ``last_epochs``."""
+    own = metrics[(metrics["split"] == "train") & (metrics["metric"] == "label_precision")]
+    recent = own[own["epoch"] > own["epoch"].max() - LAST]
+    value = recent.groupby("epoch")["value"].mean().mean()
+    return pd.DataFrame({"split": ["train"], "metric": ["label_precision"], "value": [value]})
 
 
 def from_predictions(options: list[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import paper_claims
 from recipe_tables import (
     MACRO_F1,
     MAE,
@@ -302,14 +303,21 @@ def duplicates(folder: Path) -> str:
 
 
 def garg_start(folder: Path) -> str:
+    """MAE / macro-F1 of each start, by length; means over settings and seeds."""
     found = pd.read_csv(folder / "garg_start.csv")
-    table = found.pivot_table(index="grades", columns=["spread", "start"], values="MAE", sort=False)
+    names = {"zeros": "0 (published code)", "1 to -1": "1, …, −1", "spaced 4": "4 apart", "ours": "ours"}
+    by = ["rows", "epochs"]
+    table = found.groupby([*by, "start"])[["MAE", "macro_f1"]].mean().round(9)
     rows = [
-        [name, *(f"{table.loc[name, (spread, 'published-code')]:.3f} → {table.loc[name, (spread, 'paper')]:.3f}"
-                 for spread in (0.3, 0.8))]
-        for name in table.index
-    ]  # fmt: skip
-    return pipes(["MAE on unseen rows: published start → ours", "clear features", "blurred features"], rows)
+        [f"{count} rows, {epochs} epochs", *("{:.3f} / {:.3f}".format(*table.loc[count, epochs, one]) for one in names)]
+        for count, epochs in dict.fromkeys(found[by].itertuples(index=False, name=None))
+    ]
+    return pipes(["MAE / macro-F1", *names.values()], rows)
+
+
+def paper_hypotheses(folder: Path) -> str:
+    """The hypotheses of paper_claims.yaml, as far as they have been tested."""
+    return paper_claims.hypotheses_table(paper_claims.stored(folder))
 
 
 def summary(folder: Path) -> str:
@@ -410,6 +418,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "pooling": pooling,
     "duplicates": duplicates,
     "garg-start": garg_start,
+    "paper-hypotheses": paper_hypotheses,
     "summary": summary,
     "promises": promises,
 }

@@ -428,6 +428,26 @@ PAUSE = 1.0  # seconds after the first of them; twice as many after each further
 TIMEOUT = 60.0  # seconds, of each wait for the server
 
 
+def record_checksum(file: Path) -> str:
+    """The SHA-256 of ``file``, recorded beside it at the first call, and compared with the record at later ones.
+
+    The record, ``file`` + ".sha256", has the format of sha256sum and stays if the file itself is deleted. A file that
+    is not the recorded one is an error.
+    """
+    record = file.with_name(file.name + ".sha256")
+    digest = sha256_of(file)
+    if not record.exists():
+        write_output(record, f"{digest}  {file.name}\n".encode())
+        return digest
+    recorded = record.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
+    if recorded != digest:
+        raise SrjtError(
+            f"{file} is not the file that was downloaded first: its SHA-256 is {digest}, {record.name} has {recorded}. "
+            f"Delete {file} to download it again; if the publisher has changed it, delete {record}."
+        )
+    return digest
+
+
 def download(url: str, target: Path, *, progress: Progress | None = None) -> None:
     """Download ``url`` to ``target``; an earlier, interrupted download is resumed.
 

@@ -23,7 +23,7 @@ from srjt.cli import OPTION, SUMMARIES, OptionsReporter, as_typed, say, warnings
 from srjt.errors import SrjtError
 from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
-from srjt.training.loop import starvation_warning
+from srjt.training.loop import starvation_advice, starvation_warning
 from srjt.training.reporters import BarReporter, reporter_for
 
 from .conftest import Srjt
@@ -322,7 +322,8 @@ def test_the_notes_of_a_training_name_options() -> None:
     heard = BarReporter()
     shares = (("", "kept", 0.5), ("1", "kept[0]", 0.0), ("1", "kept[1]", 0.9))
     rows = [MetricRow(epoch, "train", network, name, value) for epoch in (1, 2, 3) for network, name, value in shares]
-    OptionsReporter(heard).note(str(starvation_warning(rows, ["0", "1"])))
+    advice = starvation_advice(methods.CoTeaching)
+    OptionsReporter(heard).note(str(starvation_warning(rows, ["0", "1"], advice=advice)))
     assert "(--set method_options.ramp_epochs=10), --set method_options.per_class=true or" in heard.notes[0]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import shlex
+import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -246,7 +248,8 @@ def test_limuc_is_fetched_over_a_breaking_line_and_then_inspected(
 ) -> None:
     assert srjt.prints("limuc", "uc", "--url", mirror).endswith("Next: srjt data inspect uc\n")
     assert BreaksOff.asked > 1
-    assert [item.name for item in Path("uc").iterdir()] == ["patient_based_classified_images"]
+    name = "patient_based_classified_images"
+    assert sorted(item.name for item in Path("uc").iterdir()) == [name, f"{name}.zip.sha256"]
     asked = BreaksOff.asked
     srjt.prints("limuc", "uc", "--url", mirror)
     assert BreaksOff.asked == asked  # nothing to fetch
@@ -262,6 +265,22 @@ def test_limuc_is_fetched_over_a_breaking_line_and_then_inspected(
     assert "All counts are as published." in srjt.prints("inspect", "uc", "--no-decode")
     _, out, _ = srjt("inspect", "uc", "--no-decode", "--map-grades", "Mayo 0=0,Mayo 1=0,Mayo 2=1,Mayo 3=1")
     assert "published" not in out
+
+
+def test_an_archive_that_is_not_the_one_of_the_first_download_is_refused(
+    srjt: Srjt, mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = hashlib.sha256(BreaksOff.body).hexdigest()
+    unpacked = Path("uc/patient_based_classified_images")
+    assert f"SHA-256 of the archive: {digest}" in srjt.prints("limuc", "uc", "--url", mirror)
+    assert Path("uc/patient_based_classified_images.zip.sha256").read_text() == f"{digest}  {unpacked.name}.zip\n"
+    shutil.rmtree(unpacked)
+    srjt.prints("limuc", "uc", "--url", mirror)  # the same once more
+    shutil.rmtree(unpacked)
+    monkeypatch.setattr(BreaksOff, "body", BreaksOff.body[:-1] + b"x")
+    err = srjt.refuses("limuc", "uc", "--url", mirror)
+    assert "is not the file that was downloaded first" in err
+    assert not unpacked.exists()
 
 
 def test_kaggles_labels_and_images_are_counted(srjt: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,15 @@ def test_the_plan_with_its_time(study: Srjt) -> None:
     assert not Path("study").exists()
 
 
+def test_the_plan_of_the_papers_tables_says_how_many_runs_and_how_long(command: Srjt) -> None:
+    command.prints("data", "synthetic", "data", "--images", 60, "--patients", 20, "--size", 32)
+    out = command.prints("study", "data/labels.csv", "--preset", "limuc", "--dry-run")
+    text = " ".join(out.split())
+    assert text.startswith("300 runs: 0 done, 300 to do.")
+    assert "The preset limuc as it is: 15 methods × 4 noises × 5 folds = 300 runs take about 12.5 hours" in text
+    assert "co-teaching:select=soft,update=soft │ 20" in text
+
+
 def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[str] = []  # of the runs; equal keys are equal settings
     monkeypatch.setattr("srjt.studies.folder.run_status", lambda folder, key: keys.append(key) or "left")

@@ -26,6 +26,19 @@ def split(drawn: list[tuple[int, int]]) -> tuple[list[int], list[int], torch.Ten
     return true, predicted, counts
 
 
+def test_the_confusion_matrix_takes_arrays_and_lists() -> None:
+    true, predicted = [0, 2, 1, 1], [0, 1, 1, 2]
+    expected = metrics.confusion_matrix(torch.tensor(true), torch.tensor(predicted), num_classes=3)
+    frozen = np.array(predicted)
+    frozen.setflags(write=False)
+    for pair in ((true, predicted), (np.array(true), frozen), (torch.tensor(true), predicted)):
+        assert torch.equal(metrics.confusion_matrix(*pair, num_classes=3), expected)
+    with pytest.raises(SrjtError, match="got 4 true and 3 predicted ones"):
+        metrics.confusion_matrix(true, predicted[:3], num_classes=3)
+    with pytest.raises(SrjtError, match="The true grades are numbers from 0 up; got"):
+        metrics.confusion_matrix(["mild"], [0], num_classes=3)
+
+
 @given(pairs)
 def test_the_confusion_matrix_has_the_truth_in_rows(drawn: list[tuple[int, int]]) -> None:
     true, predicted, counts = split(drawn)

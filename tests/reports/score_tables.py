@@ -10,7 +10,8 @@ import pandas as pd
 
 from srjt.reports.study_tables import PAPER_METRICS, StudyTables
 from srjt.reports.table import Table, TableCell
-from srjt.studies.results import StudyResults, paper_results
+from srjt.studies.paper import PUBLISHED_COUNTS, paper_results
+from srjt.studies.results import StudyResults
 
 NAMES = ["key", "method", "variant", "noise", "fold", "seed"]
 SOFT = "select=soft,update=soft"
@@ -58,7 +59,9 @@ def marked(table: Table, name: str, mark: str) -> set[str]:
 
 def results_of(table: pd.DataFrame, *, runs: pd.DataFrame | None = None, preset: str | None = None) -> StudyResults:
     """Without a plan, all runs of the scores are planned and done. Five folds: test/train is 1/3."""
-    facts = {"name": "mine", "study": {"preset": preset, "train": {}}, "folds": 5}
+    counts = PUBLISHED_COUNTS.get(preset or "", (5, 5))
+    study = {"preset": preset, "train": {}, "noise_rate": 0.3 if preset == "dr" else None}
+    facts = {"name": "mine", "study": study, "class_counts": counts, "folds": 5}
     nothing: dict[str, Any] = {"metrics": pd.DataFrame(), "confusions": {}, "noise": pd.DataFrame()}
     runs = planned(table) if runs is None else runs
     return StudyResults(folder=Path("none"), facts=facts, runs=runs, scores=table, **nothing)

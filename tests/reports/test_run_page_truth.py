@@ -126,6 +126,7 @@ PLAIN = SimpleNamespace(
     state="finished", reached=12, planned=12, left="", problem="", training=40, kept=0,
     sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
     score=0.5, naive=0.8, verdict="better", untested="", samples="it", truth=True, wrong=0.25, starved="", apart="",
+    starved_advice=" Try it.",
     test_score=0.3, validation_score=0.6, why_apart="Why.", head="",
 )  # fmt: skip
 
@@ -147,7 +148,7 @@ RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, a
         "Stopped after epoch 3 of 12. boom. Run the same",
     ),
     ({"state": "unfinished", "reached": 3}, "Not finished: 3 of 12 epochs"),
-    ({"starved": "2"}, "The selection hardly keeps grade 2"),
+    ({"starved": "2"}, "The selection hardly keeps grade 2: the networks unlearn it. Try it."),
     ({"kept": 7}, "those of epoch 7"),
     ({"answers": True}, None),
     ({"truth": False}, None),

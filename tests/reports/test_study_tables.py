@@ -34,6 +34,7 @@ from srjt.reports.pages.study import study_page
 from srjt.reports.study_tables import ablation, study_tables
 from srjt.reports.table import Column, Row, Table, TableCell
 from srjt.studies.results import DISPLAY_NAMES
+from srjt.training.config import load_preset
 
 # A study's tables: numbers, marks, and what is missing.
 
@@ -192,9 +193,28 @@ def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
     assert table.groups == [("", 1), ("ε = 0.2, ρ = 0.1", 3)]
     assert column(table, f"{noise} accuracy paper")["CDR"].text == "0.664 ± 0.016"
     assert "the value that the paper prints" in table.caption
+    assert "All settings that it states are the same here." in table.caption
     [table] = study_tables(results_of(mine), metrics=["accuracy"])
     assert len(table.columns) == 2
     assert "paper" not in table.caption
+
+
+def test_a_setting_that_is_not_the_papers_is_named_and_other_data_have_no_such_column() -> None:
+    mine = scores(("cdr", "quasi:rho=0.1,rate=0.2", [0.5, 0.6]))
+    results = results_of(mine, preset="limuc")
+    results.facts["study"] |= {"train": {"network": "tiny", "epochs": 14, "image_size": 64, "crop": 56}}
+    [table] = study_tables(results, metrics=["accuracy"])
+    assert table.caption.endswith(
+        "Here differ from it: network tiny (paper: resnet18); image size 64 (paper: 256); crop 56 (paper: 224); "
+        "epochs 14 (paper: 150)."
+    )
+    results.facts["class_counts"] = [250, 125, 75, 50]
+    [table] = study_tables(results, metrics=["accuracy"])
+    assert [c.heading for c in table.columns] == ["Method", "Acc. ↑"]
+    results.facts["study"]["paper_table"] = "private-uc"
+    [table] = study_tables(results, metrics=["accuracy"])
+    assert column(table, "quasi:rho=0.1,rate=0.2 accuracy paper")["CDR"].text == "0.752 ± 0.004"
+    assert "images per grade 250, 125, 75, 50 (paper: 6,678, 1,995, 1,395, 197)" in table.caption
 
 
 def test_the_papers_dr_has_means_only() -> None:
@@ -473,6 +493,28 @@ def test_holm_counts_the_comparisons_of_all_noises() -> None:
     assert "corrected for the 2 comparisons of this table" in table.caption
 
 
+def test_the_papers_noises_of_one_rate_are_pooled_although_their_rho_differs() -> None:
+    noises = load_preset("limuc")["noises"]
+    mine = scores(
+        *((host, noise, [0.5, 0.6, 0.7]) for host in ("jocor", "codis") for noise in noises),
+        *((f"{host}+ours", noise, [0.5, 0.62, 0.73]) for host in ("jocor", "codis") for noise in noises),
+    )
+    [table] = pooled_table(mine, metrics=["accuracy"])
+    assert [[cell.text for cell in row.cells[:2]] for row in table.rows] == [
+        ["Quasi-Gaussian and Truncated-Gaussian noise, ε = 0.2", "2 × 2"],
+        ["Quasi-Gaussian and Truncated-Gaussian noise, ε = 0.4", "2 × 2"],
+        ["all", "2 × 4"],
+    ]
+    # noises that only ρ describes have no rate in common
+    by_rho = mine.assign(noise=mine["noise"].str.replace(r",rate=.*", "", regex=True))
+    [table] = pooled_table(by_rho, metrics=["accuracy"])
+    assert [row.cells[0].text for row in table.rows] == [
+        *(f"{kind}-Gaussian noise, ρ = {rho}" for kind, rho in (("Quasi", 0.1), ("Quasi", 0.2))),
+        *(f"{kind}-Gaussian noise, ρ = {rho}" for kind, rho in (("Truncated", 0.15), ("Truncated", 0.3))),
+        "all",
+    ]
+
+
 def test_pooling_averages_over_hosts_and_noises_within_a_fold() -> None:
     noises = {"quasi:0.2": 0.0, "truncated:0.2": 0.02, "quasi:0.4": 0.1}
     mine = scores(
@@ -486,8 +528,9 @@ def test_pooling_averages_over_hosts_and_noises_within_a_fold() -> None:
     )
     [table] = pooled_table(mine, metrics=["accuracy"])
     assert [[cell.text for cell in row.cells[:4]] for row in table.rows] == [
-        ["ε = 0.2", "2 × 2", "Acc. ↑", "+0.040"],  # 0.01 of folds, 0.01 of noises, 0.02 of hosts
-        ["ε = 0.4", "2", "Acc. ↑", "+0.130"],
+        # 0.01 of folds, 0.01 of noises, 0.02 of hosts
+        ["Quasi-Gaussian and Truncated-Gaussian noise, ε = 0.2", "2 × 2", "Acc. ↑", "+0.040"],
+        ["Quasi-Gaussian noise, ε = 0.4", "2", "Acc. ↑", "+0.130"],
         ["all", "2 × 3", "Acc. ↑", "+0.070"],
     ]
     # the folds' means are 0.03, 0.04 and 0.05: s = 0.01, t = 0.04 / (0.01 √(1/3 + 1/3)) with 2 degrees of freedom

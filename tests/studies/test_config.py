@@ -1,6 +1,7 @@
 """The settings of a study, and how a noise is written."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import given, strategies as st
 
 from srjt import methods, noise
 from srjt.errors import SrjtError
+from srjt.reports.study_tables import ablation
 from srjt.studies.config import StudyConfig, parse_method, parse_noise
-from srjt.training.config import PRESETS, TrainConfig, load_preset
+from srjt.studies.paper import paper_results
+from srjt.training.config import PRESETS, TrainConfig, load_preset, preset_time
 
 from .conftest import small
 
@@ -69,12 +72,25 @@ def test_presets_carry_the_papers_settings() -> None:
         assert train.effective_milestones == (90, 120, 140)
         assert (train.image_size, train.crop) == (256, 224)
         assert preset.folds == 5
-        assert len(preset.method_specs()) == len(methods.plain_names())
+        compared = [spec.name for spec in preset.method_specs() if not spec.variant]
+        assert compared == list(methods.plain_names())
+
+
+def test_all_tables_of_limuc_are_one_study() -> None:
+    """Each printed value of LIMUC, comparisons and ablations, has its runs."""
+    limuc = StudyConfig.from_dict(load_preset("limuc"))
+    specs = limuc.method_specs()
+    assert len(specs) * len(limuc.noises) * limuc.folds == 300
+    assert "= 300 runs" in preset_time("limuc")
+    usages = ablation((spec.name, spec.variant) for spec in specs)["co-teaching"]
+    printed = paper_results().query("dataset == 'limuc'")
+    assert {*zip(printed["select"], printed["update"], strict=True)} - {("", "")} == set(usages)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_load_and_know_their_name(name: str) -> None:
+def test_presets_load_know_their_name_and_say_how_long_they_take(name: str) -> None:
     assert StudyConfig.from_dict(load_preset(name)).preset == name
+    assert re.search(r"(minute|hour)s?\b", preset_time(name))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """The paper's tables as data: complete, as printed, and consistent with themselves."""
 
 import itertools
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from srjt import methods
-from srjt.studies import results as paper
-from srjt.studies.results import DISPLAY_NAMES, display_name, is_ours, paper_order, paper_results, paper_value
+from srjt.studies.config import StudyConfig
+from srjt.studies.paper import PUBLISHED_COUNTS, paper_dataset, paper_differences, paper_results, paper_value
+from srjt.studies.results import DISPLAY_NAMES, display_name, host_of, is_ours, paper_order
+from srjt.training.config import load_preset
 
 METRICS = ("accuracy", "mae", "macro_f1")
 
@@ -101,10 +104,101 @@ def test_what_the_paper_does_not_print_is_none(dataset: str, noise: str, method:
     assert paper_value(dataset, noise, method, metric) is None
 
 
-def test_only_the_papers_presets_are_its_setting() -> None:
-    presets = ("limuc", "dr", "demo", "paper", None)
-    datasets = [paper.paper_dataset({"study": {"preset": preset}}) for preset in presets]
-    assert datasets == ["limuc", "dr", None, None, None]
+def facts_of(preset: str, counts: tuple[int, ...], **changes: Any) -> dict[str, Any]:
+    """What study.json has of a study with these counts; changes of settings, those of trainings in ``train``."""
+    settings = load_preset(preset)
+    train = {**settings["train"], **changes.pop("train", {})}
+    patients = changes.pop("patients", 564)
+    features = changes.pop("features", False)
+    config = StudyConfig.from_dict({**settings, **changes, "train": train})
+    return {"study": config.to_dict(), "class_counts": list(counts), "patients": patients, "features": features}
+
+
+KAGGLE = (25810, 2443, 5292, 873, 708)
+
+
+def test_the_published_counts_are_those_of_the_text_and_of_kaggle() -> None:
+    assert {name: sum(counts) for name, counts in PUBLISHED_COUNTS.items()} == {
+        "limuc": 11276,
+        "private": 10265,
+        "dr": 35108,
+    }
+    assert sum(KAGGLE) == 35126
+    assert [k - p for k, p in zip(KAGGLE, PUBLISHED_COUNTS["dr"], strict=True)] == [8, 5, 4, 1, 0]
+
+
+def test_the_data_decide_whether_they_are_the_papers() -> None:
+    limuc, dr = PUBLISHED_COUNTS["limuc"], PUBLISHED_COUNTS["dr"]
+    assert paper_dataset(facts_of("limuc", limuc)) == "limuc"
+    assert paper_dataset(facts_of("demo", limuc)) == "limuc"
+    assert paper_dataset(facts_of("dr", dr)) == "dr"
+    assert paper_dataset(facts_of("dr", KAGGLE)) == "dr"
+    for counts in ((250, 125, 75, 50), limuc[::-1], (6104, 3053, 1254, 865), (*limuc, 0)):
+        assert paper_dataset(facts_of("limuc", counts)) is None
+
+
+def test_whoever_has_the_private_data_names_the_table() -> None:
+    named = facts_of("limuc", PUBLISHED_COUNTS["private"], paper_table="private-uc")
+    assert paper_dataset(named) == "private"
+    assert paper_differences(named, "private") == []
+    other = facts_of("limuc", (600, 200, 140, 20), paper_table="private-uc")
+    assert paper_dataset(other) == "private"
+    assert paper_differences(other, "private") == [
+        ("images per grade", (600, 200, 140, 20), PUBLISHED_COUNTS["private"])
+    ]
+
+
+def test_the_presets_do_not_differ_from_the_paper() -> None:
+    assert paper_differences(facts_of("limuc", PUBLISHED_COUNTS["limuc"]), "limuc") == []
+    assert paper_differences(facts_of("dr", PUBLISHED_COUNTS["dr"]), "dr") == []
+    kaggle = paper_differences(facts_of("dr", KAGGLE), "dr")
+    assert kaggle == [("images per grade", KAGGLE, PUBLISHED_COUNTS["dr"])]
+    # the published code is the paper's, too
+    code = facts_of("limuc", PUBLISHED_COUNTS["limuc"], train={"convention": "published-code"})
+    assert paper_differences(code, "limuc") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"train": {"network": "tiny"}}, [("network", "tiny", "resnet18")]),
+        ({"train": {"epochs": 14}}, [("epochs", 14, 150)]),
+        ({"train": {"image_size": 128, "crop": 112}}, [("image_size", 128, 256), ("crop", 112, 224)]),
+        ({"train": {"batch_size": 32}}, [("batch_size", 32, 64)]),
+        ({"train": {"optimizer": "adamw"}}, [("optimizer", "adamw", "adam")]),
+        ({"train": {"schedule": "cosine"}}, [("schedule", "cosine", "steps")]),
+        ({"train": {"learning_rate": 1e-3}}, [("learning_rate", 1e-3, 1e-4)]),
+        ({"train": {"milestones": [10, 20, 30]}}, [("milestones", (10, 20, 30), (90, 120, 140))]),
+        ({"train": {"weight_decay": 0.0}}, [("weight_decay", 0.0, 1e-4)]),
+        ({"train": {"pretrained": False}}, [("pretrained", False, True)]),
+        ({"train": {"flip": False}}, [("flip", False, True)]),
+        ({"train": {"balance": 0.5}}, [("balance", 0.5, 0.0)]),
+        ({"train": {"keep": "best"}}, [("keep", "best", "last")]),
+        ({"train": {"convention": "original"}}, [("convention", "original", "paper")]),
+        ({"folds": 3}, [("folds", 3, 5)]),
+        ({"only_folds": [0]}, [("only_folds", [0], None)]),
+        ({"split_by": "stratified"}, [("split_by", "stratified", "random")]),
+        ({"hold_out": "site"}, [("hold_out", "site", None)]),
+        ({"seeds": [0, 1]}, [("seeds", 2, 1)]),
+        ({"noise_rate": "auto"}, [("noise_rate", "auto", "told")]),
+        ({"noises": ["quasi:0.2"]}, [("ρ", "solved for the rate", "0.1, 0.2 (quasi), 0.15, 0.3 (truncated)")]),
+        ({"patients": None}, [("patients", None, "each on one side only")]),
+    ],
+)
+def test_every_setting_that_differs_is_named(changes: dict[str, Any], named: list[tuple[Any, ...]]) -> None:
+    assert paper_differences(facts_of("limuc", PUBLISHED_COUNTS["limuc"], **changes), "limuc") == named
+
+
+def test_features_and_a_rate_that_is_not_the_papers_are_named() -> None:
+    facts = facts_of("limuc", PUBLISHED_COUNTS["limuc"], features=True, train={"network": "mlp"})
+    assert {one.name for one in paper_differences(facts, "limuc")} >= {"samples", "network"}
+    assert paper_differences(facts_of("dr", PUBLISHED_COUNTS["dr"], noise_rate=0.2), "dr") == [("noise_rate", 0.2, 0.3)]
+
+
+def test_a_part_of_the_patients_or_corrected_labels_is_not_in_the_paper() -> None:
+    assert paper_value("limuc", "quasi:0.2@0.5", "cdr", "accuracy") is None
+    assert paper_value("dr", "none", "cdr", "accuracy") == (0.733, None)
+    assert paper_value("dr", "corrected", "cdr", "accuracy") is None
 
 
 def test_every_registered_method_of_the_paper_has_its_name() -> None:
@@ -117,7 +211,7 @@ def test_names_and_order_and_a_recipe_that_is_ours_but_not_the_papers() -> None:
     assert {name: is_ours(name) for name in ours} == ours
     assert display_name("srjt") == "srjt"
     assert paper_order(["srjt", "codis+ours", "sord"]) == ["sord", "codis+ours", "srjt"]
-    assert [paper.host_of(name) for name in ("jocor+ours", "jocor")] == ["jocor", None]
+    assert [host_of(name) for name in ("jocor+ours", "jocor")] == ["jocor", None]
     assert display_name("co-teaching+ours") == "Co-teaching + Ours"
     assert display_name("mine+ours", "tau=0.2,co_lambda=0.3") == "mine + Ours (tau=0.2, co_lambda=0.3)"
     given = ["mine+ours", "codis", "other", "co-teaching+ours", "mine", "standard", "codis", "lone+ours"]

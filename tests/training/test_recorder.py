@@ -1,13 +1,14 @@
 """What is remembered of each sample, and the watch over grades that are no longer selected."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
+from srjt import methods
 from srjt.training.checkpoint import MetricRow
-from srjt.training.loop import PATIENCE, starvation_warning
+from srjt.training.loop import PATIENCE, starvation_advice, starvation_warning
 from srjt.training.reporters import BarReporter
 from srjt.training.step import SMOOTHING, Recorder
 
@@ -101,7 +102,8 @@ def warnings_of(*epochs: list[list[float]]) -> list[str | None]:
         for k, shares in enumerate(networks):
             for c, share in enumerate(shares):
                 rows.append(MetricRow(epoch, "train", str(k + 1), f"kept[{c}]", share))
-        said.append(starvation_warning(rows, ["none", "mild", "severe"]))
+        advice = starvation_advice(methods.CoTeaching)
+        said.append(starvation_warning(rows, ["none", "mild", "severe"], advice=advice))
     return said
 
 
@@ -113,6 +115,31 @@ def test_one_warning_after_several_epochs() -> None:
     for advice in ("{'per_class': True}", "{'ramp_epochs': 10}", "`noise_rate`"):
         assert advice in message
     assert "mild" not in message
+
+
+class Threshold(methods.JointTraining):
+    """It keeps no fixed number, and needs no noise rate."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def selection(self, losses_KB: torch.Tensor, logits: torch.Tensor, keep: Any, **memory: Any) -> torch.Tensor:
+        return losses_KB < 1.0
+
+
+def test_a_warning_names_only_what_the_method_has() -> None:
+    rows = [MetricRow(epoch, "train", "", "kept", 0.6) for epoch in (1, 2, 3)]
+    rows += [MetricRow(epoch, "train", "1", "kept[1]", 0.0) for epoch in (1, 2, 3)]
+    said = [
+        str(starvation_warning(rows, ["0", "1"], advice=starvation_advice(method))).partition("unlearning it.")[2]
+        for method in (methods.CoTeaching, Threshold, methods.Standard, methods.Cdr)
+    ]
+    assert said == [
+        " Try a slower ramp (`method_options={'ramp_epochs': 10}`), `method_options={'per_class': True}` or a smaller "
+        "`noise_rate`.",
+        "",
+        "",
+        " Try a smaller `noise_rate`.",
+    ]
 
 
 @pytest.mark.parametrize("epochs", [[[STARVED, FED], [FED, STARVED], [FED, FED]] * 4, [[ABSENT, ABSENT]] * 6])

@@ -309,7 +309,8 @@ def limuc(
 ) -> None:
     """Download LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3) from Zenodo (record 5827695).
 
-    Repeat the command to resume an interrupted download.
+    Repeat the command to resume an interrupted download. The archive's SHA-256
+    is kept in a file beside it, and compared when it is downloaded again.
     """
     from srjt import files
     from srjt.data.sources.folders import LIMUC_ARCHIVE, LIMUC_URL, find_patients
@@ -319,6 +320,7 @@ def limuc(
         with progress_bar("Downloading", True) as progress:
             files.download(url or LIMUC_URL, archive, progress=lambda done, total: progress(done, total or done))
     if archive.exists():
+        say(f"SHA-256 of the archive: {files.record_checksum(archive)}")
         with progress_bar("Unpacking", True) as progress:
             files.extract(archive, directory, progress=progress)
         archive.unlink()  # its contents are beside it now

@@ -78,6 +78,10 @@ def run(
         _print_plan(study, data, runs=len(planned_runs), left=len(left))
     if time_:
         print_study_times(data, left, device=(computing.device or "").split(",")[0] or None)
+    elif dry_run and study.preset is not None:
+        from srjt.training.config import preset_time
+
+        say(f"The preset {study.preset} as it is: {preset_time(study.preset)}. For this machine add --time.")
     if dry_run or time_:
         counts = Counter(f"{planned.method.name}:{planned.method.variant}".rstrip(":") for planned in planned_runs)
         print_table(pd.DataFrame(counts.items(), columns=["method", "runs"]))

@@ -261,7 +261,9 @@ def options(name: str) -> tuple[str, ...]:
     >>> methods.options("label-smooth")
     ('smoothing',)
     """
-    return tuple(f.name for f in fields(lookup(name).method) if f.init and f.name not in _COMMON)
+    method = lookup(name).method
+    hidden = _COMMON | method.unused_options()
+    return tuple(f.name for f in fields(method) if f.init and f.name not in hidden)
 
 
 def create(
@@ -299,7 +301,9 @@ def create(
     for need in row.needs:
         if noise[need] is None:
             raise SrjtError(f"{name} needs {_WHAT[need]}")
-    return row.method(num_classes=num_classes, **noise, convention=convention, **{**row.defaults, **chosen})
+    method = row.method(num_classes=num_classes, **noise, convention=convention, **{**row.defaults, **chosen})
+    method.check_options()
+    return method
 
 
 def _registry() -> dict[str, RegisteredMethod]:

@@ -89,6 +89,14 @@ class Method(ABC):
         """Whether targets may be likelihoods (B, R, C) of R readings given each true grade."""
         return "likelihoods" in self.takes
 
+    @classmethod
+    def unused_options(cls) -> frozenset[str]:
+        """Inherited fields that do nothing in this method, and so are none of its options."""
+        return frozenset()
+
+    def check_options(self) -> None:  # noqa: B027 (most methods have nothing to check)
+        """An error if an option that was given does nothing. ``create`` calls it."""
+
     # ------------------------------------------------------------------ training
 
     def head(self, features: int, classes: int) -> nn.Module:
@@ -110,8 +118,10 @@ class Method(ABC):
         """What the method remembers of ``samples`` training samples from step to step, by name. Most remember nothing.
 
         A method that remembers gets ``memory`` and ``rows`` (B,), the positions of the batch among the samples, as
-        further arguments of ``loss``, and changes the tensors in place. The loop moves, saves and restores them, and
-        sets one that is named ``progress`` to the share of the epochs that are done.
+        further arguments of ``loss``, and changes the tensors in place; a host of ``JointTraining`` gets them in
+        ``selection``. Two networks that remember different things have a tensor of shape (2, samples, …). The loop
+        moves, saves and restores them, and sets one that is named ``progress`` to the share of the epochs that are
+        done.
         """
         return {}
 

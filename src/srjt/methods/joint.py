@@ -4,8 +4,7 @@ recipe.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,10 +21,10 @@ from srjt.settings import setting
 #     select     the loss that ranks samples: hard (with temperature τ) or soft
 #     update     the loss to learn from: hard or soft
 #
-# A host (Co-teaching, JoCoR, CoDis) defines how a sample is scored. ``select="hard", update="hard"`` is the
-# host as the paper describes it, ``"hard", "soft"`` is the paper's "+Ours" (Algorithms 1–3); the other
-# combinations complete its ablation. With ``convention="original"`` a host follows its own publication,
-# which differs from the paper's description.
+# A host (Co-teaching, JoCoR, CoDis) defines how a sample is scored, or which samples are selected.
+# ``select="hard", update="hard"`` is the host as the paper describes it, ``"hard", "soft"`` is the paper's
+# "+Ours" (Algorithms 1–3); the other combinations complete its ablation. With ``convention="original"`` a
+# host follows its own publication, which differs from the paper's description.
 
 LabelKind = Literal["hard", "soft"]
 SHARPENED = 0.1  # the paper's τ for "+Ours"
@@ -33,8 +32,11 @@ SHARPENED = 0.1  # the paper's τ for "+Ours"
 
 @dataclass(frozen=True, kw_only=True)
 class JointTraining(Method):
-    """Two networks and a selection. A subclass, called a host, defines ``score`` and, if the networks do not exchange
-    their selections, ``combine``.
+    """Two networks and a selection. A subclass is called a host.
+
+    A host that keeps the R(T)·|B| samples of smallest score defines ``score``. A host that selects in another way, by a
+    threshold of the loss for example, defines ``selection`` instead. If the networks do not exchange their selections,
+    it defines ``combine``, too.
 
     Parameters
     ----------
@@ -45,9 +47,10 @@ class JointTraining(Method):
     co_lambda : float
         λ, the weight of the divergence D between the networks; hosts without D ignore it.
     per_class : bool
-        Keep the same share within each grade.
+        Keep the same share within each grade. No option of a host that defines ``selection``.
     ramp_epochs : int, optional
         T' of the keep rate R(T): epochs until only 1 − ε is kept. Default: 5 (paper) or 10 (published code, original).
+        No option of a host that does not need the noise rate: it may select any sample.
     label_matrix : array-like, optional
         Soft labels by given grade, shape (C, C), instead of those of Eq. 3.
     """
@@ -63,8 +66,17 @@ class JointTraining(Method):
     ramp_epochs: int | None = setting(None, gt=0)
     label_matrix: Any = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if callable(vars(cls).get("select")):
+            raise TypeError(f"{cls.__name__}: 'select' is an option; the method to define is 'selection'.")
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if type(self).score is JointTraining.score and not self._has_own_selection():
+            raise TypeError(f"{type(self).__name__} is no host: it defines neither 'score' nor 'selection'.")
+        if self.per_class and self._has_own_selection():
+            raise SrjtError(f"per_class ranks samples within each grade, but {type(self).__name__} does not rank them.")
         if self.temperature is not None and self.select == "soft":
             raise SrjtError("temperature sharpens a hard selection only; with select='soft' it does nothing.")
         if self.label_matrix is not None and "soft" not in (self.select, self.update):
@@ -81,7 +93,28 @@ class JointTraining(Method):
     def takes_probabilities(self) -> bool:
         return self.update == "soft"
 
+    @classmethod
+    def _has_own_selection(cls) -> bool:
+        return cls.selection is not JointTraining.selection
+
+    @classmethod
+    def unused_options(cls) -> frozenset[str]:
+        ranking = {"per_class"} if cls._has_own_selection() else set()
+        keep_rate = set() if "noise_rate" in cls.needs else {"ramp_epochs"}
+        return frozenset(ranking | keep_rate)
+
+    def check_options(self) -> None:
+        """An error for ``select="soft"`` if the selection does not depend on the loss: the row of an ablation that
+        this option would make repeats the row of ``select="hard"``."""
+        if self.select == "soft" and not _select_matters(self):
+            raise SrjtError(
+                f"{type(self).__name__} selects the same samples with select='soft' as with 'hard': its selection does "
+                "not use the losses that it is given. Leave out this option."
+            )
+
     def keep(self, epoch: int, batch_size: int) -> int:
+        if "noise_rate" not in self.needs:
+            return batch_size
         if self.noise_rate is None:
             raise SrjtError("The number of samples to keep follows from the noise rate, which is not given.")
         rate = losses.keep_rate(
@@ -89,7 +122,7 @@ class JointTraining(Method):
         )
         return losses.keep_count(batch_size, rate, convention=self.convention)
 
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None) -> Loss:
+    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, **memory: Any) -> Loss:
         self.check_shapes(logits, targets)
         if targets.ndim != 1 and not self.takes_probabilities:
             raise SrjtError(f"A hard update takes grades (B,), not targets of shape {tuple(targets.shape)}.")
@@ -98,8 +131,11 @@ class JointTraining(Method):
         # never an empty selection
         keep = keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, keep)
         with torch.no_grad():  # a rank has no gradient
-            score = self.score(self._losses(logits, labels, targets, self.select, self.tau), logits)
-            selected = losses.select_smallest(score, keep=keep, labels=labels if self.per_class else None)
+            ranking = self._losses(logits, labels, targets, self.select, self.tau)
+            if self.per_class:
+                selected = losses.select_smallest(self.score(ranking, logits), keep=keep, labels=labels)
+            else:
+                selected = self._checked_mask(self.selection(ranking, logits, keep, **memory), ranking)
         return self.combine(self._losses(logits, labels, targets, self.update, 1.0), logits, selected)
 
     def _losses(self, logits: Tensor, labels: Tensor, targets: Tensor, kind: LabelKind, tau: float) -> Tensor:
@@ -114,15 +150,72 @@ class JointTraining(Method):
         from_eq_3 = self.update == "soft" and self.label_matrix is None
         return losses.soft_label_matrix(self.num_classes) if from_eq_3 else None
 
-    @abstractmethod
+    def _checked_mask(self, mask: Tensor, ranking: Tensor) -> Tensor:
+        """(2, B) or (B,), of bool → (2, B)."""
+        if mask.dtype != torch.bool or mask.shape not in (ranking.shape, ranking.shape[1:]):
+            raise SrjtError(
+                f"selection of {type(self).__name__} returns a mask of bool, of shape {tuple(ranking.shape)} or "
+                f"{tuple(ranking.shape[1:])}; got {mask.dtype} of shape {tuple(mask.shape)}."
+            )
+        return mask.expand_as(ranking)
+
+    # *given: for type checkers, to which a host that takes (losses, logits, keep) alone is compatible with it
+    def selection(self, losses_KB: Tensor, logits: Tensor, keep: int | Tensor, *given: Any, **memory: Any) -> Tensor:
+        """Which samples each network selects. Define it in a host that does not keep a fixed number of samples.
+
+        Parameters
+        ----------
+        losses_KB : Tensor, shape (2, B)
+            Each network's loss on each sample, hard or soft as ``select`` says, at the selection's temperature.
+        logits : Tensor, shape (2, B, C)
+        keep : int or 0-d Tensor on the device
+            R(T)·|B|; the size of the batch if the host does not need the noise rate.
+        **memory
+            ``memory`` and ``rows`` of a host that remembers (see ``Method.memory``); else nothing.
+
+        Returns
+        -------
+        Tensor of bool, shape (2, B) or (B,)
+            The samples that network k selects, or those that both select. A network whose peer selects nothing learns
+            nothing from the batch.
+        """
+        return losses.select_smallest(self.score(losses_KB, logits), keep=keep)
+
     def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         """(2, B) losses at the selection's τ, (2, B, C) logits → (2, B) scores, small = clean."""
+        raise NotImplementedError
 
     def combine(self, losses_KB: Tensor, logits: Tensor, selected: Tensor) -> Loss:
         """(2, B) update losses and selections → the loss. Here each network learns from the *other's* selection
         (Eq. 5)."""
         per_network = masked_mean(losses_KB, selected.flip(0))
         return Loss(per_network.sum(), per_network.detach(), selected)
+
+
+def _select_matters(method: JointTraining, *, samples: int = 64, seed: int = 0) -> bool:
+    """Whether a hard and a soft selection differ on any of several random batches, at the start and later on.
+
+    The temperature is 1 in both, so that only the loss differs; the update does not change a selection.
+    """
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.randint(method.num_classes, (samples,), generator=random)
+    kinds = [
+        replace(method, select="hard", update="soft", temperature=1.0),
+        replace(method, select="soft", update="soft", temperature=None),
+    ]
+    memories = [kind.memory(samples) for kind in kinds]
+    for progress in (0.0, 0.5, 1.0):
+        for scale in (0.3, 1.0, 3.0, 10.0):
+            logits = scale * torch.randn(2, samples, method.outputs, generator=random)
+            masks = []
+            for kind, memory in zip(kinds, memories, strict=True):
+                if "progress" in memory:
+                    memory["progress"].fill_(progress)
+                remembered = {"memory": memory, "rows": torch.arange(samples)} if memory else {}
+                masks.append(kind.loss(logits, labels, keep=samples // 2, **remembered).selected)
+            if not torch.equal(*masks):
+                return True
+    return False
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

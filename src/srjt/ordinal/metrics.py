@@ -17,6 +17,7 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes as patient_codes
+from srjt.settings import show
 
 # The formulas of the metrics, for many confusion matrices at once: a bootstrap has a thousand of them.
 #
@@ -168,23 +169,37 @@ def _selected_and_clean(counts: ArrayLike, among: int, *, per_class: bool) -> fl
 # it there.
 
 
-def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Tensor:
+def confusion_matrix(true: Tensor | ArrayLike, predicted: Tensor | ArrayLike, *, num_classes: int) -> Tensor:
     """Counts (C, C) of (true, predicted) grades (B,); add them up over batches.
 
-    They stay on the tensors' device, and the host does not wait for them. A pair with a grade outside 0 … C − 1
-    is not counted.
+    The grades are tensors, arrays or lists. Counts of tensors stay on their device, and the host does not wait for
+    them. A pair with a grade outside 0 … C − 1 is not counted.
 
     Examples
     --------
     >>> confusion_matrix(torch.tensor([0, 1]), torch.tensor([0, 0]), num_classes=2)
     tensor([[1, 0],
             [1, 0]])
+    >>> METRICS["accuracy"](confusion_matrix(np.array([0, 1]), np.array([0, 0]), num_classes=2))
+    0.5
     """
-    t, p = true.reshape(-1), predicted.reshape(-1)
+    t, p = _as_grades(true, name="true"), _as_grades(predicted, name="predicted")
+    if t.shape != p.shape:
+        raise SrjtError(f"Each sample has a true and a predicted grade; got {len(t)} true and {len(p)} predicted ones.")
     countable = (t >= 0) & (t < num_classes) & (p >= 0) & (p < num_classes)
     cell = torch.where(countable, t * num_classes + p, -1)
     cells = torch.arange(num_classes * num_classes, device=cell.device)
     return (cell[:, None] == cells).sum(dim=0).reshape(num_classes, num_classes)
+
+
+def _as_grades(grades: Tensor | ArrayLike, *, name: str) -> Tensor:
+    """(B,) of numbers, as a tensor; a tensor stays on its device."""
+    if isinstance(grades, Tensor):
+        return grades.reshape(-1)
+    array = np.asarray(grades)
+    if array.dtype.kind not in "iufb":
+        raise SrjtError(f"The {name} grades are numbers from 0 up; got {show(grades)}.")
+    return torch.tensor(array).reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,14 @@ from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import NoiseSpec, parse_noise
+from srjt.studies.paper import Difference, paper_dataset, paper_differences, paper_value
 from srjt.studies.results import (
     LOWER_IS_BETTER,
     StudyResults,
     compare_ours,
     display_name,
     host_of,
-    paper_dataset,
     paper_order,
-    paper_value,
     pool_ours,
     size_ratio,
 )
@@ -100,7 +99,9 @@ CAPTION: list[Rule[Any]] = [
     (lambda f: True, "Test {f.metrics}: averaged over the last ten epochs (all, if fewer){f.networks}; {f.over}."),
     (lambda f: f.folds == 1 < f.seeds, "Seeds share their test patients: ± does not contain patients."),
     (lambda f: f.naive, f"{NAIVE_LABEL.capitalize()}: {NAIVE_MEANING}."),
-    (lambda f: f.paper, "“paper”: the value that the paper prints for this setting (Takezaki et al., WACV 2025)."),
+    (lambda f: f.paper, "“paper”: the value that the paper prints (Takezaki et al., WACV 2025)."),
+    (lambda f: f.paper and not f.differences, "All settings that it states are the same here."),
+    (lambda f: f.paper and f.differences, "Here differ from it: {f.differences}."),
 ]  # fmt: skip
 TEST_CAPTION: list[Rule[Any]] = [
     (lambda f: f.pooled, "“+ Ours” minus its host, averaged within a fold over hosts and noises."),
@@ -305,6 +306,7 @@ class StudyTables:
             networks=networks_phrase(self.results.facts),
             naive=with_naive,
             paper=any(column.kind == "quoted" for column in columns),
+            differences=self._paper_differences(),
         )
         return Table(
             slug=f"{'comparison' if is_comparison else 'ablation'}-{kind}",
@@ -335,11 +337,20 @@ class StudyTables:
         means = comparable_means(of_row, naive)
         return [*cells, replace(mean_cell(naive), mark=_mark(means.get(NAIVE_ROW), list(means.values()), metric))]
 
+    @cached_property
+    def _paper_dataset(self) -> str | None:
+        return paper_dataset(self.results.facts)
+
+    def _paper_differences(self) -> str:
+        """The settings that are not the paper's, for a caption."""
+        if self._paper_dataset is None:
+            return ""
+        return "; ".join(map(_difference, paper_differences(self.results.facts, self._paper_dataset)))
+
     def _paper_cell(self, row: MeanRow, noise: str, metric: str) -> TableCell:
         """The paper's value for a row, or an empty cell."""
         method, select, update = row.paper
-        dataset = paper_dataset(self.results.facts) or ""
-        printed = paper_value(dataset, noise, method, metric, select=select, update=update)
+        printed = paper_value(self._paper_dataset or "", noise, method, metric, select=select, update=update)
         return TableCell() if printed is None else _number_cell(*printed)
 
     # Tables of tests
@@ -368,9 +379,10 @@ class StudyTables:
 
     def pooled(self) -> list[Table]:
         """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer than two pairs."""
-        groups: dict[str, list[str]] = {}
+        alike: dict[tuple[Any, ...], list[str]] = {}
         for noise in itertools.chain(*self.kinds.values()):  # from weak to strong
-            groups.setdefault(noise_label(noise), []).append(noise)
+            alike.setdefault(_strength(noise), []).append(noise)
+        groups = {_pooled_name(noises): noises for noises in alike.values()}
         if len(groups) > 1:
             groups["all"] = [noise for noises in groups.values() for noise in noises]
         tests = pool_ours(finished(self.results), groups, test_train_ratio=self.ratio, metrics=self.metrics)
@@ -417,6 +429,22 @@ class StudyTables:
         )
 
 
+def _strength(noise: str) -> tuple[Any, ...]:
+    """What noises that are pooled have in common: the rate, or, where only ρ is given, the noise itself."""
+    spec = parse_noise(noise)
+    return (spec.share, spec.labels) if spec.rate is None else (spec.share, spec.rate)
+
+
+def _pooled_name(noises: Sequence[str]) -> str:
+    """ "Quasi-Gaussian and Truncated-Gaussian noise, ε = 0.2": the noises of a row, without ρ if they differ in it."""
+    if len(noises) == 1:
+        return noise_name(noises[0])
+    specs = [parse_noise(noise) for noise in noises]
+    names = [NOISE_NAMES[spec.kind].removesuffix(" noise") for spec in specs]
+    rate = _noise_numbers(replace(specs[0], rho=None))
+    return ", ".join([" and ".join(dict.fromkeys(names)) + " noise", *rate])
+
+
 def mean_cell(values: pd.Series[float]) -> TableCell:
     """Mean ± standard deviation of the population of the values of runs."""
     if not len(values):
@@ -441,6 +469,23 @@ def _mark(mean: float | None, means: Sequence[float], metric: str) -> Literal[""
         return ""
     best, second = sorted(means, reverse=metric not in LOWER_IS_BETTER)[:2]
     return "best" if mean == best else "second" if len(means) > 2 and mean == second else ""
+
+
+def _difference(one: Difference) -> str:
+    """ "epochs 20 (paper: 150)"."""
+    return f"{one.name.replace('_', ' ')} {_setting(one.ours)} (paper: {_setting(one.paper)})"
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_setting, value))
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _p_value(p: float) -> str:

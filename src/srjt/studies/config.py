@@ -134,6 +134,8 @@ def better_labels(spec: NoiseSpec) -> str:
 RESERVED = {"method", "method_options", "noise_rate", "transition", "seed", "soft_labels"}
 CURVE = (0.25, 0.5)  # shares of the training patients in a learning curve, beside all of them
 SEEDS = "whole numbers from 0 up, at least one"
+# names for ``paper_table`` → the paper's dataset
+PAPER_TABLES = {"limuc": "limuc", "private-uc": "private", "dr": "dr"}
 ESTIMATED = "estimated"  # label_matrix of a method whose soft labels follow the estimated noise
 
 
@@ -266,6 +268,12 @@ class StudyConfig(Plain):
         {}, more="Settings of `TrainConfig` that all runs share.", takes="settings of the runs by name"
     )
     preset: str | None = setting(None, more="Name of the preset that it began with.", takes="a name")
+    paper_table: Literal["limuc", "private-uc", "dr"] | None = setting(
+        None,
+        more="The data set of the paper whose printed values the tables show beside these. Unless it is named, they "
+        "are shown if the data have the paper's number of images of each grade.",
+        takes="limuc, private-uc or dr",
+    )
     grade_names: Mapping[str, str] = setting(
         {}, more="Grade → its name, for people; the grades themselves stay.", takes="a name for each grade"
     )

@@ -89,6 +89,7 @@ class StudyFile(BaseModel, extra="allow"):
     grades: Annotated[list[str], AfterValidator(distinct)]
     class_counts: list[NonNegativeInt]
     patients: NonNegativeInt | None
+    features: bool | None = None  # whether the samples are features; None: a study of an earlier version
     true_grades: bool | None = None  # whether the data have them; None: a study of an earlier version
     folds: PositiveInt
     held_out: list[str] = []
@@ -142,6 +143,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "grades": list(data.manifest.grades),
                 "class_counts": data.manifest.class_counts.tolist(),
                 "patients": None if patients is None else len(set(patients)),
+                "features": data.manifest.are_features,
                 "true_grades": data.manifest.true_labels is not None,
                 "folds": len(data.splits),
                 "held_out": [split.held_out for split in data.splits if split.held_out],

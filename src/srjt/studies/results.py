@@ -9,8 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from functools import cache
-from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
 from srjt.progress import Reported
-from srjt.studies.config import parse_noise, rate_source
+from srjt.studies.config import rate_source
 from srjt.studies.folder import check_splits, read_error, read_study, run_folder, run_status
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.folder import (
@@ -40,12 +38,7 @@ from srjt.training.folder import (
     read_summary,
 )
 
-# The results that the paper prints, and its names and order of the methods.
-#
-# ``paper_results.csv`` has the numbers of its nine tables: LIMUC and the private UC dataset with both
-# noises, the ablations (host: Co-teaching) and DR (means only). The paper has one inconsistency: the
-# macro-F1 of hard/soft on the private dataset, Quasi-Gaussian at ε = 0.4, is 0.555 ± 0.031 in the
-# comparison and 0.555 ± 0.036 in the ablation. The file keeps both as printed.
+# The paper's names and order of the methods.
 
 # In the order of the paper's tables, a host directly before its "+ Ours".
 DISPLAY_NAMES = {
@@ -65,45 +58,6 @@ DISPLAY_NAMES = {
     "codis+ours": "CoDis + Ours",
 }
 OURS = "+ours"
-_DR_RATE = 0.3  # assumed by the paper, not injected
-_RATE_OF_RHO = {("quasi", 0.1): 0.2, ("quasi", 0.2): 0.4, ("truncated", 0.15): 0.2, ("truncated", 0.3): 0.4}
-
-
-def paper_results() -> pd.DataFrame:
-    """All 450 printed values: table (comparison | ablation), dataset (limuc | private | dr), noise, rate, method,
-    select, update (both empty in the comparisons), metric, mean, std (nan for DR)."""
-    with resources.as_file(resources.files("srjt.studies") / "paper_results.csv") as file:
-        return pd.read_csv(file, dtype={"select": str, "update": str}).fillna({"select": "", "update": ""})
-
-
-def paper_value(
-    dataset: str, noise: str, method: str, metric: str, *, select: str = "", update: str = ""
-) -> tuple[float, float | None] | None:
-    """Mean and standard deviation that the paper prints for this setting; None if it prints none.
-
-    noise: as in a study, "quasi:0.2" or with the paper's ρ "quasi:rho=0.1"; "none" for DR. select, update: for a
-    value of the ablation, whose ``method`` is the host.
-    """
-    spec = parse_noise(noise)
-    rate = _DR_RATE if spec.kind == "none" else spec.rate
-    if spec.rho is not None:
-        nominal = _RATE_OF_RHO.get((spec.kind, spec.rho))
-        rate = nominal if rate in (None, nominal) else None
-    return _printed().get((dataset, spec.kind, rate, method, select, update, metric))
-
-
-@cache
-def _printed() -> dict[tuple[Any, ...], tuple[float, float | None]]:
-    """Setting → mean and standard deviation; the last of a value that is printed twice."""
-    columns = ["dataset", "noise", "rate", "method", "select", "update", "metric", "mean", "std"]
-    rows = paper_results()[columns].itertuples(index=False, name=None)
-    return {tuple(where): (mean, None if np.isnan(std) else std) for *where, mean, std in rows}
-
-
-def paper_dataset(facts: Mapping[str, Any]) -> str | None:
-    """The paper's dataset whose preset a study uses; None for other data."""
-    preset = facts["study"]["preset"]
-    return preset if preset in ("limuc", "dr") else None
 
 
 def host_of(method: str) -> str | None:

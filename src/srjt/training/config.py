@@ -422,9 +422,20 @@ class TrainConfig(Plain):
 
 def load_preset(name: str) -> dict[str, Any]:
     """The settings of a preset: those of a study, and under ``train`` those of every training."""
+    settings = _read_preset(name)
+    del settings["time"]
+    return {**settings, "preset": name}
+
+
+def preset_time(name: str) -> str:
+    """How long the trainings of a preset take, as its file says."""
+    return str(_read_preset(name)["time"])
+
+
+def _read_preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
-    return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}
+    return load_config(Path(__file__).parent / "presets" / f"{name}.yaml")
 
 
 def _expand_preset(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from srjt.errors import Interrupted, SrjtError
+from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint, step as update
@@ -42,10 +43,23 @@ def starved_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set
     return list(starved.values())
 
 
-def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str | None:
+def starvation_advice(method: type[Method]) -> list[str]:
+    """What may help starved grades, among what the method has."""
+    options = {f.name for f in fields(method)} - method.unused_options()
+    advice = []
+    if "ramp_epochs" in options:
+        advice.append("a slower ramp (`method_options={'ramp_epochs': 10}`)")
+    if "per_class" in options:
+        advice.append("`method_options={'per_class': True}`")
+    if "noise_rate" in method.needs:
+        advice.append("a smaller `noise_rate`")
+    return advice
+
+
+def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str], *, advice: Sequence[str] = ()) -> str | None:
     """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly selected; else None.
 
-    rows: of all epochs so far.
+    rows: of all epochs so far. advice: what the user can try, from ``starvation_advice``.
     """
     starved = starved_grades(rows, grades)
     lasting = [set.intersection(*starved[end - PATIENCE : end]) for end in range(PATIENCE, len(starved) + 1)]
@@ -54,9 +68,16 @@ def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str 
     named = ", ".join(grade for grade in grades if grade in lasting[-1])
     return (
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
-        "clean, so the networks are unlearning it. Try a slower ramp (`method_options={'ramp_epochs': 10}`), "
-        "`method_options={'per_class': True}` or a smaller `noise_rate`."
+        f"clean, so the networks are unlearning it.{to_try(advice)}"
     )
+
+
+def to_try(advice: Sequence[str]) -> str:
+    """ " Try a, b or c."; empty if there is nothing to try."""
+    if not advice:
+        return ""
+    *others, last = advice
+    return f" Try {' or '.join(filter(None, [', '.join(others), last]))}."
 
 
 # The training loop: one for all methods, read from top to bottom.
@@ -214,6 +235,7 @@ def fit(
         return epoch - 1 - (checkpoint.best_epoch(log.rows, config.optimise) or 0) >= config.patience
 
     confusions: dict[str, np.ndarray] = {}
+    advice = starvation_advice(type(method))
     last_saved = time.monotonic()
     with StopRequest(patient=process.world_size > 1) as stop:
         while not is_finished():
@@ -263,7 +285,7 @@ def fit(
             # ---- record
             rows += [
                 MetricRow(epoch, "train", "", "learning_rate", config.learning_rate_at(epoch)),
-                MetricRow(epoch, "train", "", "kept", int(keep) / batch_size),
+                MetricRow(epoch, "train", "", "kept", recorder.selected_share()),
                 MetricRow(epoch, "train", "", "images_per_second", steps_now * batch_size / train_seconds),
                 MetricRow(epoch, "train", "", "seconds", time.perf_counter() - start),
                 MetricRow(epoch, "train", "", "peak_memory_mb", _peak_memory_mb(device)),
@@ -276,7 +298,7 @@ def fit(
                 rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best_so_far)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
-            if (warning := starvation_warning(log.rows, run.grades.shown)) is not None:
+            if (warning := starvation_warning(log.rows, run.grades.shown, advice=advice)) is not None:
                 reporter.note(warning)
             epoch += 1
             due = time.monotonic() - last_saved >= config.checkpoint_seconds

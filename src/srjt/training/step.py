@@ -90,6 +90,11 @@ class Recorder:
         bad = int(self.tensors["bad_step"])
         return numbers, None if bad < 0 else bad
 
+    def selected_share(self) -> float:
+        """The share of the epoch's samples that were selected, mean over the networks."""
+        _, selected, _, total = self.tensors["counts"].cpu().sum(dim=(0, 2)).tolist()
+        return float(selected / max(total, 1))
+
     def history(self) -> pd.DataFrame:
         """One row per training sample: times seen; per network, times selected and running loss."""
         host = {name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}

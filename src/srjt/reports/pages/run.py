@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from srjt import methods
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
@@ -25,7 +26,7 @@ from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
-from srjt.training.loop import starved_grades
+from srjt.training.loop import starvation_advice, starved_grades, to_try
 from srjt.training.single_run import finished_metrics
 from srjt.training.train import head_sentence
 from srjt.training.trained import Trained, load_run
@@ -42,8 +43,7 @@ VERDICT: list[Verdict[Any]] = [
     *evaluation.VERDICT,
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
-     "method_options per_class or ramp_epochs (a slower ramp), or a smaller noise_rate."),
+    (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it.{f.starved_advice}"),
     (lambda f: f.state != "finished" and f.verdict == "not better", "No better than one grade for all so far: "
      "{f.metric} {f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
     (lambda f: f.apart, "The test side scores much {f.apart} than the validation side: {f.metric} {f.test_score:.3f} "
@@ -182,8 +182,16 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         wrong=_wrong_labels(record),
         head="" if record.facts.head is None else head_sentence(record.facts.head),
         starved=", ".join(grade for grade in grades if grade in starved),
+        starved_advice=_starved_advice(config.method),
         **sides_apart(record.sides, config.optimise),
     )
+
+
+def _starved_advice(name: str) -> str:
+    """What to try, as a sentence; empty for a method whose module is not imported, because its options are unknown."""
+    if name not in methods.names():
+        return ""
+    return to_try(starvation_advice(methods.lookup(name).method)).replace("`", "")
 
 
 def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
