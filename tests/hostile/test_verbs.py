@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from hostile.test_inputs import mutate, time_limit
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_log import Decisions
 from srjt.cli import SUMMARIES, main
+from srjt.data.sources.readers_folder import read_readers_folder
 
 pytestmark = pytest.mark.slow
 
@@ -29,12 +31,18 @@ CASES = int(os.environ.get("SRJT_FUZZ", "300"))
 SEED = int(os.environ.get("SRJT_FUZZ_SEED", "0"))
 LIMIT = 120  # seconds of a command: other tests may use the machine
 
+BEGIN = "train a.csv F --out begun --fold 0 --method standard --noise-rate 0.2 --network linear --epochs 2"
+CHOOSE = "train a.csv F --out chosen --fold 0 --method srjt --epochs 2"
+
 # words of a command, and the files that may be damaged; "new" is a name that is not used yet
 COMMANDS: list[tuple[str, tuple[str, ...]]] = [
     ("train a.csv F --fold 0 --out new --noise-rate 0.2 Q", ("a.csv",)),
     ("train a.csv F --out new --config c.yaml --fold 0 --dry-run", ("c.yaml",)),
     ("train a.csv F --out new --splits s.csv --fold 0 --noise-rate 0.2 Q", ("s.csv",)),
-    ("train a.csv F --out begun --fold 0 --method standard --noise-rate 0.2 --network linear --epochs 2", ("begun/**",)),
+    (
+        "train a.csv F --out begun --fold 0 --method standard --noise-rate 0.2 --network linear --epochs 2",
+        ("begun/**",),
+    ),
     ("train a.csv F --out chosen --fold 0 --method srjt --epochs 2", ("chosen/**",)),
     ("predict run a.csv F --out new.csv", ("run/**", "a.csv")),
     ("predict run a.csv F --out new.csv --coverage 0.8 --calibrate-on b.csv", ("b.csv", "run/**")),
@@ -138,7 +146,11 @@ def complete(ground: Path) -> Path:
             log.decide(sample, reviewer="anna", action="set", grade="1", label=label, seen=0)
             log.add_answer(sample, purpose="verify", reviewer="bo", grade="2")
         log.close()
-        for text in (text for text, _ in COMMANDS if "--out chosen" in text or "--out begun" in text):
+        log = Decisions(ground / "readers" / "decisions.sqlite")
+        for sample in read_readers_folder(ground / "readers").ids[:4]:
+            log.add_answer(sample, purpose="read", reviewer="carla", grade="1")
+        log.close()
+        for text in (BEGIN, CHOOSE):
             assert call(*words_of(text)) == 0
         (ground / "begun" / "summary.json").unlink()
     finally:
@@ -235,3 +247,65 @@ def matching(here: Path, pattern: str) -> list[Path]:
     folder, _, rest = pattern.partition("/**")
     found = (here / folder).rglob("*") if rest or pattern.endswith("/**") else here.glob(pattern)
     return [file for file in found if file.is_file() and file.name != ".lock" and file.suffix != ".html"]
+
+
+# a folder, and commands that answer from it
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "run": ("predict run a.csv F --out new.csv --coverage 0.8 --label-noise none", "report run --out new.html"),
+    "chosen": (CHOOSE, "evaluate chosen b.csv F --out new.json"),
+    "begun": (BEGIN, "predict begun b.csv F --out new.csv"),
+    "audit": (
+        "audit a.csv F --out audit --folds 2 --method standard --noise-rate 0.2 Q",
+        "review export audit --out new.csv --conflicts new-conflicts.csv",
+        "review export audit --verified --out new-verified.csv",
+    ),
+    "readers": (
+        "review export readers --readings --out new.csv",
+        "report run --checklist claim --also readers --out new.md",
+    ),
+    "study": ("study export study --out new.csv", "study export study --scores --out new-scores.csv"),
+}
+
+
+def answers(here: Path, texts: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, bytes] | None:
+    """What the commands write; None if one of them refuses."""
+    for file in here.glob("new*"):
+        file.unlink()
+    for text in texts:
+        code = call(*words_of(text))
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err, said.err
+        if code != 0 or "is not the file that srjt has written" in said.err:  # of a study, the other runs are shown
+            return None
+    return {file.name: file.read_bytes() for file in here.glob("new*") if file.suffix in (".csv", ".json", ".md")}
+
+
+def change_a_digit(file: Path, chance: random.Random) -> bool:
+    """False if there is none."""
+    content = bytearray(file.read_bytes())
+    digits = [place for place, byte in enumerate(content) if chr(byte) in "0123456789"]
+    if digits:
+        place = chance.choice(digits)
+        content[place] = ord("0") + (content[place] - ord("0") + 1) % 10
+        file.write_bytes(bytes(content))
+    return bool(digits)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("folder", ANSWERS)
+def test_another_digit_in_any_file_is_refused_or_changes_no_answer(
+    here: Path, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    untouched = here.with_name("untouched")
+    shutil.copytree(here / folder, untouched)
+    expected = answers(here, ANSWERS[folder], capsys)
+    assert expected
+    refused = 0
+    for name in sorted(str(file.relative_to(here)) for file in matching(here, f"{folder}/**")):
+        shutil.rmtree(here / folder)
+        shutil.copytree(untouched, here / folder)
+        if (here / name).is_file() and change_a_digit(here / name, random.Random(name)):
+            found = answers(here, ANSWERS[folder], capsys)
+            refused += found is None
+            assert found in (None, expected), name
+    assert refused
