@@ -36,6 +36,7 @@ def exports_are_slow(commands: Iterable[str]) -> list[object]:
     return [pytest.param(which, marks=pytest.mark.slow) if which == "export" else which for which in commands]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("which", exports_are_slow(COMMANDS))
 def test_an_existing_file_is_overwritten_only_when_told_to(
     command: Srjt, finished: Path, labelled: Path, which: str
@@ -106,6 +107,7 @@ FULL_DISK = {
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("which", exports_are_slow(FULL_DISK))
 def test_on_a_full_disk_the_old_file_stays_whole(
     command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch, which: str
