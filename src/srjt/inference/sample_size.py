@@ -173,7 +173,7 @@ def patients_for(deviation: float, half_width: float) -> int:
     99
     """
     if not deviation / half_width < 1e4:
-        raise SrjtError(f"For ± {half_width:g} more than 100 million patients are needed: choose a larger `half_width`.")
+        raise SrjtError(f"For ± {half_width:g} more than 100 million patients are needed: give a larger `half_width`.")
     ratio = (deviation / half_width) ** 2
     number = max(2, math.ceil(1.959963**2 * ratio))  # Student's quantile is larger: upwards from here
     while float(stdtrit(number - 1, 0.975)) ** 2 * ratio > number + 1e-9:
