@@ -66,8 +66,8 @@ def mutated(mutant: Mutant, text: str) -> str:
     wanted = ast.unparse(old)
     if wanted == ast.unparse(new):
         raise MutantError(f"{mutant.name}: the change changes nothing")
-    kind = ast.expr if isinstance(old, ast.expr) else ast.stmt
-    found = [node for node in ast.walk(place) if isinstance(node, kind) and ast.unparse(node) == wanted]
+    alike = (node for node in ast.walk(place) if type(node) is type(old))  # unparse takes a while
+    found = [node for node in alike if ast.unparse(node) == wanted]
     if len(found) != 1:
         times = f"occurs {len(found)} times" if found else "does not occur"
         raise MutantError(f"{mutant.name}: {wanted!r} {times} in {mutant.function}")

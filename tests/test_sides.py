@@ -28,7 +28,7 @@ CLAIMED = {  # what is done with samples → the side that they belong to
 }
 FOLD = ["--fold", "1", "--folds", "3"]
 FIT = ["--device", "cpu", "--epochs", "3", "--batch-size", "16"]
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("no patients", "split", "readers")]
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("images", "no patients", "split", "readers")]
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -153,7 +153,7 @@ def assert_sides(used: Used, sides: dict[str, set[str]], *, at_least: set[str]) 
     used.clear()
 
 
-@pytest.mark.parametrize("kind", ["plain", "images", *SLOW])
+@pytest.mark.parametrize("kind", ["plain", *SLOW])
 def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, used: Used) -> None:
     labels, how = make_table(kind, tmp_path / "data")
     sides, fold = sides_of(labels, how, tmp_path)
@@ -200,6 +200,7 @@ def test_a_study_uses_the_sides_of_a_single_run(tmp_path: Path, used: Used) -> N
     assert_sides(used, sides, at_least={"trained", "noise estimated"})
 
 
+@pytest.mark.slow
 def test_an_audit_judges_no_patient_that_it_was_trained_on(tmp_path: Path, used: Used) -> None:
     labels, how = make_table("true_grade", tmp_path / "data")
     table = pd.read_csv(labels).set_index("id")
@@ -232,7 +233,7 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
     assert_sides(used, sides, at_least={"trained"})
 
 
-@pytest.mark.parametrize("kind", ["plain", "images"])
+@pytest.mark.parametrize("kind", ["plain", SLOW[0]])
 def test_renamed_copies_of_training_samples_are_known(kind: str, tmp_path: Path, used: Used) -> None:
     labels, how = make_table(kind, tmp_path / "data")
     run = tmp_path / "run"

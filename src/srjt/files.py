@@ -183,14 +183,15 @@ def write_sealed_json(path: Path, content: Mapping[str, Any]) -> None:
     write_json(path, {**own, "sha256": hashlib.sha256(as_json(own)).hexdigest()})
 
 
-def check_sealed_json(path: Path, *, advice: str) -> None:
-    """Raise an error if the content is not the one that was written; a file without a seal is not checked."""
-    try:
-        content = json.loads(read_limited(path, limit=LARGEST_JSON))
-    except (ValueError, RecursionError):
-        return  # read_json says what is wrong with it
+def read_sealed_json(path: Path, model: type[Model], *, advice: str) -> Model:
+    """The content of a file of ``write_sealed_json``, checked as by ``read_json`` and by its seal.
+
+    A file without a seal is not checked by it. advice: what to do with another file, a sentence.
+    """
+    read = read_json(path, model)
+    content = json.loads(read_limited(path, limit=LARGEST_JSON))
     if not isinstance(content, dict) or "sha256" not in content:
-        return
+        return read
     own = {name: value for name, value in content.items() if name != "sha256"}
     try:
         found = hashlib.sha256(as_json(own)).hexdigest()
@@ -198,6 +199,7 @@ def check_sealed_json(path: Path, *, advice: str) -> None:
         found = ""
     if found != content["sha256"]:
         raise SrjtError(f"{path} is not the file that srjt has written: {advice}")
+    return read
 
 
 def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:

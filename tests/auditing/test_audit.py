@@ -88,6 +88,7 @@ def with_verified(noisy: Manifest, count: int) -> Manifest:
     return replace(noisy, table=noisy.table.assign(verified_grade=verified))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)])
 def test_a_second_run_and_verified_grades_train_nothing(noisy: Manifest, tmp_path: Path, method: str) -> None:
     """The same command again, as it was and after 80 labels were verified: an unbiased rate, and known qualities."""

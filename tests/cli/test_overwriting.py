@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -36,6 +37,7 @@ def exports_are_slow(commands: Iterable[str]) -> list[object]:
     return [pytest.param(which, marks=pytest.mark.slow) if which == "export" else which for which in commands]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("which", exports_are_slow(COMMANDS))
 def test_an_existing_file_is_overwritten_only_when_told_to(
     command: Srjt, finished: Path, labelled: Path, which: str
@@ -72,13 +74,6 @@ def test_a_name_that_srjt_chooses_is_spared_too(command: Srjt, labelled: Path) -
     assert made.read_bytes() == before  # the same seed
 
 
-def test_the_source_is_never_overwritten(command: Srjt, labelled: Path) -> None:
-    before = labelled.read_bytes()
-    order = ["data", "corrupt", labelled, "--rate", 0.2, "--grade-column", "true_grade", "--out", labelled]
-    assert "is the source itself" in command.refuses(*order, "--force")
-    assert labelled.read_bytes() == before
-
-
 def test_a_link_stays_one_and_what_it_leads_to_is_written(command: Srjt, finished: Path, labelled: Path) -> None:
     Path("made.csv").write_text("")
     Path("link").symlink_to(Path("made.csv").resolve())
@@ -106,6 +101,7 @@ FULL_DISK = {
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("which", exports_are_slow(FULL_DISK))
 def test_on_a_full_disk_the_old_file_stays_whole(
     command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch, which: str
@@ -140,3 +136,43 @@ def test_nothing_is_written_past_the_atomic_writers() -> None:
         if direct.search(path.read_text(encoding="utf-8"))
     }
     assert found - allowed == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("predict RUN LABELS --out LABELS", "LABELS"),
+        ("data corrupt LABELS --rate 0.2 --out LABELS", "LABELS"),
+        ("evaluate RUN LABELS --html LABELS", "LABELS"),
+        ("predict RUN LABELS --calibrate-on OTHER --out OTHER", "OTHER"),
+        ("predict RUN LABELS --out new.csv --skipped LABELS --on-bad-image skip", "LABELS"),
+        ("report RUN --out RUN/run.json", "RUN/run.json"),
+        ("evaluate RUN LABELS --out RUN/metrics.csv", "RUN/metrics.csv"),
+        ("export RUN --out RUN/weights.safetensors", "RUN/weights.safetensors"),
+        ("explain RUN IMAGES --out IMAGES/x.png", "IMAGES/x.png"),
+    ],
+)
+def test_what_a_command_reads_is_not_overwritten(
+    command: Srjt, finished: Path, labelled: Path, words: str, kept: str
+) -> None:
+    """With --force, too: it was meant for an earlier result."""
+    run = shutil.copytree(finished, "run")
+    Path("images").mkdir()
+    files = {"RUN": str(run), "LABELS": "labels.csv", "OTHER": "other.csv", "IMAGES": "images"}
+    for name in ("labels.csv", "other.csv", "images/x.png"):
+        shutil.copy(labelled, name)
+    order = re.sub("|".join(files), lambda found: files[found.group()], words).split()
+    file = Path(re.sub("|".join(files), lambda found: files[found.group()], kept))
+    before = file.read_bytes()
+    force = [] if "--skipped" in words else ["--force"]
+    assert f"{file} is among the files that this command reads" in command.refuses(*order, *force)
+    assert file.read_bytes() == before
+
+
+def test_a_list_of_unusable_samples_replaces_nothing_else(command: Srjt, finished: Path, labelled: Path) -> None:
+    Path("mine.csv").write_text(MINE)
+    words = ("data", "split", labelled, "--on-bad-image", "skip", "--skipped", "mine.csv")
+    assert "mine.csv is no list of unusable samples" in command.refuses(*words)
+    assert Path("mine.csv").read_text() == MINE
+    Path("mine.csv").write_text("severity,kind,where,detail\n")
+    assert command(*words)[0] == 0

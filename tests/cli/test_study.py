@@ -100,6 +100,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
             name, dtype={"network": str, "variant": str}, keep_default_na=False, na_values={"value": [""]}
         )  # fmt: skip
         pd.testing.assert_frame_equal(read, table, check_dtype=False)
+        assert f"{name} already exists" in command.refuses("study", "export", "study", "--out", name)
 
 
 def test_the_plan_with_its_time(study: Srjt) -> None:
@@ -189,7 +190,7 @@ def test_noisy_already(study: Srjt) -> None:
         (["--splits", "none.csv"], "none.csv cannot be read: there is no such file."),
         (["--jobs", "0"], "--jobs"),
         (["--device", "cuda"], "torch finds no GPU on this machine"),
-        (["--out", "study.yaml"], "The study cannot be written to study.yaml"),
+        (["--out", "study.yaml"], "study.yaml is among the files that this command reads"),
         (["--out", "taken"], "taken holds something else already"),
     ],
 )

@@ -295,6 +295,7 @@ def embedded(command: Srjt, labelled: Path) -> Path:
     return Path("features.npz").absolute()
 
 
+@pytest.mark.slow
 def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Path) -> None:
     with np.load(embedded, allow_pickle=False) as made:
         assert made["features"].shape == (120, 1536)

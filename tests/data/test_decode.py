@@ -135,10 +135,14 @@ def test_32_bit_tiff(tmp_path: Path, values: np.ndarray, expected: list[int]) ->
     assert np.abs(read_image(tmp_path / "a.tif")[0, :, 0].astype(int) - expected).max() <= 1
 
 
-def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.gif", "a.png", "a.webp", "a.tif"])
+def test_an_animation_does_not_say_which_frame_was_graded(tmp_path: Path, name: str) -> None:
     frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLUE)]
-    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    assert tuple(read_image(tmp_path / "a.gif")[0, 0]) == RED
+    frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+    with pytest.raises(BadImageError, match=r"file has 2 (frames|pages); export the graded one"):
+        read_image(tmp_path / name, size=4)
+    frames[0].save(tmp_path / name)
+    assert read_image(tmp_path / name, size=4).shape == (4, 4, 3)
 
 
 def test_depth_rules() -> None:

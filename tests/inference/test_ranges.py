@@ -64,7 +64,7 @@ def covered(rule: RangeRule, side: HeldOut, true: np.ndarray) -> tuple[np.ndarra
 @pytest.mark.parametrize(
     ("label_noise", "narrow"),
     [
-        ("unknown", False),  # the default
+        pytest.param("unknown", False, marks=pytest.mark.slow),  # the default
         pytest.param("class-conditional", True, marks=pytest.mark.slow),
         pytest.param("none", False, marks=pytest.mark.slow),
     ],
@@ -200,10 +200,12 @@ def undetermined(rates: tuple[float, float]) -> NoiseBounds:
     return NoiseBounds(joint=joint / joint.sum(), rates=rates, determined=False)
 
 
+@pytest.mark.slow
 def test_clean_labels_and_a_weak_network_keep_the_promise_and_the_ranges_are_not_much_too_wide() -> None:
     assert 0.90 < weak_coverage(undetermined((0.0, 0.5))) < 0.96
 
 
+@pytest.mark.slow
 def test_labels_that_are_all_too_low_keep_the_promise_although_nothing_shows_it() -> None:
     low = 0.75 * np.eye(5) + 0.25 * np.eye(5, k=-1)
     low[0] = np.eye(5)[0]

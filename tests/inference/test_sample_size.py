@@ -75,6 +75,15 @@ def test_shares_of_the_grades_are_said_and_checked() -> None:
     assert kappa_variance(0.6, [0.5, 0.5]) == pytest.approx(1 - 0.6**2, rel=1e-4)
     with pytest.raises(SrjtError, match="sum 1"):
         plan(metric="qwk", value=0.8, grade_shares="0.6,0.1")
+    with pytest.raises(SrjtError, match="sum 1"):
+        plan(metric="qwk", value=0.8, grade_shares="nan,nan")
+    # not a search that takes for ever, nor an overflow
+    extreme: list[dict[str, Any]] = [{"half_width": 1e-9}, {"spread": 1e300}, {"images_per_patient": 1e308}]
+    for options in extreme:
+        with pytest.raises(SrjtError, match=next(iter(options))):
+            plan(metric="mae", value=0.5, **options)
+    with pytest.raises(SrjtError, match="more than 100 million patients"):
+        plan(metric="mae", value=0.5, spread=100.0, half_width=1e-3)
     with pytest.raises(SrjtError, match="give a pilot"):
         plan(metric="qwk", value=0.1, grade_shares="0.2,0.2,0.2,0.2,0.2")
 

@@ -86,6 +86,7 @@ def test_the_page_can_be_read_without_seeing_it(page: str) -> None:
     assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions)  # scrolled by keyboard
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_failures_come_first_with_their_errors(study) -> None:
     page = study_page(study(**FEW, patients=None, statuses={"co-teaching quasi:0.2 1": "failed"}))
     first, second, *_ = page.warnings
@@ -96,6 +97,7 @@ def test_failures_come_first_with_their_errors(study) -> None:
     assert "Patients are unknown" in second
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
     assert "Garg" not in " ".join(study_page(study(**singular)).warnings)  # nobody inverts it
@@ -104,6 +106,7 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     assert not study_page(study(**{**FEW, "noises": ("quasi:0.2",), "methods": methods})).warnings
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_gain_is_measured_on_the_same_runs_only(study) -> None:
     options = {"methods": ("standard", "jocor", "sord"), "noises": ("quasi:0.2",), "folds": 3}
     assert "that of plain training; no paired test" in study_page(study(**options)).lead
@@ -111,6 +114,7 @@ def test_a_gain_is_measured_on_the_same_runs_only(study) -> None:
     assert "plain training" not in fewer.lead + fewer.key_numbers[1].compared
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_gain_that_no_paired_test_shows_is_called_so(study) -> None:
     for methods, folds, shown in ((("standard", "jocor"), 5, False), (("standard", "jocor+ours"), 5, True),
                                   (("standard", "jocor+ours"), 2, False)):  # fmt: skip

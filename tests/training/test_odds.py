@@ -187,6 +187,7 @@ def test_the_choice_is_made_once(data: Manifest, tmp_path: Path, monkeypatch: py
         training.choose_head(made(seed=1), config=config, setup=setup, out=tmp_path)
 
 
+@pytest.mark.slow
 def test_grades_that_no_severity_expresses_choose_the_mlp() -> None:
     config = TrainConfig(epochs=150, transition=MATRIX.tolist(), learning_rate=3e-3, batch_size=16)
     chosen = training.choose_head(made(400, bent=True), config=config, setup=Setup(device="cpu"))
@@ -246,6 +247,7 @@ def test_half_of_an_undetermined_matrix_is_corrected(
     assert ("half of it is corrected" in run.facts.noise["why"]) == (not identifiable)
 
 
+@pytest.mark.slow
 def test_an_audit_of_features_uses_the_same_rule(data: Manifest, tmp_path: Path) -> None:
     found = srjt.audit(data, out=tmp_path / "audit", folds=3, **GIVEN)
     assert (found.facts["network"], found.facts["method"]) == ("odds", "standard")

@@ -124,7 +124,7 @@ def trained(shares: list[float], *, samples: int, wrong: float, **settings: Any)
     ("shares", "samples", "wrong"),
     [
         pytest.param([0.73, 0.07, 0.15, 0.03, 0.02], 1200, 0.2, marks=pytest.mark.slow),  # one grade dominates
-        ([0.4, 0.3, 0.3], 180, 0.2),  # 300 images, three fifths of them to train on
+        pytest.param([0.4, 0.3, 0.3], 180, 0.2, marks=pytest.mark.slow),  # 300 images, three fifths of them to train on
         pytest.param([0.5, 0.3, 0.2], 600, 0.3, marks=pytest.mark.slow),
         pytest.param([0.1] * 10, 1200, 0.3, marks=pytest.mark.slow),
         pytest.param([0.45, 0.1, 0.2, 0.15, 0.1], 600, 0.0, marks=pytest.mark.slow),  # clean labels

@@ -4,7 +4,9 @@ reviewed, the random sample that is graded blindly, the worklist of further read
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import operator
 import os
 import shlex
@@ -38,6 +40,7 @@ from srjt.readers.consensus import NEW_READER
 #
 # SQLite in WAL mode with synchronous=FULL: an acknowledged decision survives kill -9 and a power cut.
 # Several servers may write to one log; each reads the entries of the others before it adds its own.
+# SQLite notices a damaged structure, but no changed text: each entry has the SHA-256 of its values.
 
 Action = Literal["set", "accept", "keep", "skip", "undo"]
 # of a grade given without seeing the label: a random sample, or a worklist
@@ -53,7 +56,8 @@ CREATE TABLE log (
     action     TEXT NOT NULL CHECK (action IN ('set', 'accept', 'keep', 'skip', 'undo')),
     from_grade TEXT NOT NULL,
     to_grade   TEXT NOT NULL,
-    undoes     INTEGER REFERENCES log (revision)
+    undoes     INTEGER REFERENCES log (revision),
+    sha256     TEXT NOT NULL
 );
 -- no decisions: no label follows from a grade that was given without seeing it
 CREATE TABLE answers (
@@ -62,7 +66,8 @@ CREATE TABLE answers (
     id       TEXT NOT NULL,
     reviewer TEXT NOT NULL,
     at       TEXT NOT NULL,
-    grade    TEXT
+    grade    TEXT,
+    sha256   TEXT NOT NULL
 );
 CREATE TRIGGER log_update BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 CREATE TRIGGER log_delete BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
@@ -71,7 +76,7 @@ CREATE TRIGGER answers_delete BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT,
 COMMIT;
 """
 _LAST_ANSWERS = """
-SELECT id, reviewer, at, grade FROM answers
+SELECT purpose, id, reviewer, at, grade, sha256 FROM answers
 WHERE revision IN (SELECT max(revision) FROM answers WHERE purpose = ? GROUP BY id, reviewer)
 ORDER BY revision
 """
@@ -177,7 +182,8 @@ class Decisions:
         """The entries after a revision."""
         with self.lock, self._readable_errors("read"):
             query = "SELECT * FROM log WHERE revision > ? ORDER BY revision"
-            return [LogEntry(*row) for row in self._connection.execute(query, (after,))]
+            rows = self._connection.execute(query, (after,)).fetchall()
+        return [LogEntry(revision, *self._checked(values)) for revision, *values in rows]
 
     def decide(self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int) -> LogEntry:
         """Record ``grade`` for ``sample``; the entry is on disk when this returns.
@@ -207,12 +213,13 @@ class Decisions:
         """Record the grade of a sample, given without seeing its label; None: it cannot be graded."""
         values = (purpose, sample, reviewer, _now(), grade)
         with self._transaction():
-            self._insert("answers (purpose, id, reviewer, at, grade)", values)
+            self._insert("answers (purpose, id, reviewer, at, grade, sha256)", values)
 
     def answers(self, purpose: Purpose, *, reviewer: str | None = None) -> list[Answer]:
         """The last answer about each sample by each reviewer, or by this one, oldest first."""
         with self.lock, self._readable_errors("read"):
-            answers = [Answer(*row) for row in self._connection.execute(_LAST_ANSWERS, (purpose,))]
+            rows = self._connection.execute(_LAST_ANSWERS, (purpose,)).fetchall()
+        answers = [Answer(*self._checked(row)[1:]) for row in rows]
         return [answer for answer in answers if reviewer in (None, answer.reviewer)]
 
     def close(self) -> None:
@@ -225,12 +232,21 @@ class Decisions:
         before = self.current.get(sample)
         from_grade = label if before is None else before.to_grade
         values = (sample, reviewer, _now(), action, from_grade, grade, undoes)
-        columns = "log (id, reviewer, at, action, from_grade, to_grade, undoes)"
+        columns = "log (id, reviewer, at, action, from_grade, to_grade, undoes, sha256)"
         return LogEntry(self._insert(columns, values), *values)
 
     def _insert(self, columns: str, values: tuple[str | int | None, ...]) -> int:
-        marks = ",".join("?" * len(values))
-        return self._connection.execute(f"INSERT INTO {columns} VALUES ({marks})", values).lastrowid or 0
+        """Add a row; the last column is the SHA-256 of the others."""
+        marks = ",".join("?" * (len(values) + 1))
+        row = (*values, _sha256(values))
+        return self._connection.execute(f"INSERT INTO {columns} VALUES ({marks})", row).lastrowid or 0
+
+    def _checked(self, row: Sequence[Any]) -> Sequence[Any]:
+        """The values of a row, if they are as they were written."""
+        *values, written = row
+        if _sha256(values) != written:
+            raise _damaged(self.path, "is damaged (an entry was changed)")
+        return values
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -283,6 +299,11 @@ def _own_schema() -> set[tuple[str, ...]]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)
         return _schema(connection)
+
+
+def _sha256(values: Sequence[str | int | None]) -> str:
+    # default: a file of somebody else may contain bytes
+    return hashlib.sha256(json.dumps(values, default=repr).encode()).hexdigest()
 
 
 def _now() -> str:

@@ -17,7 +17,7 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -199,6 +199,46 @@ def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = F
             raise exists_already(file)
 
 
+WRITTEN = ("out", "html", "conflicts", "skipped")  # options that name a file to write
+# of runs, audits, studies and readers, beside those that have a checksum
+OWN_FILES = ("run.json", "weights.safetensors", "history.csv", "held_out.csv", "study.json", "splits.csv", "audit.json")
+OWN_FILES += ("readers.json", "decisions.sqlite", "checksums.json")
+
+
+def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
+    """Raise an error if a file to write is one that the command reads: ``--force`` is for earlier results.
+
+    given: the values of all options and arguments, by name.
+    """
+    written = [path for name in WRITTEN if isinstance(path := given.get(name), Path) and path.is_file()]
+    if not written:
+        return
+    values = [value for name, value in given.items() if name not in WRITTEN]
+    flat = [one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])]
+    read = [Path(one) for one in flat if isinstance(one, (str, Path)) and os.path.exists(one)]
+    for file in written:
+        if any(is_input(file, source) for source in read):
+            raise SrjtError(f"{file} is among the files that this command reads: choose another name.")
+    listed = given.get("skipped")
+    if listed in written and given.get("on_bad_image") == "skip":
+        with listed.open("rb") as file:
+            if not file.readline().startswith(b"severity,kind,where"):
+                raise SrjtError(f"{listed} is no list of unusable samples: choose another file for --skipped.")
+
+
+def is_input(file: Path, source: Path) -> bool:
+    """Whether a file that exists is the source, or one of the files that a folder consists of."""
+    from srjt.data.images.decode import IMAGE_SUFFIXES
+    from srjt.files import read_checksums
+
+    if not source.is_dir():
+        return file.samefile(source)
+    if not file.resolve().is_relative_to(source.resolve()):
+        return False
+    own = {*OWN_FILES, *read_checksums(file.parent)}
+    return file.name in own or file.suffix.lower() in IMAGE_SUFFIXES
+
+
 def finish(
     page: Page, *, out: Path | None, html: Path | None = None, err: bool = False, hide: set[str] | None = None
 ) -> None:
@@ -266,6 +306,7 @@ class Command(TyperCommand):
             for value in values if isinstance(values, (list, tuple)) else [values]:
                 if type(value) is int and abs(value) >= 2**63:  # arrays would fail later, and less clearly
                     raise SrjtError(f"{max(one.opts, key=len)} takes a whole number of at most 63 bits.")
+        check_inputs_are_kept(ctx.params)
         return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -249,8 +249,6 @@ def corrupt(
     from srjt.data.sources.table import write_table
     from srjt.files import write_output
 
-    if out is not None and out.exists() and out.resolve() == data.source.resolve():
-        raise SrjtError(f"{out} is the source itself, whose clean labels must not be lost: choose another --out.")
     check_outputs(out, force=force)
     clean = data.usable(data.read())
     noisy, report, used_rho = srjt.data.corrupt(

@@ -147,12 +147,14 @@ def export(
     folder: Folder,
     out: Path = option(Path("results.csv"), "CSV or Parquet file to write."),
     scores: bool = option(False, "One row per run and metric: mean over the last ten epochs, or of the kept one."),
+    force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
     from srjt.files import write_output
     from srjt.studies.results import collect_results, problem_lines
 
+    check_outputs(out, force=force)
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
     if names := results.facts.get("held_out"):

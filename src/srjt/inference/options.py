@@ -179,12 +179,12 @@ class Planning:
     """What is wanted, and what is known beforehand."""
 
     metric: PlannedMetric = setting("mae", "The score, or the share of wrong labels (noise-rate).")
-    half_width: float = setting(0.05, "Half the width of its 95 % interval.", gt=0, lt=1)
+    half_width: float = setting(0.05, "Half the width of its 95 % interval.", ge=1e-4, lt=1)
     value: float | None = setting(None, "What it will probably be. Needed without a pilot.", le=10)
     spread: float | None = setting(
-        None, "Standard deviation of one absolute error, for mae.", gt=0, shown="that of errors by one grade"
+        None, "Standard deviation of one absolute error, for mae.", gt=0, le=100, shown="that of errors by one grade"
     )
-    images_per_patient: float = setting(1.0, "Images of one patient.", shown="1, or the pilot's", gt=0)
+    images_per_patient: float = setting(1.0, "Images of one patient.", shown="1, or the pilot's", gt=0, le=1e6)
     correlation: float = setting(0.0, "Correlation of the errors of a patient's images, from 0 to 1.", ge=0, le=1)
     prevalence: float = setting(0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1)
     refer_from: str | None = setting(None, "The lowest grade to refer, for the sensitivity of a pilot.")

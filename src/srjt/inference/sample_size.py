@@ -172,6 +172,8 @@ def patients_for(deviation: float, half_width: float) -> int:
     >>> patients_for(0.5, 0.1)
     99
     """
+    if not deviation / half_width < 1e4:
+        raise SrjtError(f"For ± {half_width:g} more than 100 million patients are needed: give a larger `half_width`.")
     ratio = (deviation / half_width) ** 2
     number = max(2, math.ceil(1.959963**2 * ratio))  # Student's quantile is larger: upwards from here
     while float(stdtrit(number - 1, 0.975)) ** 2 * ratio > number + 1e-9:
@@ -214,7 +216,7 @@ def _grade_shares(text: str) -> list[float]:
         shares = [float(part) for part in text.split(",")]
     except ValueError:
         shares = []
-    if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1.0) > 0.02:
+    if len(shares) < 2 or not (min(shares) > 0 and abs(sum(shares) - 1.0) <= 0.02):  # nan is neither
         raise SrjtError(f"`grade_shares` are positive numbers with sum 1, such as {SHARES}; got {text!r}.")
     return [share / sum(shares) for share in shares]
 

@@ -40,8 +40,8 @@ def read_image(path: Path, *, size: int, resize: str) -> Array:
     """(size, size, 3) uint8: upright, RGB, on black where it is transparent, resized as for the training."""
     # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row length
     with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
-        if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
-            raise ValueError(f"the TIFF file has {pages} pages")
+        if image.format != "MPO" and (pages := getattr(image, "n_frames", 1)) > 1:
+            raise ValueError(f"the {image.format} file has {pages} pages or frames")
         image.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded at a lower resolution
         image.load()
         orientation = image.getexif().get(0x0112, 1)

@@ -190,8 +190,8 @@ def read_study(folder: Path) -> dict[str, Any]:
     files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
-    facts = files.read_json(path, StudyFile).model_dump()
-    files.check_sealed_json(path, advice="restore it, or write the plan again in another folder.")
+    advice = "restore it, or write the plan again in another folder."
+    facts = files.read_sealed_json(path, StudyFile, advice=advice).model_dump()
     return {name: value for name, value in facts.items() if name != "sha256"}
 
 

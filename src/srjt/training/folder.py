@@ -205,14 +205,15 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 RESTORE = "restore the file, or delete summary.json there and run the same command again."
-SMALL_FILES = ("run.json", "summary.json", "metrics.csv", "noise.json")
+ESTIMATES = ("noise.json", "head.json")  # they have a seal of their own, too: they are read before a run is finished
+SMALL_FILES = ("run.json", "summary.json", "metrics.csv", *ESTIMATES)
 MAY_BE_DELETED = ("weights.safetensors",)  # to save space
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write ``summary.json``, which means that the run is finished; first the checksums of all that it consists of."""
     content = files.as_json(summary)
-    names = ("run.json", "metrics.csv", "noise.json", HASHES_FILE, TRACES_FILE)
+    names = ("run.json", "metrics.csv", *ESTIMATES, HASHES_FILE, TRACES_FILE)
     files.write_checksums(folder, names, coming={"summary.json": content})
     files.write_atomically(folder / "summary.json", content)
 
@@ -320,6 +321,7 @@ class NoiseFile(BaseModel, extra="forbid"):
     warm_up: dict[str, Any]
     folds: int
     images: str | None
+    sha256: str = ""
     estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
 
 
@@ -331,13 +333,19 @@ class HeadFile(BaseModel, extra="forbid"):
     fingerprint: str
     compared: dict[str, dict[str, Any]]  # the settings of each head
     folds: int
+    sha256: str = ""
     held_out: dict[str, float]  # empty: there were too few samples to compare them
 
 
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
-    return files.read_json(file, NoiseFile).estimate if file.exists() else None
+    return read_estimate(file, NoiseFile).estimate if file.exists() else None
+
+
+def read_estimate(file: Path, model: type[files.Model]) -> files.Model:
+    """The contents of ``noise.json`` or ``head.json``, as they were written."""
+    return files.read_sealed_json(file, model, advice="restore it, or delete it and run the same command again.")
 
 
 def read_history(folder: Path) -> pd.DataFrame:

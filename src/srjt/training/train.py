@@ -24,7 +24,7 @@ from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of, unknown_name, warn
-from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
+from srjt.files import explain_write_errors, wait_for_lock, write_atomically, write_sealed_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
@@ -256,8 +256,8 @@ def _compare_once(
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 made_by = {"format": run_folder.FORMAT, "srjt": __version__}
-                write_json(file, {**made_by, **facts, "held_out": compare()})
-    saved = read_json(file, run_folder.HeadFile)
+                write_sealed_json(file, {**made_by, **facts, "held_out": compare()})
+    saved = run_folder.read_estimate(file, run_folder.HeadFile)
     if not (folder / "run.json").exists():  # else the run compares its own settings and samples next
         before = {name: getattr(saved, name) for name in facts}
         what = f"{file} was made from other features, labels or settings"
@@ -449,8 +449,9 @@ def _estimate_once(
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 made_by = {"format": run_folder.FORMAT, "srjt": __version__}
-                write_json(file, {**made_by, **facts, "estimate": estimate_in(folder / "warmup").to_dict()})
-    saved = read_json(file, run_folder.NoiseFile)
+                estimate = estimate_in(folder / "warmup").to_dict()
+                write_sealed_json(file, {**made_by, **facts, "estimate": estimate})
+    saved = run_folder.read_estimate(file, run_folder.NoiseFile)
     if not (folder / "run.json").exists():  # else the run compares its own settings and samples next
         before, now = {name: getattr(saved, name) for name in facts}, dict(facts)
         run_folder.refuse_differences(

@@ -179,8 +179,8 @@ def read_image(path: str | os.PathLike[str], *, size: int | None = None, resize:
 
     ``squash`` changes the aspect ratio (as in the paper); ``crop`` scales the short side to ``size`` and keeps the
     centre. The EXIF orientation is applied. Transparency is composited on black, the surround of endoscopic and
-    fundus images. Other bit depths are converted by ``to_8bit``. The first frame of an animation is used. ICC
-    profiles are not applied.
+    fundus images. Other bit depths are converted by ``to_8bit``. Several pages or frames are an error: the
+    file does not say which of them was graded. ICC profiles are not applied.
 
     Raises ``BadImageError`` with the file and the reason.
     """
@@ -260,8 +260,10 @@ def _read(path: Path, size: int | None) -> Image.Image:
         return Image.fromarray(read_dicom(path)).convert("RGB")
     # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row length
     with path.open("rb") as file, Image.open(file, formats=_FORMATS) as image:
-        if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
-            raise ValueError(f"the TIFF file has {pages} pages; export the graded page as an image file")
+        # MPO, as cameras write it, has the photograph first and then smaller ones of the same
+        if image.format != "MPO" and (pages := getattr(image, "n_frames", 1)) > 1:
+            what = "pages" if image.format == "TIFF" else "frames"
+            raise ValueError(f"the {image.format} file has {pages} {what}; export the graded one as an image file")
         if size is not None:
             # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, at least twice the target size.
             image.draft(None, (2 * size, 2 * size))
