@@ -103,7 +103,7 @@ def draw(setting: Setting, rng: np.random.Generator, *, patients: int | None = N
     """Patients of this setting. patients: another number of them, for example of new ones."""
     number = setting.patients if patients is None else patients
     owner = np.repeat(np.arange(number), _sizes(setting.images, number, rng))
-    severity = np.sqrt(1.0 - WITHIN) * rng.normal(size=number)[owner] + np.sqrt(WITHIN) * rng.normal(size=len(owner))
+    severity = severities(owner, rng)
     true = np.searchsorted(setting.thresholds, severity)
     labels = read(setting, severity, true, owner, rng)
     shown = severity
@@ -119,6 +119,13 @@ def draw(setting: Setting, rng: np.random.Generator, *, patients: int | None = N
         probabilities=probabilities,
         predicted=probabilities.argmax(axis=1),
     )
+
+
+def severities(owner: Ints, rng: np.random.Generator) -> Floats:
+    """(N,) those of the images of these patients."""
+    of_patient = rng.normal(size=int(owner.max()) + 1)[owner]
+    of_image = rng.normal(size=len(owner))
+    return np.asarray(np.sqrt(1.0 - WITHIN) * of_patient + np.sqrt(WITHIN) * of_image)
 
 
 def see(setting: Setting, severity: Floats, owner: Ints, rng: np.random.Generator) -> Floats:

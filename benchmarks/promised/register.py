@@ -371,7 +371,7 @@ PROMISES = (
     ),
     Promise(
         name="recognised",
-        says="a grade that networks do not know is said to be recognised (two standard errors)",
+        says="a grade that networks do not know is said to be recognised (exact test)",
         where="audit",
         promised=0.025,
         at_most=True,
@@ -482,7 +482,7 @@ PROMISES = (
         where="plan",
         promised=1.0,
         at_most=True,
-        condition="errors are by one grade",
+        condition="errors are by one grade or their spread is given",
         meets=lambda setting: setting.network != "weak",
         printed_by=("inference/options.py: Planning",),
     ),
@@ -642,12 +642,13 @@ TRUTH = (
     Setting(patients=300, grades=2, network="weak", noise="class", rate=0.3, verified=30),
     Setting(patients=300, noise="shared", rate=0.3, verified=100),
 )
-CHANCE = (
+CHANCE = (  # how sure the network is; what it sees are other patients
     Setting(patients=100, network="blind"),
     Setting(patients=30, images=4, network="blind"),
-    Setting(patients=300, grades=2, rare=True, network="blind"),
-    Setting(patients=30, images=0, network="blind", noise="patient", rate=0.2),
-    Setting(patients=300, grades=10, network="blind"),
+    Setting(patients=20),
+    Setting(patients=300, rare=True, network="weak"),
+    Setting(patients=30, images=0, noise="patient", rate=0.2),
+    Setting(patients=300, grades=10),
 )
 READERS = (
     Setting(network="", patients=30, readers=3),
