@@ -718,7 +718,7 @@ SIMULATIONS = (
         name="groups",
         promises=("subgroup-differs", "subgroup-gap", "subgroup-score"),
         trial=scores.equal_groups,
-        trials=400,
+        trials=240,
         settings=GROUPS,
     ),
     Simulation(
@@ -775,14 +775,14 @@ SIMULATIONS = (
             *(f"ranges-{kind}" for kind in RANGES),
         ),
         trial=noise.from_labels,
-        trials=60,
+        trials=40,
         settings=LABELS,
     ),
     Simulation(
         name="audits",
         promises=("audit-rates", "suggestions"),
         trial=noise.audited,
-        trials=40,
+        trials=30,
         settings=AUDITS,
     ),
     Simulation(

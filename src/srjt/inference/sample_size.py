@@ -132,9 +132,9 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     >>> import srjt
     >>> wanted = {"metric": "sensitivity", "value": 0.9, "half_width": 0.05, "prevalence": 0.2}
     >>> srjt.plan(**wanted).patients
-    694
+    708
     >>> srjt.plan(**wanted, images_per_patient=2, correlation=0.3).patients
-    452
+    461
     """
     asked = from_names(Planning, options, kind="option of a plan")
     if asked.metric == "noise-rate":
@@ -255,7 +255,7 @@ def kappa_deviation(value: float, shares: npt.ArrayLike) -> list[tuple[float, fl
     >>> [round(variance, 3) for variance, _ in kappa_deviation(0.8, [0.5, 0.5])]
     [0.36, 0.36]
     >>> [round(variance, 3) for variance, _ in kappa_deviation(0.8, [0.6, 0.25, 0.1, 0.05])]
-    [0.179, 0.26]
+    [0.179, 0.22]
     """
     share = np.asarray(shares, dtype=np.float64)
     kappa = METRICS["qwk"].function
@@ -414,13 +414,15 @@ def _kappa_error(own: Floats) -> float:
 def _degrees(score: Any, own: Floats) -> float:
     """The degrees of freedom of a variance between patients: 2 n / (κ − 1), where κ is the kurtosis of what each
     contributes to a score (3 if that is normal). Rare errors have a large one, so their variance is known less well.
+    n are the effective patients: few large ones show too little of the kurtosis.
 
     own: (G, C, C) the confusion matrix of each patient.
     """
-    total = own.sum(axis=0)
+    total, images = own.sum(axis=0), own.sum(axis=(1, 2))
+    effective = float(images.sum() ** 2 / (images**2).sum())
     squared = (own * slopes(score, total / total.sum())).sum(axis=(1, 2)) ** 2
     excess = float((squared**2).sum() / squared.sum() ** 2) - 1.0 / len(own)
-    return 2.0 / excess if excess > 0.0 else math.inf
+    return 2.0 * effective / len(own) / excess if excess > 0.0 else math.inf
 
 
 def _score(asked: Planning, pilot: Evaluation) -> Any:
