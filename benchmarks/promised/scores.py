@@ -309,18 +309,34 @@ def _deviation(setting: Setting, metric: str) -> float:
 
 
 def by_chance(setting: Setting, rng: np.random.Generator) -> Held:
-    """Answers that are drawn at random, as good as one grade for all; and two sides of the same kind."""
+    """Answers that are as good as one grade for all; and two sides of the same kind."""
     sample, other = draw(setting, rng), draw(setting, rng)
-    random = rng.integers(setting.grades, size=setting.patients)[sample.owner]
-    counts = np.ones(setting.grades)
+    true, answers, counts = _no_better(setting, sample, rng)
     gain = gain_over_one_grade(
-        sample.true, random, training_counts=counts, metric="accuracy", groups=sample.groups, resamples=RESAMPLES
+        true,
+        answers,
+        training_counts=counts,
+        metric="mae" if setting.far else "accuracy",
+        groups=sample.groups,
+        resamples=RESAMPLES,
     )
     one, two = (score_intervals(side, setting.grades)["mae"] for side in (sample, other))
     apart = math.nan
     if math.isfinite(one.low) and math.isfinite(two.low):
         apart = float(one.high < two.low or two.high < one.low)
     return {"beats-one-grade": float(gain.verdict == "better"), "sides-apart": apart}
+
+
+def _no_better(setting: Setting, sample: Sample, rng: np.random.Generator) -> tuple[Ints, Ints, Floats]:
+    """True grades, answers and the counts of training labels: answers at random; or all right, but for rare errors by
+    as many grades as there are, which cost what the rest gains over always the lowest grade."""
+    if not setting.far:
+        return sample.true, rng.integers(setting.grades, size=setting.patients)[sample.owner], np.ones(setting.grades)
+    last = setting.grades - 1
+    second = setting.far * last  # the share of the second grade: the MAE of always the lowest
+    true = (rng.random(len(sample)) < second).astype(np.int64)
+    wrong = (true == 0) & (rng.random(len(sample)) < setting.far / (1.0 - second))
+    return true, np.where(wrong, last, true), np.eye(setting.grades)[0]
 
 
 # Studies: folds that share training data.

@@ -530,11 +530,13 @@ def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1
     return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
 
 
-def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
+def one_error_more(
+    own: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False
+) -> dict[str, float]:
     """By how much one more error changes each metric, of samples with the grades that there are.
 
     The error weighs as much as in ``score_draws``. Its square is the variance that an error has which may occur, and
-    has not. own: (G, C, C) the confusion matrix of each patient.
+    has not. own: (G, C, C) the confusion matrix of each patient. farthest: the error is by as many grades as there are.
     """
     classes = own.shape[-1]
     total = own.sum(axis=0)
@@ -544,7 +546,8 @@ def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS)) -> d
     found = {}
     for name in metrics:
         metric = METRICS[name]
-        both = np.stack([total, total + weight * share * wrong_by(metric.error, classes)])
+        wrong = wrong_by(classes if farthest else metric.error, classes)
+        both = np.stack([total, total + weight * share * wrong])
         before, after = metric.function(both)
         found[name] = float(after - before) if math.isfinite(before) else 0.0
     return found
