@@ -115,4 +115,3 @@ def test_chance_does_not_recognise_a_rare_grade() -> None:
         grades = network_scores(labels, [answers], grades=["a", "b"])["grades"]
         found.append(grades[1]["recognised"])
     assert np.mean(found) <= 0.025
-

@@ -502,8 +502,9 @@ def bootstrap_metrics(
 
     Percentiles of draws of the patients, to which samples are added (``score_draws``): no interval has width 0, only
     because no error has occurred. A grade without samples is left out of the value of macro-averages; their intervals
-    allow for it. The intervals assume that errors which have not occurred are by one grade, and hold less often with
-    fewer than 15 patients if a patient's images all have one grade. Of one patient, or without draws, the ends are nan.
+    allow for it. The intervals assume that errors which have not occurred are by one grade. They hold less often with
+    fewer than 15 patients if a patient's images all have one grade; of means over grades and κ, if a grade has fewer
+    than ten patients. Of one patient, or without draws, the ends are nan.
 
     true, predicted, num_classes, groups, metrics, resamples, seed: as for ``resampled_metrics``.
 
@@ -530,9 +531,7 @@ def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1
     return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
 
 
-def one_error_more(
-    own: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False
-) -> dict[str, float]:
+def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False) -> dict[str, float]:
     """By how much one more error changes each metric, of samples with the grades that there are.
 
     The error weighs as much as in ``score_draws``. Its square is the variance that an error has which may occur, and
