@@ -726,7 +726,7 @@ SIMULATIONS = (
         name="groups",
         promises=("subgroup-differs", "subgroup-gap", "subgroup-score"),
         trial=scores.equal_groups,
-        trials=240,
+        trials=150,
         settings=GROUPS,
     ),
     Simulation(
@@ -790,7 +790,7 @@ SIMULATIONS = (
         name="audits",
         promises=("audit-rates", "suggestions"),
         trial=noise.audited,
-        trials=30,
+        trials=20,
         settings=AUDITS,
     ),
     Simulation(
@@ -804,7 +804,7 @@ SIMULATIONS = (
         name="verified",
         promises=("noise-rate-verified", "noise-rate-sample"),
         trial=noise.verified_rate,
-        trials=60,
+        trials=30,
         settings=VERIFIED,
     ),
     Simulation(
@@ -825,7 +825,7 @@ SIMULATIONS = (
         name="truth",
         promises=("true-scores-verified", "true-scores-matrix", "true-scores-bounds"),
         trial=noise.against_truth,
-        trials=60,
+        trials=30,
         settings=TRUTH,
     ),
     Simulation(
@@ -839,14 +839,14 @@ SIMULATIONS = (
         name="consensus",
         promises=("reader-rates", "reader-bias", "consensus-error", "true-scores-readings"),
         trial=readers.agreed,
-        trials=30,
+        trials=20,
         settings=CONSENSUS,
     ),
     Simulation(
         name="beside",
         promises=("network-difference", "not-inferior"),
         trial=readers.network_beside_readers,
-        trials=60,
+        trials=40,
         settings=BESIDE,
     ),
 )
