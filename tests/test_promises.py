@@ -140,7 +140,7 @@ SMALL = {  # simulation: settings, trials
 }
 LARGER = ("labels", "audits", "verified", "chance", "truth", "consensus", "beside")
 # Simulations that show a promise that is not kept yet: whoever mends it takes the name away.
-NOT_YET = {"plans"}
+NOT_YET: set[str] = set()
 
 
 def not_yet(names: Iterable[str]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from promised.population import Floats, Ints, Sample, Setting, draw, many, random_rows
+from promised.population import Floats, Ints, Sample, Setting, draw, many, random_rows, see, severities
 from promised.scores import Held, answers_of, confusion, holds
 from srjt.auditing.scores import error_rates, network_scores
 from srjt.inference.options import Answering
@@ -222,11 +222,11 @@ def labels_needed(setting: Setting, rng: np.random.Generator) -> Held:
 
 
 def chance(setting: Setting, rng: np.random.Generator) -> Held:
-    """A network that has learnt nothing: is it said to have learnt, or to recognise a grade?"""
+    """A network that sees other patients, and so knows nothing: is it said to have learnt, or to recognise a grade?"""
     sample = draw(setting, rng)
-    shuffled = rng.permutation(setting.patients)[sample.owner] if setting.images == 1 else None
-    if shuffled is not None:
-        sample = replace(sample, probabilities=sample.probabilities[shuffled], predicted=sample.predicted[shuffled])
+    elsewhere = severities(sample.owner, rng)
+    probabilities = see(setting, elsewhere, sample.owner, rng)
+    sample = replace(sample, probabilities=probabilities, predicted=probabilities.argmax(axis=1))
     grades = [str(grade) for grade in range(setting.grades)]
     seen = network_scores(sample.labels, [sample.predicted], grades=grades, owner=sample.owner)["grades"]
     recognised = [row["recognised"] for row in seen if row["labels"]]

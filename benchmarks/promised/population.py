@@ -47,6 +47,7 @@ class Setting:
     trainings: int = 1
     verified: int = 0
     readers: int = 0
+    far: float = 0.0  # this share of the images the network sees upside down
 
     def __str__(self) -> str:
         images = {0: "1–40 images", 1: "1 image"}.get(self.images, f"{self.images} images")
@@ -56,6 +57,7 @@ class Setting:
             f"groups of {', '.join(map(str, self.groups))} patients × {images}" if self.groups else "",
             f"{self.grades} grades{' (some rare)' if self.rare else ''}" if self.grades else "",
             f"{self.network} network" if self.network else "",
+            f"{self.far:.0%} far errors" if self.far else "",
             f"{self.rate:.0%} wrong{wrong}" if self.rate else "",
             count_of(self.trainings, "training") if self.trainings > 1 or not (self.grades or self.rate) else "",
             f"{self.verified} verified" if self.verified else "",
@@ -103,7 +105,7 @@ def draw(setting: Setting, rng: np.random.Generator, *, patients: int | None = N
     """Patients of this setting. patients: another number of them, for example of new ones."""
     number = setting.patients if patients is None else patients
     owner = np.repeat(np.arange(number), _sizes(setting.images, number, rng))
-    severity = np.sqrt(1.0 - WITHIN) * rng.normal(size=number)[owner] + np.sqrt(WITHIN) * rng.normal(size=len(owner))
+    severity = severities(owner, rng)
     true = np.searchsorted(setting.thresholds, severity)
     labels = read(setting, severity, true, owner, rng)
     shown = severity
@@ -111,6 +113,9 @@ def draw(setting: Setting, rng: np.random.Generator, *, patients: int | None = N
         misled = (labels != true) & (rng.random(len(owner)) < 0.5)
         shown = np.where(misled, _middle(setting)[labels], severity)
     probabilities = see(setting, shown, owner, rng)
+    if setting.far:
+        upside_down = rng.random(len(owner)) < setting.far
+        probabilities[upside_down] = probabilities[upside_down, ::-1]
     return Sample(
         owner=owner,
         severity=severity,
@@ -119,6 +124,13 @@ def draw(setting: Setting, rng: np.random.Generator, *, patients: int | None = N
         probabilities=probabilities,
         predicted=probabilities.argmax(axis=1),
     )
+
+
+def severities(owner: Ints, rng: np.random.Generator) -> Floats:
+    """(N,) those of the images of these patients."""
+    of_patient = rng.normal(size=int(owner.max()) + 1)[owner]
+    of_image = rng.normal(size=len(owner))
+    return np.asarray(np.sqrt(1.0 - WITHIN) * of_patient + np.sqrt(WITHIN) * of_image)
 
 
 def see(setting: Setting, severity: Floats, owner: Ints, rng: np.random.Generator) -> Floats:

@@ -18,7 +18,13 @@ from srjt.inference.answers import Answers
 from srjt.inference.compare import Difference, _differences
 from srjt.inference.decide import DoubtRule, ReferralRule
 from srjt.inference.options import Planning
-from srjt.inference.sample_size import SamplePlan, _from_pilot, patients_for, plan
+from srjt.inference.sample_size import (
+    SamplePlan,
+    _from_pilot,
+    exact_half_width,
+    patients_for,
+    plan,
+)
 from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.ordinal import metrics
 from srjt.ordinal.baseline import gain_over_one_grade
@@ -246,17 +252,22 @@ def threshold(setting: Setting, rng: np.random.Generator) -> Held:
 
 def planned(setting: Setting, rng: np.random.Generator) -> Held:
     """The half-width of an interval with as many patients as were planned, over the one that was wanted."""
-    wanted, truth = 0.05, true_metrics(setting)
-    held = {}
-    for metric in ("accuracy", "mae", "qwk"):
-        value = truth[metric]
-        if not 0.0 < value < 1.0:
+    wanted, truth, held = 0.05, true_metrics(setting), {}
+    shares = ",".join(f"{share:.4f}" for share in setting.shares)
+    known: dict[str, dict[str, Any]] = {
+        "accuracy": {"metric": "accuracy"},
+        "mae": {"metric": "mae"},
+        "mae with its spread": {"metric": "mae", "spread": _deviation(setting, "mae")},
+        "qwk": {"metric": "qwk", "grade_shares": shares},
+    }
+    for name, options in known.items():
+        metric = str(options["metric"])
+        if metric == "mae" and truth["mae"] >= 1.0 and "spread" not in options:
             continue
-        known = {"grade_shares": ",".join(f"{share:.4f}" for share in setting.shares)} if metric == "qwk" else {}
-        found = plan(metric=metric, value=value, half_width=wanted, **known)
-        sample = draw(setting, rng, patients=min(found.patients, 3000))
+        found = plan(value=truth[metric], half_width=wanted, **options)
+        sample = draw(setting, rng, patients=found.patients)
         _, low, high = score_intervals(sample, setting.grades)[metric]
-        held[metric] = (high - low) / 2.0 / wanted
+        held[name] = (high - low) / 2.0 / wanted
     return held
 
 
@@ -268,9 +279,19 @@ def pilots(setting: Setting, rng: np.random.Generator) -> Held:
             found = plan_from_pilot(sample, setting.grades, metric, wanted)
         except SrjtError:  # too small, or without an error
             continue
-        needed = patients_for(_deviation(setting, metric), wanted)
-        held[metric] = holds((0.0, *found.plausible), needed)
+        held[metric] = holds((0.0, *found.plausible), _needed(setting, metric, wanted))
     return held
+
+
+@lru_cache
+def _needed(setting: Setting, metric: str, wanted: float) -> int:
+    """So many patients have an interval of this half-width."""
+    new = many(setting)
+    off = np.abs(new.true - new.predicted)
+    deviation = _deviation(setting, metric)
+    size = 1.0 if metric == "accuracy" else float((off**2).sum() / off.sum())
+    share = true_metrics(setting)[metric] / size
+    return patients_for(lambda patients: size * exact_half_width(patients, deviation / size, share=share), wanted)
 
 
 @lru_cache
@@ -288,18 +309,34 @@ def _deviation(setting: Setting, metric: str) -> float:
 
 
 def by_chance(setting: Setting, rng: np.random.Generator) -> Held:
-    """Answers that are drawn at random, as good as one grade for all; and two sides of the same kind."""
+    """Answers that are as good as one grade for all; and two sides of the same kind."""
     sample, other = draw(setting, rng), draw(setting, rng)
-    random = rng.integers(setting.grades, size=setting.patients)[sample.owner]
-    counts = np.ones(setting.grades)
+    true, answers, counts = _no_better(setting, sample, rng)
     gain = gain_over_one_grade(
-        sample.true, random, training_counts=counts, metric="accuracy", groups=sample.groups, resamples=RESAMPLES
+        true,
+        answers,
+        training_counts=counts,
+        metric="mae" if setting.far else "accuracy",
+        groups=sample.groups,
+        resamples=RESAMPLES,
     )
     one, two = (score_intervals(side, setting.grades)["mae"] for side in (sample, other))
     apart = math.nan
     if math.isfinite(one.low) and math.isfinite(two.low):
         apart = float(one.high < two.low or two.high < one.low)
     return {"beats-one-grade": float(gain.verdict == "better"), "sides-apart": apart}
+
+
+def _no_better(setting: Setting, sample: Sample, rng: np.random.Generator) -> tuple[Ints, Ints, Floats]:
+    """True grades, answers and the counts of training labels: answers at random; or all right, but for rare errors by
+    as many grades as there are, which cost what the rest gains over always the lowest grade."""
+    if not setting.far:
+        return sample.true, rng.integers(setting.grades, size=setting.patients)[sample.owner], np.ones(setting.grades)
+    last = setting.grades - 1
+    second = setting.far * last  # the share of the second grade: the MAE of always the lowest
+    true = (rng.random(len(sample)) < second).astype(np.int64)
+    wrong = (true == 0) & (rng.random(len(sample)) < setting.far / (1.0 - second))
+    return true, np.where(wrong, last, true), np.eye(setting.grades)[0]
 
 
 # Studies: folds that share training data.

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import fisher_exact  # type: ignore[import-untyped]
 
 from auditing.conftest import cross_fit_of
 from srjt import noise
@@ -90,15 +91,27 @@ def test_scores_of_the_networks_by_hand() -> None:
     assert [row["recognised"] for row in found["grades"]] == [True, True, False]
 
 
-def test_a_grade_is_recognised_beyond_two_standard_errors_of_patients() -> None:
-    """Said of 60 of 100 samples with this label, and of a share of the 100 others that is less by 1 or 3 errors."""
+def test_a_grade_is_recognised_by_fishers_exact_test_of_patients() -> None:
+    """Said of 60 of 100 samples with this label, and of fewer of the 100 others."""
     labels = np.repeat([0, 1], 100)
-    for said, clear in ((53, False), (40, True)):
+    for said, clear in ((46, False), (45, True)):
         answers = np.concatenate([np.arange(100) >= 60, np.arange(100) >= said]).astype(np.int64)
-        error = ((60 + said) / 200 * (140 - said) / 200 * 2 / 100) ** 0.5
-        assert (0.6 - said / 100 > 2 * error) == clear
+        by_chance = fisher_exact([[60, 40], [said, 100 - said]], alternative="greater").pvalue
+        assert (by_chance <= 0.025) == clear
         found = network_scores(labels, [answers], grades=["a", "b"])["grades"]
         assert [row["recognised"] for row in found] == [clear, clear]
     # twenty samples of a patient that are all answered alike are one
     alike = network_scores(labels, [answers], grades=["a", "b"], owner=np.arange(200) // 20)["grades"]
     assert [row["recognised"] for row in alike] == [False, False]
+
+
+def test_chance_does_not_recognise_a_rare_grade() -> None:
+    """Said of 5 of 300 samples at random, of which 5 have the label: one that fits is beyond two standard errors."""
+    rng = np.random.default_rng(0)
+    labels = (np.arange(300) < 5).astype(np.int64)
+    found = []
+    for _ in range(300):
+        answers = rng.permutation(labels)
+        grades = network_scores(labels, [answers], grades=["a", "b"])["grades"]
+        found.append(grades[1]["recognised"])
+    assert np.mean(found) <= 0.025

@@ -242,7 +242,9 @@ def test_the_validation_side_may_lack_a_column(run: Trained) -> None:
 @pytest.mark.parametrize("identifiable", [True, None, False])
 def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(identifiable: bool | None) -> None:
     side = drawn_side(300, wrong=0.2, verified=20)
-    estimate = SimpleNamespace(rate=0.2, transition=NOISE, identifiable=identifiable, informed=True)
+    known = None if identifiable is False else 0.2
+    estimate = SimpleNamespace(rate=0.2, known_rate=known, transition=NOISE, identifiable=identifiable, informed=True)
+    estimate.rate_text = lambda: "between 0% and 37%"
     run = made_run(held_out={"validation": side}, noise_estimate=estimate)
     found = validation(run, per=("patient",))(why="It").labels
     codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
@@ -250,9 +252,11 @@ def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(identifia
     if identifiable is False:
         assert found.tolist() == [labels[codes == code].max() for code in range(40)]
         assert "20 of its 300 labels are verified" in describe_labels(run, per=("patient",))
-        assert "an estimated 20% of such labels are wrong" in describe_labels(run)
+        assert "between 0% and 37% of such labels are wrong" in describe_labels(run)
+        assert "20%" not in describe_labels(run)
     else:
         inferred = highest_grade_posterior(labels, codes, NOISE, certain=side.verified_labels >= 0)
         assert found.tolist() == inferred.argmax(axis=1).tolist()
         sentence = "inferred from their labels and the estimated noise (20% wrong)"
         assert sentence in describe_labels(run, per=("patient",))
+        assert "an estimated 20% of such labels are wrong" in describe_labels(run)

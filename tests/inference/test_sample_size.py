@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import chi2, t as student  # type: ignore[import-untyped]
+from scipy.stats import beta, chi2, norm, t as student  # type: ignore[import-untyped]
 
 import srjt
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.sample_size import SamplePlan, kappa_variance, patients_for, plan
+from srjt.inference.sample_size import SamplePlan, kappa_deviation, patients_for, plan, student_half_width
 from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.metrics import METRICS, Interval, wrong_by
@@ -22,57 +22,100 @@ from srjt.reports.pages import answers as page
 from srjt.training.trained import Trained
 
 
+def exact(patients: int, images: float, share: float) -> float:
+    """Half of Clopper and Pearson's interval of a share, with tails for so few patients."""
+    tail = norm.cdf(-math.sqrt((patients + 1) / (patients - 1)) * student.ppf(0.975, patients - 1))
+    high = beta.ppf(1 - tail, share * images + 1, (1 - share) * images)
+    return float(high - beta.ppf(tail, share * images, (1 - share) * images + 1)) / 2
+
+
+def wilson(patients: int, images: float, share: float) -> float:
+    """Half of what solves (p − share)² = t² · p (1 − p) / images."""
+    squared = student.ppf(0.975, patients - 1) ** 2 / images
+    ends = np.roots([1 + squared, -2 * share - squared, share**2])
+    return float(np.ptp(ends)) / 2
+
+
 @pytest.mark.parametrize(
-    ("options", "images"),
+    ("options", "of_images", "half_width"),
     [
-        ({"metric": "accuracy", "value": 0.8}, 1.96**2 * 0.16 / 0.05**2),
-        ({"metric": "sensitivity", "value": 0.9, "prevalence": 0.2}, 1.96**2 * 0.09 / 0.05**2 / 0.2),
-        ({"metric": "specificity", "value": 0.9, "prevalence": 0.2}, 1.96**2 * 0.09 / 0.05**2 / 0.8),
-        ({"metric": "mae", "value": 0.3}, 1.96**2 * 0.21 / 0.05**2),
-        ({"metric": "mae", "value": 1.3, "spread": 0.9}, 1.96**2 * 0.81 / 0.05**2),
-        ({"metric": "qwk", "value": 0.8, "grade_shares": "0.5,0.5"}, 1.96**2 * 0.36 / 0.05**2),
+        ({"metric": "accuracy", "value": 0.8}, 1.0, lambda n, m: exact(n, m, 0.8)),
+        ({"metric": "accuracy", "value": 0.98}, 1.0, lambda n, m: exact(n, m, 0.98)),
+        ({"metric": "sensitivity", "value": 0.9, "prevalence": 0.2}, 0.2, lambda n, m: wilson(n, m, 0.9)),
+        ({"metric": "specificity", "value": 0.9, "prevalence": 0.2}, 0.8, lambda n, m: wilson(n, m, 0.9)),
+        ({"metric": "mae", "value": 0.3}, 1.0, lambda n, m: exact(n, m, 0.3)),
+        # errors of 1.3 + 0.81 / 1.3 grades have this mean and this deviation
+        ({"metric": "mae", "value": 1.3, "spread": 0.9}, 1.0, lambda n, m: 1.9231 * exact(n, m, 1.3 / 1.9231)),
+        # two equally frequent grades: 1 − κ² = 0.36; an error instead of a right answer changes κ by 2
+        (
+            {"metric": "qwk", "value": 0.8, "grade_shares": "0.5,0.5"},
+            1.0,
+            lambda n, m: student.ppf(0.975, n - 1) * 0.6 / math.sqrt(m) + 2 / (2 * m),
+        ),
     ],
 )
-def test_assumed_values_by_closed_forms(options: dict[str, Any], images: float) -> None:
-    """Student's quantile instead of 1.96 takes about two patients more."""
-    found = plan(**options, half_width=0.05)
-    assert found.patients == found.images == pytest.approx(images + 2.4, abs=1)
-    clustered = plan(**options, half_width=0.05, images_per_patient=4, correlation=0.5)
-    assert clustered.patients == pytest.approx(images * (1 + 3 * 0.5) / 4 + 2.4, abs=1)
-    assert clustered.images == pytest.approx(4 * clustered.patients)
-    assert 1.96 * found.deviation / found.patients**0.5 == pytest.approx(0.05, rel=0.02)
-    assert found.table["patients"].is_monotonic_increasing
-    assert found.table.set_index("half_width")["patients"][0.025] == pytest.approx(4 * images + 2.4, abs=2)
+def test_assumed_values_by_closed_forms(options: dict[str, Any], of_images: float, half_width: Any) -> None:
+    """The smallest number of patients whose interval is as narrow as wanted; four images may be worth 1.6."""
+    for clustered, worth in (({}, 1.0), ({"images_per_patient": 4, "correlation": 0.5}, 4 / 2.5)):
+        found = plan(**options, **clustered, half_width=0.05)
+        number = found.patients
+        assert half_width(number, number * worth * of_images) <= 0.05 + 1e-6
+        assert half_width(number - 1, (number - 1) * worth * of_images) > 0.05 - 1e-6
+        assert found.images == number * clustered.get("images_per_patient", 1)
+        assert found.table["patients"].is_monotonic_increasing
+        assert found.table.set_index("half_width")["patients"][0.05] == number
 
 
 @pytest.mark.parametrize("deviation", [0.05, 0.2, 0.5])
-def test_the_number_is_the_smallest_whose_students_interval_is_narrow_enough(deviation: float) -> None:
-    number = patients_for(deviation, 0.1)
-    half = [student.ppf(0.975, n - 1) * deviation / math.sqrt(n) for n in (number, number - 1) if n > 1]
+@pytest.mark.parametrize("added", [0.0, 0.5])
+def test_the_number_is_the_smallest_whose_students_interval_is_narrow_enough(deviation: float, added: float) -> None:
+    number = patients_for(lambda patients: student_half_width(patients, deviation, added=added), 0.1)
+    half = [student.ppf(0.975, n - 1) * deviation / math.sqrt(n) + added / 2 / n for n in (number, number - 1) if n > 1]
     assert half[0] <= 0.1
     assert all(wider > 0.1 for wider in half[1:])
 
 
 @pytest.mark.parametrize("shares", [(0.6, 0.25, 0.1, 0.05), (0.8, 0.15, 0.05), (0.2,) * 5])
-def test_the_half_width_of_kappa_is_reached_with_uneven_grades(shares: tuple[float, ...]) -> None:
-    """(1 − κ²)², as for a correlation coefficient, gave ± 0.06 and more."""
-    text = ",".join(map(str, shares))
-    number = plan(metric="qwk", value=0.8, half_width=0.05, grade_shares=text).patients
-    classes = len(shares)
+@pytest.mark.parametrize("kind", [0, 1])
+def test_the_variance_of_kappa_is_that_of_samples(shares: tuple[float, ...], kind: int) -> None:
+    """With errors by one grade, and with two severities of the same kind that correlate."""
+    rng, size, classes = np.random.default_rng(0), 400, len(shares)
+    variance, _ = kappa_deviation(0.8, shares)[kind]
     low, high = 0.0, 1.0
-    for _ in range(40):  # the share of errors with κ = 0.8
-        wrong = (low + high) / 2
-        table = np.array(shares)[:, None] * ((1 - wrong) * np.eye(classes) + wrong * wrong_by(1, classes))
-        low, high = (wrong, high) if METRICS["qwk"](table) > 0.8 else (low, wrong)
-    drawn = np.random.default_rng(0).multinomial(number, table.ravel(), size=4000).reshape(-1, classes, classes)
-    reached = 1.96 * float(METRICS["qwk"].function(drawn.astype(float)).std())
-    assert reached == pytest.approx(0.05, rel=0.06)
+    cuts = norm.ppf(np.cumsum(shares)[:-1])
+    severity = rng.normal(size=(2, 200_000))
+    true = np.searchsorted(cuts, severity[0])
+    for _ in range(20):  # the size of the errors with κ = 0.8
+        middle = (low + high) / 2
+        if kind == 0:
+            table = np.array(shares)[:, None] * ((1 - middle) * np.eye(classes) + middle * wrong_by(1, classes))
+        else:
+            seen = (1 - middle) * severity[0] + math.sqrt(1 - (1 - middle) ** 2) * severity[1]
+            cells = true * classes + np.searchsorted(cuts, seen)
+            table = np.bincount(cells, minlength=classes**2).reshape(classes, classes) / len(true)
+        low, high = (middle, high) if METRICS["qwk"](table) > 0.8 else (low, middle)
+    drawn = rng.multinomial(size, table.ravel() / table.sum(), size=4000).reshape(-1, classes, classes)
+    found = METRICS["qwk"].function(drawn.astype(float)).var() * size
+    assert variance == pytest.approx(found, rel=0.08)
+
+
+def test_the_plan_of_kappa_is_for_the_errors_that_need_more_patients() -> None:
+    shares = "0.7,0.2,0.1"
+    both = kappa_deviation(0.7, [0.7, 0.2, 0.1])
+    numbers = [
+        patients_for(lambda n, pair=pair: student_half_width(n, math.sqrt(pair[0]), added=pair[1]), 0.05)
+        for pair in both
+    ]
+    assert numbers[0] < numbers[1]
+    assert plan(metric="qwk", value=0.7, grade_shares=shares).patients == numbers[1]
+    # errors by one grade cannot have so low a κ, those in the severity can
+    assert len(kappa_deviation(0.1, [0.2] * 5)) == 1
+    assert plan(metric="qwk", value=0.1, grade_shares="0.2,0.2,0.2,0.2,0.2").patients > 500
 
 
 def test_shares_of_the_grades_are_said_and_checked() -> None:
     found = plan(metric="qwk", value=0.8)
     assert found.assumed["grade_shares"] == "0.6,0.25,0.1,0.05"
-    assert kappa_variance(0.6, [0.5, 0.5]) == pytest.approx(1 - 0.6**2, rel=1e-4)
     with pytest.raises(SrjtError, match="sum 1"):
         plan(metric="qwk", value=0.8, grade_shares="0.6,0.1")
     with pytest.raises(SrjtError, match="sum 1"):
@@ -84,8 +127,6 @@ def test_shares_of_the_grades_are_said_and_checked() -> None:
             plan(metric="mae", value=0.5, **options)
     with pytest.raises(SrjtError, match="more than 100 million patients"):
         plan(metric="mae", value=0.5, spread=100.0, half_width=1e-3)
-    with pytest.raises(SrjtError, match="give a pilot"):
-        plan(metric="qwk", value=0.1, grade_shares="0.2,0.2,0.2,0.2,0.2")
 
 
 def answers(patients: int, *, seed: int, correlation: float = 0.5) -> pd.DataFrame:
@@ -120,9 +161,7 @@ def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
     with pytest.raises(SrjtError, match="refer_from"):
         plan(judged(answers(20, seed=0)), metric="sensitivity")
     low, high = found.plausible
-    factor = np.sqrt(39 / chi2.ppf([0.975, 0.025], 39))
-    assert low == patients_for(found.deviation * factor[0], 0.05)
-    assert high == patients_for(found.deviation * factor[1], 0.05)
+    assert low < found.patients < high
     assert f"{low:,} to {high:,} patients are plausible" in found.report().remarks[0]
     by_cut = plan(judged(answers(2000, seed=0)), metric="specificity", refer_from="1")
     assert by_cut.value == pytest.approx(0.8, abs=0.03)
@@ -135,13 +174,29 @@ def test_the_deviation_of_few_patients_is_that_of_a_sample() -> None:
     assert plan(judged(rows), metric="accuracy").deviation == pytest.approx(own.std(ddof=1), rel=0.05)
 
 
+def test_plausible_numbers_know_that_the_variance_of_rare_errors_is_known_less_well() -> None:
+    """Independent images: the kurtosis of a share p is (1 − 3 p (1 − p)) / (p (1 − p)), 3 of a normal distribution."""
+    for wrong in (10, 100):
+        true = np.arange(200) % 3
+        grade = np.where(np.arange(200) < wrong, (true + 1) % 3, true)
+        rows = pd.DataFrame({"patient": np.arange(200), "label": true, "grade": grade}).astype(str)
+        found = plan(judged(rows), metric="accuracy", half_width=0.02)
+        variance = wrong / 200 * (1 - wrong / 200)
+        kurtosis = (1 - 3 * variance) / variance
+        degrees = min(199, 2 * 200 / max(kurtosis - 1, 1e-9))
+        for number, end in zip(found.plausible, degrees / chi2.ppf([0.975, 0.025], degrees), strict=True):
+            half_width = exact(number, number * variance / (found.deviation**2 * end), 1 - wrong / 200)
+            assert half_width == pytest.approx(0.02, rel=0.01)
+
+
 @pytest.mark.slow
 def test_the_planned_number_reaches_the_half_width() -> None:
     """Of studies of the planned size, 95 % of the values lie within the half-width."""
     wanted = plan(judged(answers(300, seed=1)), metric="mae", half_width=0.04)
     studies = (answers(wanted.patients, seed=seed) for seed in range(100, 300))
     values = [(rows["label"] != rows["grade"]).mean() for rows in studies]
-    reached = 1.96 * float(np.std(values))
+    # an interval allows for an error that has not occurred, so it is a little wider
+    reached = 1.96 * float(np.std(values)) + 0.5 / wanted.patients
     assert reached == pytest.approx(0.04, rel=0.12)
 
 

@@ -158,7 +158,8 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     estimate = run.noise_estimate
     wrong = ""
     if estimate is not None and estimate.informed:
-        wrong = f", and an estimated {estimate.rate:.0%} of such labels are wrong"
+        share = estimate.rate_text() if estimate.known_rate is None else f"an estimated {estimate.rate:.0%}"
+        wrong = f", and {share} of such labels are wrong"
     checked = 0 if side.verified_labels is None else int((side.verified_labels >= 0).sum())
     if checked:
         others = "" if checked == len(side) else f"; the others are as given{wrong}"

@@ -32,6 +32,7 @@ from srjt.training.folder import HeldOut
 
 Basis = Literal["verified", "labels", "corrected", "conservative"]
 RIGHT = "if the calibration labels are right"
+NOT_REPEATED = "and the networks do not repeat their errors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,12 +258,13 @@ def image_evidence(
     for joint in plausible_noises(noise, side.labels):
         posterior = posterior_weights(side.labels, joint)
         plausible.append(unclear_weights(evidence.right, posterior, side.labels, probabilities))
-    why = f"if {_rate(noise)} of the calibration labels are wrong, unclear images more often than clear ones"
+    wrong = f"if {_rate(noise)} of the calibration labels are wrong"
+    why = f"{wrong}, unclear images more often than clear ones, {NOT_REPEATED}"
     inverse: list[Floats] = []
     if label_noise == "class-conditional":
         joints = (noise.joint, noise.lowest(), noise.highest())
         inverse = _all_or_none([quality.inverse_weights(side.labels, one) for one in joints])
-        why = f"if {_rate(noise)} of the calibration labels are wrong, by their true grade alone"
+        why = f"{wrong}, by their true grade alone"
     return replace(evidence, basis="corrected", why=why, plausible=plausible, inverse=inverse)
 
 
@@ -360,7 +362,9 @@ def unit_evidence(
         plausible += [unclear_weights(right, posterior, highest, pooled) for posterior in (one_by_one, together)]
     wrong = f"if {_rate(noise)} of the calibration labels are wrong"
     if label_noise != "class-conditional":
-        return replace(evidence, basis="corrected", why=f"{wrong}, one by one or together", plausible=plausible)
+        return replace(
+            evidence, basis="corrected", why=f"{wrong}, one by one or together, {NOT_REPEATED}", plausible=plausible
+        )
     matrices = [transition_of(joint) for joint in (noise.lowest(), noise.joint, noise.highest())]
     inverse = _all_or_none(
         [quality.highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]

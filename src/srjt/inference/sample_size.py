@@ -1,11 +1,16 @@
 """``srjt.plan``: how many patients, readings and verified labels are needed to know a score well enough.
 
-The half-width of a 95 % interval is t · s / √patients, where s is what one patient contributes to the standard
+The half-width of a 95 % interval is about t · s / √patients, where s is what one patient contributes to the standard
 deviation, and t is Student's quantile for as many patients (about 2). With values that are assumed,
 s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one image, m the images of a patient, ρ their correlation
 and share that of the images that count (for a sensitivity, those to refer). The variance of κ is that of a large sample
-with these shares of the grades and errors by one grade. From a pilot, s is the standard deviation of the bootstrap over
-its patients, times the root of their number.
+with these shares of the grades, for errors by one grade or for errors in the severity, whichever need more patients.
+From a pilot, s is the standard deviation of the bootstrap over its patients, times the root of their number.
+
+The intervals of ``srjt evaluate`` are wider where errors are few, because one that has not occurred may. So those of a
+share are planned: Clopper and Pearson's for an accuracy, and for an MAE as that of a share of errors of one size, by as
+many images as have the variance s² / patients; Wilson's for a sensitivity or specificity. To the half-width of κ
+e / (2 · patients) is added, where e is by how much an error more and one less would change the κ of one patient.
 
 More patients do not help against labels that are wrong: readings and verified labels are planned beside them.
 """
@@ -13,13 +18,14 @@ More patients do not help against labels that are wrong: readings and verified l
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import chdtri, stdtrit  # type: ignore[import-untyped]
+from scipy.special import betaincinv, chdtri, ndtr, ndtri, stdtrit  # type: ignore[import-untyped]
 from scipy.stats import binom  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
@@ -27,13 +33,25 @@ from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.inference.prepare import RunLike, open_run
 from srjt.noise.verified import labels_to_verify
-from srjt.ordinal.metrics import METRICS, effective_patients, patient_codes, patient_draws, slopes, wrong_by
+from srjt.ordinal.metrics import (
+    METRICS,
+    Floats,
+    effective_patients,
+    images_worth_one,
+    patient_codes,
+    patient_tables,
+    percentile_tails,
+    resampled_tables,
+    slopes,
+    wrong_by,
+)
 from srjt.progress import Reported
 from srjt.settings import from_names
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted
 READINGS = (1, 3, 5, 7, 9)
 SHARES = "0.6,0.25,0.1,0.05"  # of the grades, for κ
+SEVERITIES = 4000  # equally likely ones, for an integral over the severity
 CLUSTERED = ("images_per_patient", "correlation")
 
 
@@ -46,7 +64,11 @@ class SamplePlan(Reported):
     metric, half_width, value
         What was asked for; the value of the pilot, or the one that was assumed.
     deviation : float
-        What one patient contributes: the half-width is t · deviation / √patients, with Student's quantile t.
+        What one patient contributes: with many patients the half-width is t · deviation / √patients, with Student's
+        quantile t.
+    error : float
+        The size of an error in grades, for mae; for qwk, by how much an error more and one less would change the κ of
+        one patient; 0 for shares.
     images_per_patient : float
     patients, images : int
         Needed for the half-width; of a noise rate, verified labels.
@@ -70,6 +92,7 @@ class SamplePlan(Reported):
     half_width: float
     value: float
     deviation: float
+    error: float
     images_per_patient: float
     patients: int
     images: int
@@ -109,9 +132,9 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     >>> import srjt
     >>> wanted = {"metric": "sensitivity", "value": 0.9, "half_width": 0.05, "prevalence": 0.2}
     >>> srjt.plan(**wanted).patients
-    694
+    708
     >>> srjt.plan(**wanted, images_per_patient=2, correlation=0.3).patients
-    452
+    461
     """
     asked = from_names(Planning, options, kind="option of a plan")
     if asked.metric == "noise-rate":
@@ -129,6 +152,7 @@ def _result(
     *,
     value: float,
     deviation: float,
+    error: float = 0.0,
     per_patient: float,
     source: str,
     uses: tuple[str, ...],
@@ -139,7 +163,8 @@ def _result(
     widths, if not by the deviation."""
     widths, wanted = [asked.half_width * factor for factor in WIDTHS], WIDTHS.index(1.0)
     if images is None:
-        patients = [patients_for(deviation, width) for width in widths]
+        half_width = _half_width(asked, value=value, deviation=deviation, error=error)
+        patients = [patients_for(half_width, width) for width in widths]
         images = [math.ceil(number * per_patient) for number in patients]
     else:
         patients = [math.ceil(number / per_patient) for number in images]
@@ -152,6 +177,7 @@ def _result(
         half_width=asked.half_width,
         value=value,
         deviation=deviation,
+        error=error,
         images_per_patient=per_patient,
         patients=patients[wanted],
         images=images[wanted],
@@ -163,52 +189,129 @@ def _result(
     )
 
 
-def patients_for(deviation: float, half_width: float) -> int:
-    """The smallest number of patients n ≥ 2 whose interval t · deviation / √n is no wider, with n − 1 degrees of
-    freedom.
+MOST_PATIENTS = 100_000_000
+
+
+def patients_for(half_width: Callable[[int], float], wanted: float) -> int:
+    """The smallest number of patients n ≥ 2 whose interval is no wider than wanted.
 
     Examples
     --------
-    >>> patients_for(0.5, 0.1)
+    >>> patients_for(lambda patients: student_half_width(patients, 0.5), 0.1)
     99
+    >>> patients_for(lambda patients: wilson_half_width(patients, 0.5, share=0.5), 0.1)
+    95
     """
-    if not deviation / half_width < 1e4:
-        raise SrjtError(f"For ± {half_width:g} more than 100 million patients are needed: give a larger `half_width`.")
-    ratio = (deviation / half_width) ** 2
-    number = max(2, math.ceil(1.959963**2 * ratio))  # Student's quantile is larger: upwards from here
-    while float(stdtrit(number - 1, 0.975)) ** 2 * ratio > number + 1e-9:
-        number += 1
-    return number
+    low = 1
+    high = 2
+    while half_width(high) > wanted + 1e-9:
+        if high > MOST_PATIENTS:
+            raise SrjtError(f"For ± {wanted:g} more than 100 million patients are needed: give a larger `half_width`.")
+        low = high
+        high = 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if half_width(middle) <= wanted + 1e-9:
+            high = middle
+        else:
+            low = middle
+    return high
 
 
-def kappa_variance(value: float, shares: npt.ArrayLike) -> float:
-    """The variance of quadratic κ for one image, of a large sample with these shares of the grades (C,), in which
-    answers are wrong by one grade, for all grades as often.
+def student_half_width(patients: int, deviation: float, *, added: float = 0.0) -> float:
+    """t · deviation / √n + added / (2 n), with n − 1 degrees of freedom."""
+    student = float(stdtrit(patients - 1, 0.975))
+    return student * deviation / math.sqrt(patients) + added / (2.0 * patients)
 
-    Of two equally frequent grades it is 1 − κ².
+
+def exact_half_width(patients: int, deviation: float, *, share: float) -> float:
+    """Of Clopper and Pearson's interval, of as many independent images as have this variance."""
+    images = share * (1.0 - share) * patients / deviation**2
+    tail = max(float(percentile_tails(patients)[0]), 1e-9)  # the function below fails for less
+    low = betaincinv(share * images, (1.0 - share) * images + 1.0, tail)
+    high = betaincinv(share * images + 1.0, (1.0 - share) * images, 1.0 - tail)
+    return float(high - low) / 2.0
+
+
+def wilson_half_width(patients: int, deviation: float, *, share: float) -> float:
+    """As ``exact_half_width``, of Wilson's interval."""
+    images = share * (1.0 - share) * patients / deviation**2
+    squared = float(stdtrit(patients - 1, 0.975)) ** 2
+    variance = share * (1.0 - share) / images + squared / (4.0 * images**2)
+    return math.sqrt(squared * variance) / (1.0 + squared / images)
+
+
+def _half_width(asked: Planning, *, value: float, deviation: float, error: float) -> Callable[[int], float]:
+    """What ``srjt evaluate`` gives for so many patients."""
+    if asked.metric in ("sensitivity", "specificity"):
+        return lambda patients: wilson_half_width(patients, deviation, share=value)
+    if asked.metric == "accuracy":
+        return lambda patients: exact_half_width(patients, deviation, share=value)
+    if asked.metric == "mae" and 0.0 < value < error:
+        return lambda patients: error * exact_half_width(patients, deviation / error, share=value / error)
+    return lambda patients: student_half_width(patients, deviation, added=error)
+
+
+def kappa_deviation(value: float, shares: npt.ArrayLike) -> list[tuple[float, float]]:
+    """The variance of quadratic κ for one image, of a large sample with these shares of the grades (C,), and by how
+    much it changes between an image of each grade that is wrong and one that is right (half of that).
+
+    One pair for each kind of error with which κ has this value: by one grade, of all grades as often; and in the
+    severity, which is normal and cut into these grades, and which is seen with a normal error. Of two equally frequent
+    grades the variance is 1 − κ².
 
     Examples
     --------
-    >>> round(kappa_variance(0.8, [0.5, 0.5]), 3), round(kappa_variance(0.8, [0.6, 0.25, 0.1, 0.05]), 3)
-    (0.36, 0.179)
+    >>> [round(variance, 3) for variance, _ in kappa_deviation(0.8, [0.5, 0.5])]
+    [0.36, 0.36]
+    >>> [round(variance, 3) for variance, _ in kappa_deviation(0.8, [0.6, 0.25, 0.1, 0.05])]
+    [0.179, 0.22]
     """
-    share = np.asarray(shares, dtype=np.float64)[:, None]
-    classes, kappa = len(share), METRICS["qwk"].function
+    share = np.asarray(shares, dtype=np.float64)
+    kappa = METRICS["qwk"].function
+    found = []
+    for table_of in (_wrong_by_one(share), _seen_with_error(share)):
+        low, high = 0.0, 1.0
+        if float(kappa(table_of(high)[None])[0]) > value:
+            continue
+        for _ in range(40):
+            middle = (low + high) / 2.0
+            if float(kappa(table_of(middle)[None])[0]) > value:
+                low = middle
+            else:
+                high = middle
+        found.append(_large_sample(kappa, table_of(high)))
+    return found
 
-    def table(wrong: float) -> npt.NDArray[np.float64]:
-        return np.asarray(share * ((1.0 - wrong) * np.eye(classes) + wrong * wrong_by(1, classes)))
 
-    low, high = 0.0, 1.0
-    if float(kappa(table(high)[None])[0]) > value:
-        raise SrjtError(f"With errors by one grade κ is above {value:g} for these grades: give a pilot.")
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        if float(kappa(table(middle)[None])[0]) > value:
-            low = middle
-        else:
-            high = middle
-    found = table(high)
-    return float((found * slopes(kappa, found) ** 2).sum())
+def _large_sample(score: Any, table: Floats) -> tuple[float, float]:
+    """The variance of a score for one image, and the change by half an added image of each grade, from a table whose
+    sum is 1."""
+    slope = slopes(score, table)
+    wrong = (slope * wrong_by(1, len(table))).sum(axis=1)
+    return float((table * slope**2).sum()), float((np.diagonal(slope) - wrong).sum() / 2.0)
+
+
+def _wrong_by_one(share: Floats) -> Callable[[float], Floats]:
+    """The table (C, C) of a share of wrong answers, which are one grade off."""
+    right, near = np.eye(len(share)), wrong_by(1, len(share))
+    return lambda wrong: share[:, None] * ((1.0 - wrong) * right + wrong * near)
+
+
+def _seen_with_error(share: Floats) -> Callable[[float], Floats]:
+    """The table (C, C) of two normal severities that are cut alike, whose correlation is 1 − ``error``."""
+    cuts = ndtri(share.cumsum()[:-1])
+    severity = ndtri((np.arange(SEVERITIES) + 0.5) / SEVERITIES)
+    of_grade = np.searchsorted(cuts, severity)[None, :] == np.arange(len(share))[:, None]
+
+    def table(error: float) -> Floats:
+        seen = (1.0 - error) * severity
+        spread = math.sqrt(max(1.0 - (1.0 - error) ** 2, 1e-12))
+        below = ndtr((cuts - seen[:, None]) / spread)
+        of_answer = np.diff(below, axis=1, prepend=0.0, append=1.0)
+        return np.asarray(of_grade @ of_answer / SEVERITIES)
+
+    return table
 
 
 def _grade_shares(text: str) -> list[float]:
@@ -222,18 +325,21 @@ def _grade_shares(text: str) -> list[float]:
 
 
 def _assumed(asked: Planning) -> SamplePlan:
-    value, metric = asked.value, asked.metric
+    value, metric, error = asked.value, asked.metric, 0.0
     if value is None:
         raise SrjtError("Without a pilot, `value` says what the score will probably be, such as 0.9.")
     if metric == "mae":
         if asked.spread is None and value >= 1.0:
             raise SrjtError("An MAE of 1 or more has errors by several grades: give their `spread`.")
         variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
+        error = _error_size(value, variance)
     elif not 0.0 < value < 1.0:
         raise SrjtError(f"The {metric} to plan for must lie between 0 and 1; got {value:g}.")
     elif metric == "qwk":
         asked = replace(asked, grade_shares=asked.grade_shares or SHARES)
-        variance = kappa_variance(value, _grade_shares(str(asked.grade_shares)))
+        # the kind of errors that needs more patients
+        pairs = kappa_deviation(value, _grade_shares(str(asked.grade_shares)))
+        variance, error = max(pairs, key=lambda pair: student_half_width(100, math.sqrt(pair[0]), added=pair[1]))
     else:
         variance = value * (1.0 - value)
     shares = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}
@@ -243,8 +349,15 @@ def _assumed(asked: Planning) -> SamplePlan:
     deviation = math.sqrt(variance * effect / (images * share))
     own = {"mae": ("spread",), "qwk": ("grade_shares",), "sensitivity": ("prevalence",), "specificity": ("prevalence",)}
     uses = (*CLUSTERED, *own.get(metric, ()))
-    source = "from values that are assumed"
-    return _result(asked, value=value, deviation=deviation, per_patient=images, source=source, uses=uses)
+    return _result(
+        asked,
+        value=value,
+        deviation=deviation,
+        error=error * effect / images if metric == "qwk" else error,
+        per_patient=images,
+        source="from values that are assumed",
+        uses=uses,
+    )
 
 
 def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
@@ -252,28 +365,36 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     true, answer = (np.array([*map(pilot.grades.index, rows[name])]) for name in ("label", "grade"))
     owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))
     patients = int(owner.max()) + 1
-    tables = np.zeros((patients, classes * classes))
-    np.add.at(tables, (owner, true * classes + answer), 1.0)
-    drawn = np.concatenate([draw @ tables for draw in patient_draws(patients, resamples, seed=0)])
-    scores = _score(asked, pilot)(drawn.reshape(-1, classes, classes))
+    own = patient_tables(true, answer, num_classes=classes, groups=owner)
+    scores = _score(asked, pilot)(resampled_tables(own, resamples=resamples, seed=0))
     spread = scores[1:][np.isfinite(scores[1:])]
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
         raise SrjtError("The pilot is too small, or all its answers are alike: give values instead.")
     of_run = f" ({pilot.run})" if pilot.run else ""
     effective = max(effective_patients(owner), 2.0)  # the draws vary too little for few patients
     deviation = float(spread.std(ddof=1)) * math.sqrt(patients * (effective + 1.0) / (effective - 1.0))
+    value, error = float(scores[0]), 0.0
+    if asked.metric == "mae":
+        off = np.abs(true - answer)
+        error = _error_size(value, float(off.var()))
+    elif asked.metric == "qwk":
+        error = _kappa_error(own)
     result = _result(
         asked,
-        value=float(scores[0]),
+        value=value,
         deviation=deviation,
+        error=error,
         per_patient=len(rows) / patients,
         pilot=patients,
         source=f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}{of_run}",
         uses=() if asked.metric in METRICS else ("refer_from",),
     )
-    # as for the variance of a normal distribution
-    ends = [(effective - 1.0) / float(chdtri(effective - 1.0, tail)) for tail in (0.025, 0.975)]
-    plausible = tuple(patients_for(deviation * math.sqrt(end), asked.half_width) for end in ends)
+    degrees = min(effective - 1.0, _degrees(_score(asked, pilot), own))
+    ends = [degrees / float(chdtri(degrees, tail)) for tail in (0.025, 0.975)]
+    plausible = []
+    for end in ends:
+        half_width = _half_width(asked, value=value, deviation=deviation * math.sqrt(end), error=error)
+        plausible.append(patients_for(half_width, asked.half_width))
     result = replace(result, plausible=(plausible[0], plausible[1]))
     truly = pilot.true_scores
     if truly is None or not truly.verified or asked.metric not in truly.scores:
@@ -281,6 +402,37 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     _, low, high = truly.scores[asked.metric]
     verified = np.ceil(truly.verified * ((high - low) / 2.0 / result.table["half_width"]) ** 2)
     return replace(result, table=result.table.assign(verified=verified.astype(np.int64)))
+
+
+def _error_size(value: float, variance: float) -> float:
+    """The size that all errors would have in a sample with this mean and this variance of the absolute error."""
+    return value + variance / value if value > 0.0 else 1.0
+
+
+def _kappa_error(own: Floats) -> float:
+    """By how much an error more and one less change the κ of one patient, as ``score_draws`` adds them.
+
+    own: (G, C, C) the confusion matrix of each patient.
+    """
+    grade = np.arange(own.shape[-1])
+    total, images = own.sum(axis=0), own.sum(axis=(1, 2))
+    worth = images_worth_one(own, grade[:, None] != grade, images)
+    _, changed = _large_sample(METRICS["qwk"].function, total / total.sum())
+    return worth / float(images.mean()) * changed
+
+
+def _degrees(score: Any, own: Floats) -> float:
+    """The degrees of freedom of a variance between patients: 2 n / (κ − 1), where κ is the kurtosis of what each
+    contributes to a score (3 if that is normal). Rare errors have a large one, so their variance is known less well.
+    n are the effective patients: few large ones show too little of the kurtosis.
+
+    own: (G, C, C) the confusion matrix of each patient.
+    """
+    total, images = own.sum(axis=0), own.sum(axis=(1, 2))
+    effective = float(images.sum() ** 2 / (images**2).sum())
+    squared = (own * slopes(score, total / total.sum())).sum(axis=(1, 2)) ** 2
+    excess = float((squared**2).sum() / squared.sum() ** 2) - 1.0 / len(own)
+    return 2.0 * effective / len(own) / excess if excess > 0.0 else math.inf
 
 
 def _score(asked: Planning, pilot: Evaluation) -> Any:

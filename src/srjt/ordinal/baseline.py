@@ -79,7 +79,7 @@ def gain_over_one_grade(
 
     The same draws of patients serve both, so that the difference is paired; its interval is Student's (see
     ``srjt.ordinal.metrics.t_interval``) with as many patients as have the same weight, (Σm)² / Σm² for m images each.
-    Fewer than ten of them show nothing.
+    Fewer than ten of them show nothing. The interval allows for one more error, by as many grades as there are.
 
     Parameters
     ----------
@@ -120,5 +120,8 @@ def gain_over_one_grade(
     if resamples < 2 or patients < TOO_FEW:
         return found
     sign = -1.0 if METRICS[metric].lower_is_better else 1.0
-    interval: Interval = metrics.t_interval(sign * (scores - naive), patients=patients)[0]
+    own = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
+    # a rare error by many grades may not have occurred, and would cost what many right answers gain
+    more = metrics.one_error_more(own, metrics=[metric], farthest=True)[metric]
+    interval: Interval = metrics.t_interval(sign * (scores - naive), patients=patients, added=more**2)[0]
     return found._replace(low=interval.low)

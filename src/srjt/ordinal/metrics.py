@@ -517,8 +517,9 @@ def bootstrap_metrics(
 
     Percentiles of draws of the patients, to which samples are added (``score_draws``): no interval has width 0, only
     because no error has occurred. A grade without samples is left out of the value of macro-averages; their intervals
-    allow for it. The intervals assume that errors which have not occurred are by one grade, and hold less often with
-    fewer than 15 patients if a patient's images all have one grade. Of one patient, or without draws, the ends are nan.
+    allow for it. The intervals assume that errors which have not occurred are by one grade. They hold less often with
+    fewer than 15 patients if a patient's images all have one grade; of means over grades and κ, if a grade has fewer
+    than ten patients. Of one patient, or without draws, the ends are nan.
 
     true, predicted, num_classes, groups, metrics, resamples, seed: as for ``resampled_metrics``.
 
@@ -545,11 +546,11 @@ def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1
     return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
 
 
-def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
+def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False) -> dict[str, float]:
     """By how much one more error changes each metric, of samples with the grades that there are.
 
     The error weighs as much as in ``score_draws``. Its square is the variance that an error has which may occur, and
-    has not. own: (G, C, C) the confusion matrix of each patient.
+    has not. own: (G, C, C) the confusion matrix of each patient. farthest: the error is by as many grades as there are.
     """
     classes = own.shape[-1]
     total = own.sum(axis=0)
@@ -559,7 +560,8 @@ def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS)) -> d
     found = {}
     for name in metrics:
         metric = METRICS[name]
-        both = np.stack([total, total + weight * share * wrong_by(metric.error, classes)])
+        wrong = wrong_by(classes if farthest else metric.error, classes)
+        both = np.stack([total, total + weight * share * wrong])
         before, after = metric.function(both)
         found[name] = float(after - before) if math.isfinite(before) else 0.0
     return found

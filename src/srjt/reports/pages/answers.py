@@ -312,9 +312,23 @@ NOTES: list[Rule[Any]] = [
      "{f.plausible[1]:,} patients are plausible. Plan for more than {f.patients:,}, or have a larger pilot."),
     (lambda f: f.pilot > 0, "Patients are taken to differ as much as those of the pilot; elsewhere they may differ "
      "more."),
+    (lambda f: f.metric == "mae" and not f.pilot and "spread" not in f.assumed, "Errors are taken to be by one grade: "
+     "if some are by more, give their spread, or more patients are needed than said here."),
     (lambda f: f.metric == "qwk" and not f.pilot, "The deviation of κ depends much on how frequent the grades are: "
-     "give their shares. Errors are taken to be by one grade."),
+     "give their shares. Of errors by one grade and errors in the severity, the kind that needs more patients is "
+     "assumed; rare errors by many grades need still more: have a pilot."),
 ]  # fmt: skip
+
+
+def _width_formula(plan: SamplePlan) -> str:
+    """How a half-width follows from the number of patients."""
+    roughly = f"t · {plan.deviation:.2f} / √patients"
+    words = f"{plan.deviation:.2f} is the standard deviation between patients, t is Student's quantile (1.96 for many)"
+    if plan.metric == "qwk":
+        return f"{roughly} + {plan.error / 2.0:.2f} / patients: {words}; an error that has not occurred adds the rest."
+    if plan.metric == "noise-rate":
+        return f"About {roughly}: {words}."
+    return f"With many patients {roughly}: {words}; with few errors the interval is wider, as for a share."
 
 
 @page_of.register(SamplePlan)
@@ -324,8 +338,7 @@ def plan_page(plan: SamplePlan) -> Page:
     table = data_table(
         plan.table.rename(columns={"half_width": "± half-width"}),
         title="",
-        caption=f"t · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
-        "patients, t is Student's quantile (1.96 for many).",
+        caption=_width_formula(plan),
         formats={"± half-width": ".3g"},
         slug="plan",
     )

@@ -300,7 +300,7 @@ RATE_FORMATS: dict[str, Format] = {
     "given by the networks": ".0%", "expected errors": ",.1f", "error rate": ".1%", "95 % interval": _interval
 }  # fmt: skip
 RECOGNISED = (
-    "Recognised: given to samples with this label more often than to others, beyond two standard errors. Other grades "
+    "Recognised: given to samples with this label more often than to others (exact test, 2.5 %). Other grades "
     "are neither suggested nor corrected."
 )
 

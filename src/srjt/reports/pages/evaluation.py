@@ -23,7 +23,7 @@ from srjt.inference.evaluate import Evaluation
 from srjt.inference.subgroups import External, Subgroups
 from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.baseline import Gain
-from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval
+from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval, Ints
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
@@ -61,6 +61,8 @@ NOTES: list[Rule[Any]] = [
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
     (lambda f: f.scarce, "{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be too "
      "short."),
+    (lambda f: len(f.grades) > 2, "Intervals allow for errors that have not occurred if they are by one grade; if rare "
+     "ones are by more, those of the absolute error and of κ are too short."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
     (lambda f: not (f.per or math.isnan(f.naive)), "One grade for all is the most frequent training label; for the "
@@ -72,7 +74,7 @@ NOTES: list[Rule[Any]] = [
      "labels are wrong."),
     (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
 ]  # fmt: skip
-SCARCE = 10  # samples of a grade, below which a mean over grades rests on a few of them
+SCARCE = 10  # patients with a grade (samples, without patients), below which a mean over grades rests on a few of them
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
@@ -97,6 +99,7 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         untested = f"So few {'patients' if found.by_patient else 'samples'} cannot tell it from chance."
     missed = never_predicted(found)
     occurring = np.asarray(found.confusion).sum(axis=1)
+    independent = _patients_of_grades(found) if "patient" in found.answers else occurring
     own = {
         "metric": METRICS[found.purpose].long_name,
         "score": found.score,
@@ -110,9 +113,15 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         "it": "it" if len(missed) == 1 else "them",
         "helps": what_helps(found, ranges=found.ranges is not None),
         "uncovered": named_grades(found.grades, _never_covered(found)),
-        "scarce": named_grades(found.grades, np.flatnonzero((occurring > 0) & (occurring < SCARCE)).tolist()),
+        "scarce": named_grades(found.grades, np.flatnonzero((occurring > 0) & (independent < SCARCE)).tolist()),
     }
     return SimpleNamespace(**{**vars(found), **own})
+
+
+def _patients_of_grades(found: Evaluation) -> Ints:
+    """(C,) how many patients have a sample of each grade."""
+    rows = found.answers[["label", "patient"]].drop_duplicates()
+    return rows["label"].value_counts().reindex(list(found.grades), fill_value=0).to_numpy(np.int64)
 
 
 def never_predicted(found: Evaluation) -> list[int]:
@@ -518,7 +527,8 @@ def subgroups_section(found: Evaluation) -> list[Section]:
         frame,
         title="Scores of the groups",
         caption="Gap: mean absolute error of the group minus that of all others. A dash: fewer than "
-        f"{TOO_FEW} patients, in the group or in all others.",
+        f"{TOO_FEW} patients, in the group or in all others. Where a few patients have most of the images of a group, "
+        "intervals may be too short.",
         formats={"gap": "+.3f"},
         slug="subgroups",
         rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],

@@ -249,11 +249,11 @@ def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
 
 # The learning curve of a study: would more images or better labels help more?
 
-# learnt: whether the networks beat one grade for all; better: the mean gain by better labels, nan if not known; test:
-# of the gain by better labels minus that by more images, paired within the folds
+# learnt: whether the networks beat one grade for all, by a paired test over folds; better: the mean gain by better
+# labels, nan if not known; test: of the gain by better labels minus that by more images, paired within the folds
 GAIN_VERDICT: list[Rule[Any]] = [
-    (lambda f: not f.learnt, "what would help is not shown, because the networks are no better than one grade "
-     "for all samples."),
+    (lambda f: not f.learnt, "what would help is not shown, because the networks are not shown to be better than one "
+     "grade for all samples."),
     (lambda f: math.isnan(f.better), "whether better labels would help more cannot be told, because no "
      "noise was injected and the data have no column true_grade or verified_grade."),
     (lambda f: f.test.p_value is None, "whether more images or better labels help more is not shown: a test needs "
@@ -276,19 +276,22 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> list[Sectio
     own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
     index = ["method", "variant", "fold", "seed"]
     wide = own.pivot_table(index=index, columns="noise", values="value", sort=False)
+    ratio = study_tables.test_train_ratio(results)
+    over_one_grade: dict[tuple[str, str, str], Gain] = {}
+    if len(results.naive):
+        over_one_grade = gains_over_one_grade(own, results.naive, metric=metric, test_train_ratio=ratio)
     texts, rows = [], []
     for noise in dict.fromkeys(spec.labels for spec in map(parse_noise, wide.columns) if spec.share < 1.0):
         cleaner = better_labels(parse_noise(noise))
         changes = ("twice the patients", "true or verified grades" if cleaner == CORRECTED else "half of the noise")
         arms = sign * wide.reindex(columns=[f"{noise}@0.5", noise, cleaner])
         whole, gains = arms.iloc[:, 1], arms.diff(axis=1).iloc[:, 1:].set_axis(changes, axis=1)
-        naive = sign * study_tables.naive_values(results, noise, metric).mean()
         for source in dict.fromkeys((method, variant) for method, variant, *_ in whole.dropna().index):
             name, found = display_name(*source), gains.loc[source].agg(["mean", "min", "max"]).T
             facts = SimpleNamespace(
-                learnt=not whole[source].mean() <= naive,
+                learnt=_may_have_learnt(over_one_grade.get((*source, noise))),
                 better=found["mean"].iloc[1],
-                test=_test_of_gains(gains.loc[source], test_train_ratio=study_tables.test_train_ratio(results)),
+                test=_test_of_gains(gains.loc[source], test_train_ratio=ratio),
             )
             texts.append(f"{name}, {study_tables.noise_name(noise)}: {sentences(GAIN_VERDICT, facts)[0]}")
             rows += [(name, study_tables.noise_label(noise), *row) for row in found.itertuples()]
@@ -302,6 +305,13 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> list[Sectio
     )
     section = Section("learning-curve", "More images or better labels?", text=texts, tables=[table], brief=True)
     return [section] if texts else []
+
+
+def _may_have_learnt(gain: Gain | None) -> bool:
+    """Whether a paired test shows that a method is better than one grade for all; True where there is no test."""
+    if gain is None or gain.verdict == "unknown":
+        return True
+    return gain.verdict == "better" or (gain.verdict == "unclear" and math.isnan(gain.low))
 
 
 def _test_of_gains(gains: pd.DataFrame, *, test_train_ratio: float) -> PairedTest:
