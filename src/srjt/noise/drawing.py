@@ -15,7 +15,6 @@ sample divided by these probabilities is unbiased. If all sizes are equal, this 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +26,6 @@ from srjt.noise.matrices import Floats, Ints
 from srjt.noise.verified import wilson_interval
 
 BELIEVED = 0.5  # of the doubt; chosen on simulated labels (benchmarks/active_verification.py simulated)
-LOOKS = 4  # at most, for an interval that is valid whenever somebody stops
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +129,3 @@ def labels_needed(doubt: ArrayLike, *, within: float, rate: float | None = None,
         low, high = wilson_interval(planned, size, quantile=float(stdtrit(middle, 0.5 + confidence / 2.0)))
         few, many = (middle, many) if (high - low) / 2.0 > within else (few, middle)
     return many
-
-
-def planned_looks(first: int, *, labels: int) -> list[int]:
-    """The numbers of verified labels at which an interval is looked at, from ``first`` to all labels at most.
-
-    All of them hold together if the error probability is shared among them (Bonferroni).
-    """
-    sizes = [math.ceil(first * 1.5**look) for look in range(LOOKS)]
-    return sorted({min(size, labels) for size in sizes})

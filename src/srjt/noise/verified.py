@@ -57,6 +57,7 @@ class Combined(NamedTuple):
     joint: Floats  # (C, C) p(true grade, label)
     worth: float  # size of a plain sample with the same variance
     reason: str
+    by_label: tuple[tuple[float, float, float], ...]  # (C,) of each given grade the share of wrong labels, its interval
 
 
 def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -229,7 +230,39 @@ def use_verified(
         joint=_joint(labels, posterior, checked, rate=rate),
         worth=min(share.worth, float(samples)),
         reason=reason,
+        by_label=tuple(
+            _share_of_label(grade, labels, wrong, doubt, checked, owner=owner, confidence=confidence)
+            for grade in range(posterior.shape[1])
+        ),
     )
+
+
+def _share_of_label(
+    grade: int,
+    labels: Ints,
+    wrong: Floats,
+    doubt: Floats,
+    checked: Verified,
+    *,
+    owner: Ints,
+    confidence: float,
+) -> tuple[float, float, float]:
+    """The share of wrong labels among those of one grade, and its interval; wrong: (n,) of the verified ones."""
+    given = labels == grade
+    own = given[checked.rows]
+    if not own.any():
+        return (float(doubt[given].mean()) if given.any() else 0.0), 0.0, 1.0
+    part = Verified(rows=checked.rows[own], true=checked.true[own], probability=checked.probability[own])
+    share = verified_share(
+        wrong[own],
+        doubt[part.rows],
+        part,
+        mean_doubt=float(doubt[given].mean()),
+        samples=int(given.sum()),
+        owner=owner,
+        confidence=confidence,
+    )
+    return share.rate, *share.interval
 
 
 class Share(NamedTuple):
@@ -297,7 +330,7 @@ def verified_share(
 
 def _factor(wrong: Floats, doubt: Floats, weights: Floats) -> float:
     """How far to trust the model's answers: the slope of the errors (n,) on them, from 0 to 1."""
-    if len(wrong) <= 2 or not wrong.std() > 0 or not doubt.std() > 0:
+    if len(wrong) <= 2 or np.ptp(wrong) < 1e-9 or np.ptp(doubt) < 1e-9:
         return 0.0
     off = doubt - float(weights @ doubt)
     squares = weights**2
