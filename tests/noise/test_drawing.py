@@ -36,6 +36,13 @@ def test_sizes_are_roots_of_what_a_label_leaves_to_learn_and_no_weight_explodes(
     assert np.ptp(draw_by_doubt(np.full(30, 0.2)).probability(10)) == 0  # then it is a simple random sample
 
 
+def test_the_draw_does_not_depend_on_noise_with_the_same_seed() -> None:
+    """The numbers are others than those of ``default_rng(seed)``, by which labels may have been made wrong."""
+    place = draw_by_doubt(np.full(1000, 0.3), seed=0).place
+    for numbers in (np.random.default_rng(0).random(1000), np.random.default_rng(0).normal(size=1000)):
+        assert abs(np.corrcoef(place, numbers)[0, 1]) < 0.1
+
+
 @pytest.mark.parametrize("doubt", [[], [0.5, 1.2], [0.5, np.nan], [[0.5]]])
 def test_a_doubt_is_a_probability(doubt: list[float]) -> None:
     with pytest.raises(SrjtError, match="one number between 0 and 1"):

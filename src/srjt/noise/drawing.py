@@ -25,6 +25,8 @@ from srjt.errors import SrjtError
 from srjt.noise.matrices import Floats, Ints
 from srjt.noise.verified import wilson_interval
 
+# With the seed alone, whoever injected noise with the same seed would draw by the very numbers that made labels wrong.
+_PURPOSE = 0x76657269
 BELIEVED = 0.5  # of the doubt; chosen on simulated labels (benchmarks/active_verification.py simulated)
 
 
@@ -79,7 +81,8 @@ def draw_by_doubt(doubt: ArrayLike, *, seed: int = 0) -> Drawing:
     if given.ndim != 1 or not len(given) or not ((given >= 0.0) & (given <= 1.0)).all():
         raise SrjtError("The doubt of each label is a probability: one number between 0 and 1 for each.")
     size = draw_sizes(given)
-    place = (1.0 - np.random.Generator(np.random.PCG64(seed)).random(len(given))) / size
+    rng = np.random.Generator(np.random.PCG64([seed, _PURPOSE]))
+    place = (1.0 - rng.random(len(given))) / size
     return Drawing(order=np.argsort(place, kind="stable"), size=size, place=place)
 
 
