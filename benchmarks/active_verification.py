@@ -1,13 +1,16 @@
 """How many labels must be verified to know how many are wrong: at random, at random with a model, and by doubt.
 
-    python benchmarks/active_verification.py audits acne FEATURES.npy DATA/acne160 --seeds 3 --out FOLDER
-    python benchmarks/active_verification.py audits votes FEATURES.npy DATA/appareal144 --seeds 3 --out FOLDER
+    python benchmarks/active_verification.py audits acne DATA/acne160 --features acne.npy --seeds 3 --out FOLDER
+    python benchmarks/active_verification.py audits votes DATA/appareal144 --features votes.npy --seeds 3 --out FOLDER
+    python benchmarks/active_verification.py audits votes DATA/appareal144 --out FOLDER   # by readings
     python benchmarks/active_verification.py real FOLDER --out benchmarks/evidence/results/active_verification.csv
     python benchmarks/active_verification.py simulated     # on which the constants were chosen; a minute
 
 **Audits.** The label of an image is one of its readings, drawn at random: of a doctor (ACNE04; the truth is the
-published grade), or of somebody who guesses an age group (APPA-REAL; the truth is the age group). ``srjt.audit`` judges
-the labels by features (N, F) of a network that knows none of these images, and its doubt is stored with the truth.
+published grade), or of somebody who guesses an age group (APPA-REAL; the truth is the age group). With features (N, F)
+of a network that knows none of these images, ``srjt.audit`` judges the labels by their 64 first principal components,
+with the network ``odds``. Without, the labels are the consensus of three readings of each image, and the doubt is 1 − its
+certainty. Doubt, truth and the networks' grades (else those of a fourth reading) are stored.
 
 **Real.** 50, 100 and 200 labels are drawn again and again (the only chance: labels and truth stay) and looked up.
 
@@ -39,37 +42,75 @@ from srjt.noise.verified import Verified, verified_share
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 SIZES = (50, 100, 200)
+COMPONENTS = 64
 WAYS = ("random", "model", "doubt")
 SCORES = ("accuracy", "mae", "qwk")
 
 
 def audits(args: argparse.Namespace) -> None:
-    """Audit labels of one reader each, and store what the audit doubts beside the truth."""
+    """Doubt labels of one reader each, or of three, and store the doubt beside the truth."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    truth, file = ("published_grade", "readings.csv") if args.set == "acne" else ("true_grade", "votes.csv")
+    known = pd.read_csv(args.data / "labels.csv")
+    readings = pd.read_csv(args.data / file).dropna(subset=["grade"]).astype({"grade": int})
+    if "reader" not in readings:
+        readings["reader"] = "crowd"
+    for seed in range(args.seeds):
+        mixed = readings[["image", "reader", "grade"]].sample(frac=1, random_state=seed)
+        if args.features is None:
+            name, found = "readings", by_readings(known["image"].tolist(), mixed)
+        else:
+            name, found = "features", by_features(known["image"], mixed, np.load(args.features), seed=seed)
+        rows, labels, doubt, predicted = found
+        true = known[truth].to_numpy()[rows]
+        stored = {"labels": labels, "true": true, "doubt": doubt, "predicted": predicted}
+        np.savez_compressed(args.out / f"{args.set}_{name}_seed{seed}.npz", **stored)
+        print(f"{args.set}, {name}: {(labels != true).mean():.3f} of {len(rows):,} labels wrong", flush=True)
+
+
+Found = tuple[Ints, Ints, Floats, Ints]  # rows, and of each its label, the doubt, another grade
+
+
+def by_features(images: pd.Series, mixed: pd.DataFrame, features: Floats, *, seed: int) -> Found:
+    from sklearn.decomposition import PCA
+
     from srjt.auditing.audit import audit
     from srjt.data.sources.assemble import from_arrays
 
-    args.out.mkdir(parents=True, exist_ok=True)
-    features = np.load(args.features)
-    truth, file = ("published_grade", "readings.csv") if args.set == "acne" else ("true_grade", "votes.csv")
-    known = pd.read_csv(args.data / "labels.csv")
-    readings = pd.read_csv(args.data / file)[["image", "grade"]].dropna()
-    for seed in range(args.seeds):
-        chosen = readings.sample(frac=1, random_state=seed).drop_duplicates("image").set_index("image")["grade"]
-        labels = known["image"].map(chosen)
-        rows = np.flatnonzero(labels.notna())
-        grades = labels.to_numpy()[rows].astype(int)
-        names = [str(row) for row in rows]
-        manifest = from_arrays(features[rows], grades, ids=names).manifest
-        scores = audit(manifest, seed=seed, progress=False).scores.set_index("id").loc[names]
-        true = known[truth].to_numpy()[rows]
-        np.savez_compressed(
-            args.out / f"{args.set}_seed{seed}.npz",
-            labels=grades,
-            true=true,
-            doubt=1.0 - scores["quality"].to_numpy(float),
-            predicted=scores["network_1"].to_numpy(int),
-        )
-        print(f"{args.set} {seed}: {(grades != true).mean():.3f} of {len(rows):,} labels wrong", flush=True)
+    labels = images.map(mixed.drop_duplicates("image").set_index("image")["grade"])
+    rows = np.flatnonzero(labels.notna())
+    grades = labels.to_numpy()[rows].astype(int)
+    reduced = PCA(COMPONENTS, random_state=0).fit_transform(features[rows])
+    reduced = (reduced / reduced.std(axis=0)).astype(np.float32)
+    names = [str(row) for row in rows]
+    manifest = from_arrays(reduced, grades, ids=names).manifest
+    found = audit(manifest, method="standard", network="odds", seed=seed, progress=False)
+    scores = found.scores.set_index("id").loc[names]
+    return rows, grades, 1.0 - scores["quality"].to_numpy(float), scores["network_1"].to_numpy(int)
+
+
+def by_readings(images: list[str], mixed: pd.DataFrame) -> Found:
+    from srjt.readers import Readings, consensus
+
+    place = {image: row for row, image in enumerate(images)}
+    classes = int(mixed["grade"].max()) + 1
+    three, others = mixed.groupby("image").head(3), mixed.groupby("image").nth(3)
+    reader, readers = pd.factorize(three["reader"])
+    found = consensus(
+        Readings(
+            items=images,
+            readers=[str(name) for name in readers],
+            grades=tuple(str(grade) for grade in range(classes)),
+            item=three["image"].map(place).to_numpy(),
+            reader=reader,
+            grade=three["grade"].to_numpy(),
+        ),
+        repeats="independent",
+    )
+    rows = np.flatnonzero(np.bincount(three["image"].map(place), minlength=len(images)) == 3)
+    fourth = found.grade.copy()  # a judge of its own only where there is a fourth reading
+    fourth[[place[image] for image in others["image"]]] = others["grade"].to_numpy()
+    return rows, found.grade[rows], 1.0 - found.certainty[rows], fourth[rows]
 
 
 def drawn(doubt: Floats, way: str, seed: int) -> Drawing:
@@ -93,6 +134,10 @@ def rate(wrong: Floats, doubt: Floats, size: int, way: str, seed: int) -> tuple[
     return share.rate, *share.interval
 
 
+def answers_of(predicted: Ints, labels: Ints, classes: int) -> Answers:
+    return Answers(probabilities=np.eye(classes)[predicted], grades=predicted, labels=labels, groups=None)
+
+
 def scores(
     answers: Answers, true: Ints, doubt: Floats, size: int, way: str, seed: int
 ) -> dict[str, tuple[float, float, float]]:
@@ -100,7 +145,7 @@ def scores(
     drawing = drawn(doubt, way, seed)
     rows = drawing.order[:size]
     if way == "random":
-        alone = Answers(answers.probabilities[rows], answers.grades[rows], answers.labels[rows], None)
+        alone = answers_of(answers.grades[rows], answers.labels[rows], answers.classes)
         found = true_scores(alone, verified=true[rows])
     else:
         verified = np.full(len(true), -1)
@@ -117,7 +162,7 @@ def real(args: argparse.Namespace) -> None:
             labels, true, doubt, predicted = (stored[name] for name in ("labels", "true", "doubt", "predicted"))
         wrong = (labels != true).astype(float)
         classes = int(max(labels.max(), true.max(), predicted.max())) + 1
-        answers = Answers(np.eye(classes)[predicted], predicted, labels, None)
+        answers = answers_of(predicted, labels, classes)
         known = _true_scores(predicted, true, classes)
         for size in SIZES:
             for way in WAYS:
@@ -199,8 +244,8 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("audits")
     one.add_argument("set", choices=("acne", "votes"))
-    one.add_argument("features", type=Path)
     one.add_argument("data", type=Path)
+    one.add_argument("--features", type=Path)
     one.add_argument("--seeds", type=int, default=3)
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=audits)

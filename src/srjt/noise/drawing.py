@@ -99,7 +99,8 @@ def labels_needed(doubt: ArrayLike, *, within: float, rate: float | None = None,
     Parameters
     ----------
     doubt : (N,) array of float
-        The probability that each label is wrong. It is taken as right: a doubt that is not needs more labels.
+        The probability that each label is wrong. It is believed by half, as in the draw: networks doubt the labels of
+        real readers with more confidence than they earn.
     within : float
         Half the width of the interval that is wanted.
     rate : float, optional
@@ -110,13 +111,14 @@ def labels_needed(doubt: ArrayLike, *, within: float, rate: float | None = None,
     Examples
     --------
     >>> labels_needed([0.02] * 800 + [0.6] * 200, within=0.05)
-    79
+    122
     """
-    q = np.asarray(doubt, dtype=np.float64)
+    given = np.asarray(doubt, dtype=np.float64)
     if not 0.0 < within < 1.0:
         raise SrjtError(f"A half-width lies between 0 and 1; got {within:g}.")
-    drawing = draw_by_doubt(q)
-    mean = float(q.mean())
+    drawing = draw_by_doubt(given)
+    mean = float(given.mean())
+    q = BELIEVED * given + (1.0 - BELIEVED) * mean
     planned = mean if rate is None else rate
     # What a label leaves to learn, as if all labels were as much harder as the planned rate is than the mean doubt.
     left = q * (1.0 - q) * planned * (1.0 - planned) / max(mean * (1.0 - mean), 1e-9)
