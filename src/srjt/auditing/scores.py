@@ -301,10 +301,11 @@ def summarise(
         summary["suggestions"] = {"count": len(offered), "expected_right": round(mean, 4)}
     if "verified_grade" in scores:
         sample = scores[scores["verified_grade"] != ""]
-        wrong = (sample["grade"] != sample["verified_grade"]).to_numpy(np.float64)
+        wrong = (sample["grade"] != sample["verified_grade"]).to_numpy().astype(np.float64)
         weights = 1.0 / sample["verified_probability"].to_numpy() if "verified_probability" in sample else None
         summary["verified"] = verified_summary(wrong, weights)
-        summary["verified"]["grades"] = _verified_grades(sample, estimate, grades)
+        if estimate.verified_shares:
+            summary["verified"]["grades"] = _verified_grades(sample, estimate, grades)
     if "twins" in scores:
         summary["twins"] = {
             "images": int(scores["twins"].replace("", None).nunique()),

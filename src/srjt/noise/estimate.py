@@ -435,7 +435,8 @@ def estimate_noise(
         rate, lower_bound = _rate(joint), low
         interval = (low, 1.0 - (1.0 - largest) ** 2) if bootstrap else (rate, rate)
         assumption = _PAIRED.format(count_of(int((again >= 0).sum()), "second label"))
-    worth, shares = 0.0, ()
+    worth = 0.0
+    shares: tuple[tuple[float, float, float], ...] = ()
     if len(known.rows):
         rate, interval, lower_bound, joint, worth, reason, shares = use_verified(
             y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
