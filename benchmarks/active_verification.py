@@ -9,7 +9,7 @@
 **Audits.** The label of an image is one of its readings, drawn at random: of a doctor (ACNE04; the truth is the
 published grade), or of somebody who guesses an age group (APPA-REAL; the truth is the age group). With features (N, F)
 of a network that knows none of these images, ``srjt.audit`` judges the labels by their 64 first principal components,
-with the network ``odds``. Without, the labels are the consensus of three readings of each image, and the doubt is 1 minus
+with the network ``odds``. Without, the labels are the consensus of three readings of each image, and the doubt is 1 −
 its certainty. Doubt, truth and the networks' grades (else those of a fourth reading) are stored.
 
 **Real.** 50, 100 and 200 labels are drawn again and again (the only chance: labels and truth stay) and looked up.

@@ -156,6 +156,7 @@ def score(
         withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
         right = np.where(certain, posterior.max(axis=1), right)
     checked = np.zeros(len(labels), dtype=bool) if verified is None else verified >= 0
+    drawn = manifest.verified_probability
     withheld |= checked
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
@@ -176,7 +177,7 @@ def score(
         "reader": readers,
         "true_grade": None if true is None else names[true],
         "verified_grade": None if verified is None else np.where(verified >= 0, names[verified], ""),
-        "verified_probability": manifest.verified_probability,
+        "verified_probability": None if drawn is None else np.where(checked, drawn, np.nan),
     }
     table = pd.DataFrame({name: cells for name, cells in columns.items() if cells is not None})
     # the pairs first, by their more doubtful label; what is verified last

@@ -107,7 +107,7 @@ class Manifest:
         - ``true_grade`` (int64, optional): known if the noise was injected
         - ``verified_grade`` (int64, optional): the true grades of a random sample of the labels, −1 for the others
         - ``verified_probability`` (float64, optional): with which each label was drawn for verification, if not all
-          were drawn alike; of the others any number
+          were drawn alike; of labels that are not verified any number
         - ``split`` (str, optional): train, validation or test, as published with the data
         - ``p_true_0`` … (optional): the probability of each true grade, if several readers graded the samples
 
@@ -228,10 +228,12 @@ class Manifest:
 
     @property
     def verified_probability(self) -> npt.NDArray[np.float64] | None:
-        """(N,) with which each label was drawn for verification; None if all were drawn alike, or none."""
-        if "verified_probability" not in self.table or self.verified_labels is None:
+        """(N,) with which each verified label was drawn, 0 for the others; None if all were drawn alike, or none."""
+        verified = self.verified_labels
+        if "verified_probability" not in self.table or verified is None:
             return None
-        return pd.to_numeric(self.table["verified_probability"], errors="coerce").to_numpy(np.float64)
+        drawn = pd.to_numeric(self.table["verified_probability"], errors="coerce").to_numpy(np.float64)
+        return np.where(verified >= 0, drawn, 0.0)
 
     @property
     def posterior(self) -> npt.NDArray[np.float64] | None:

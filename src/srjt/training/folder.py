@@ -393,7 +393,7 @@ class HeldOut:
     true_labels, verified_labels : ndarray of int64, shape (N,), or None
         True grades where the noise was injected; verified grades, −1 where there is none.
     verified_probability : ndarray of float64, shape (N,), or None
-        With which each sample was drawn for verification; None: all were drawn alike.
+        With which each verified sample was drawn, 0 for the others; None: all were drawn alike.
     patients, groups : list of str or None
         (N,) the patient of each sample; its group, which is never split: the unit of every resampling.
     images : list of str or None
