@@ -137,6 +137,8 @@ SMALL = {  # simulation: settings, trials
     "judged": (1, 30),
     "needed": (2, 40),
     "agreement": (1, 20),
+    "by-doubt": (2, 40),
+    "looks": (2, 40),
 }
 LARGER = ("labels", "audits", "verified", "chance", "truth", "consensus", "beside")
 # Simulations that show a promise that is not kept yet: whoever mends it takes the name away.

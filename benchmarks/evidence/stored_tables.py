@@ -208,6 +208,37 @@ def verified_labels(folder: Path) -> str:
     return pipes(["verified", *FAMILIES, "covered"], rows)
 
 
+VERIFIED_SETS = {
+    "acne_features": "ACNE04, a doctor's label, judged by networks",
+    "acne_readings": "ACNE04, consensus of three doctors",
+    "votes_features": "APPA-REAL, one vote, judged by networks",
+    "votes_readings": "APPA-REAL, consensus of three votes",
+}
+VERIFIED_STATISTICS = {"noise rate": "share of wrong labels", "accuracy": "accuracy", "mae": "MAE", "qwk": "κ"}
+
+
+def active_verification(folder: Path) -> str:
+    """Widths of intervals after 100 verified labels, and how many by doubt are worth 100 at random."""
+    found = pd.read_csv(folder / "active_verification.csv")
+    found["set"] = found["set"].str.replace(r"_seed\d+$", "", regex=True)
+    rows = []
+    for (data, statistic), part in found.groupby(["set", "statistic"], sort=False):
+        if statistic != "noise rate" and data.endswith("readings"):
+            continue  # there are no networks to score
+        at_100 = part[part["verified"] == 100]
+        widths = at_100.groupby("drawn")["width"].mean()
+        ratio = (widths["doubt"] / widths["random"]) ** 2
+        # all labels at hand are known for certain when all are verified; scores are those of new patients
+        left = 1 / 100 - 1 / at_100["labels"].mean() if statistic == "noise rate" else 1 / 100
+        needed = 1 / (1 / 100 - left + left / ratio)
+        by_doubt = part[part["drawn"] == "doubt"]
+        worst = by_doubt.groupby("verified")["covered"].mean().min()
+        cells = [f"{widths[way]:.3f}" for way in ("random", "model", "doubt")]
+        rows.append([VERIFIED_SETS[data], VERIFIED_STATISTICS[statistic], *cells, f"{needed:.0f}", f"{worst:.2f}"])
+    head = ["labels", "what is wanted", "at random", "and a model", "by doubt", "labels for 100", "covered"]
+    return pipes(head, sorted(rows, key=lambda row: (row[0], list(VERIFIED_STATISTICS.values()).index(row[1]))))
+
+
 def purposes(folder: Path) -> str:
     """The most likely grade → the rule of the purpose, each judged by its purpose."""
     names = {
@@ -348,6 +379,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-real": readers_real,
     "feature-differences": feature_differences,
     "verified-labels": verified_labels,
+    "active-verification": active_verification,
     "purposes": purposes,
     "pooling": pooling,
     "duplicates": duplicates,

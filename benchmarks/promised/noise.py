@@ -245,7 +245,7 @@ def _verified(sample: Sample, number: int, rng: np.random.Generator) -> Ints:
 
 def against_truth(setting: Setting, rng: np.random.Generator) -> Held:
     sample = draw(setting, rng)
-    truth = _true_scores(setting)
+    truth = true_score_values(setting)
     matrix = _true_matrix(setting)
     shares = np.bincount(sample.labels, minlength=setting.grades) / len(sample)
     estimated = estimated_noise(noise_of(sample))
@@ -265,7 +265,7 @@ def against_truth(setting: Setting, rng: np.random.Generator) -> Held:
 
 
 @lru_cache
-def _true_scores(setting: Setting) -> dict[str, float]:
+def true_score_values(setting: Setting) -> dict[str, float]:
     new = many(setting)
     counts = confusion(new.true, new.predicted, setting.grades)
     return {name: float(METRICS[name](counts)) for name in ("accuracy", "mae", "qwk")}

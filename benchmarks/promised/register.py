@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from promised import noise, readers, scores
+from promised import noise, readers, scores, verification
 from promised.population import Setting
 from promised.scores import Held
 
@@ -540,6 +540,52 @@ PROMISES = (
         promised=0.05,
         at_most=True,
     ),
+    Promise(
+        name="doubt-rate",
+        says="95 % interval of the share of wrong labels from labels verified by doubt",
+        where="review --sample, audit",
+        promised=0.95,
+        printed_by=(
+            "auditing/verification.py: verified_so_far",
+            "noise/verified.py: Share.interval",
+            "noise/verified.py: Share.lower_bound",
+        ),
+    ),
+    Promise(
+        name="doubt-grades",
+        says="95 % intervals of the share of wrong labels of each given grade, from labels verified by doubt",
+        where="audit with verified grades",
+        promised=0.95,
+        printed_by=("auditing/folder.py: _VerifiedGrade.interval", "reports/pages/audit.py: _verified_table"),
+    ),
+    Promise(
+        name="doubt-looks",
+        says="the intervals of all looks hold the share of wrong labels together",
+        where="review --within",
+        promised=0.95,
+    ),
+    Promise(
+        name="doubt-scores",
+        says="95 % intervals of scores against the true grades, from labels verified by doubt",
+        where="evaluate",
+        promised=0.95,
+    ),
+    Promise(
+        name="doubt-shorter",
+        says="labels verified by doubt have no wider an interval than as many at random: its width, over theirs",
+        where="review --sample",
+        promised=1.0,
+        at_most=True,
+        condition="some labels are wrong",
+        meets=lambda setting: setting.rate > 0.0,
+    ),
+    Promise(
+        name="doubt-at-worst",
+        says="labels verified by doubt have an interval at most a tenth wider: its width, over 1.1 times theirs",
+        where="review --sample",
+        promised=1.0,
+        at_most=True,
+    ),
 )
 
 # They show intervals that others have made, whichever these are.
@@ -648,6 +694,16 @@ TRUTH = (
     Setting(patients=60, images=0, noise="patient", rate=0.2, verified=60),
     Setting(patients=300, grades=2, network="weak", noise="class", rate=0.3, verified=30),
     Setting(patients=300, noise="shared", rate=0.3, verified=100),
+)
+BY_DOUBT = (
+    Setting(patients=600, verified=100, noise="class", rate=0.2),
+    Setting(patients=600, verified=50, noise="difficulty", rate=0.3, network="weak"),
+    Setting(patients=600, verified=100),
+    Setting(patients=600, verified=100, noise="class", rate=0.05, rare=True),
+    Setting(patients=600, verified=100, noise="shared", rate=0.3),
+    Setting(patients=120, images=0, verified=100, noise="patient", rate=0.2),
+    Setting(patients=1000, grades=2, verified=200, noise="class", rate=0.4, network="weak"),
+    Setting(patients=600, verified=100, noise="class", rate=0.2, network="blind"),
 )
 CHANCE = (  # how sure the network is; what it sees are other patients
     Setting(patients=100, network="blind"),
@@ -848,5 +904,19 @@ SIMULATIONS = (
         trial=readers.network_beside_readers,
         trials=40,
         settings=BESIDE,
+    ),
+    Simulation(
+        name="by-doubt",
+        promises=("doubt-rate", "doubt-grades", "doubt-scores", "doubt-shorter", "doubt-at-worst"),
+        trial=verification.verified_by_doubt,
+        trials=400,
+        settings=BY_DOUBT,
+    ),
+    Simulation(
+        name="looks",
+        promises=("doubt-looks",),
+        trial=verification.looked_at_again,
+        trials=400,
+        settings=BY_DOUBT[:4],
     ),
 )

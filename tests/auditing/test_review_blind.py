@@ -14,7 +14,7 @@ from PIL import Image, PngImagePlugin
 from auditing.test_review_server import Client, serving
 from browser import Browser, needs_browser
 from fixtures.audit_folders import make_audit
-from srjt.auditing import review_log
+from srjt.auditing import review_log, verification
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_app import CANNOT_TELL, BlindSession
 from srjt.auditing.review_log import Decisions, draw_sample, new_readings, read_verified_grades
@@ -110,9 +110,9 @@ def test_answers_become_verified_grades(session: BlindSession, client: Client, a
     label_of = {audit.ids[line]: audit.grades[audit.labels[line]] for line in session.lines}
     wrong = sum(label_of[name] != grade for name, grade in expected.items())
     decisions.add_answer("of another audit", purpose="verify", reviewer="anna", grade="Mayo 0")  # does not count
-    verified = review_log.verified_so_far(audit, decisions.answers("verify"))
+    verified = verification.verified_so_far(audit, decisions.answers("verify"))
     assert verified.startswith(f"Wrong among 4 verified labels: {wrong}, ")
-    assert review_log.verified_so_far(audit, []) == ""
+    assert verification.verified_so_far(audit, []) == ""
     other = BlindSession(audit=audit, decisions=decisions, reviewer="ben", lines=session.lines)
     assert other.answers() == [None] * 8
     manifest = read(audit.table).manifest
@@ -155,7 +155,7 @@ def test_a_sample_is_verified_in_the_browser(serve: Any, browser: Browser, tmp_p
     folder = make_audit(tmp_path / "audit", images=56)
     audit = read_audit(folder)
     lines = draw_sample(audit, 6)
-    served = serve(folder, "--reviewer", "anna", "--sample", 6)
+    served = serve(folder, "--reviewer", "anna", "--sample", 6, "--at-random")
     tab = browser.tab()
     tab.open(served.address)
     shown = "document.querySelector('#view > img')?.complete"

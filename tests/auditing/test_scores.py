@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from auditing.conftest import cross_fit_of
 from srjt.auditing.scores import error_rates, score, suggestions, summarise, verified_alone
 from srjt.data import Manifest, from_arrays
+from srjt.noise.drawing import labels_needed
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
@@ -116,14 +117,37 @@ def test_a_plan_for_what_is_not_known(fitted: CrossFit, found: dict[str, Any], m
     estimate = replace(_estimate(fitted.manifest), samples=10**9, **found)
     scores = score(fitted, estimate, images=[""] * 6)
     expected = labels_to_verify(0.2, verified=50, worth=100.0) if more is None else more
-    assert summarise(scores, estimate, grades=fitted.manifest.grades)["verify_more"] == expected
+    assert at_random(summarise(scores, estimate, grades=fitted.manifest.grades)) == expected
+
+
+def at_random(summary: dict[str, Any]) -> int:
+    """How many labels to verify at random, whether some are saved or not."""
+    number = summary["verify_more"] if summary["verify_random"] is None else summary["verify_random"]
+    return int(number)
+
+
+def test_the_plan_draws_by_doubt_where_that_saves_labels(fitted: CrossFit) -> None:
+    rng = np.random.default_rng(0)
+    doubt = rng.beta(0.3, 1.2, 800)
+    names = np.array(["mild", "bad"])[rng.integers(2, size=800)]
+    table = {"id": [str(row) for row in range(800)], "grade": names, "suggested": names, "quality": 1 - doubt}
+    scores = pd.DataFrame(table | {"distance": 0, "network_1": names})
+    about: dict[str, Any] = {"rate": 0.2, "rate_interval": (0.1, 0.3), "samples": 800}
+    estimate = replace(_estimate(fitted.manifest), **about)
+    summary = summarise(scores, estimate, grades=("mild", "bad"))
+    assert summary["verify_more"] == labels_needed(doubt, within=0.05, rate=0.2)
+    assert summary["verify_more"] < 0.9 * summary["verify_random"]
+    nothing = summarise(scores, replace(estimate, learnt=False), grades=("mild", "bad"))
+    assert (nothing["verify_more"], nothing["verify_random"]) == (summary["verify_random"], None)
+    told = replace(estimate, verified=50, verified_worth=100.0)
+    assert summarise(scores, told, grades=("mild", "bad"))["verify_random"] is None
 
 
 def test_few_labels_need_a_smaller_sample(fitted: CrossFit) -> None:
     """Of 500 labels, as many verified ones as the plan says determine the rate as well as it promises."""
     estimate = replace(_estimate(fitted.manifest), samples=500)
     scores = score(fitted, estimate, images=[""] * 6)
-    more = summarise(scores, estimate, grades=fitted.manifest.grades)["verify_more"]
+    more = at_random(summarise(scores, estimate, grades=fitted.manifest.grades))
     low, high = exact_interval(0.2, more / (1 - more / 500))
     assert high - low <= 2 * 0.05 + 1e-9
     low, high = exact_interval(0.2, (more - 1) / (1 - (more - 1) / 500))

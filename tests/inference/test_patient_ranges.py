@@ -156,6 +156,8 @@ def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> 
     rule = calibrate_ranges(replace(side, verified_labels=whole), HIGHEST, noise=known(side))
     assert (rule.basis, rule.patients, rule.samples) == ("verified", 40, int((units % 2 == 0).sum()))
     assert "if the verified ones were drawn at random" in str(rule)
+    by_doubt = replace(side, verified_labels=whole, verified_probability=np.linspace(0.2, 0.9, len(side)))
+    assert calibrate_ranges(by_doubt, HIGHEST, noise=known(side)).basis == "corrected"
     # of images that were verified at random, small patients are complete more often
     rng = np.random.default_rng(0)
     scattered = np.where(rng.random(len(side)) < 0.6, side.true_labels, -1)

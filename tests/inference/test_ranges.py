@@ -255,6 +255,11 @@ def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     few = np.where(np.arange(len(side)) < 8, true, -1)  # a promise of 0.9 takes nine patients
     corrected = calibrate_ranges(replace(side, verified_labels=few), NINETY, noise=known(side))
     assert corrected.basis == "corrected"
+    # weights do not make a promise for each new patient: samples that were drawn by doubt are left out
+    by_doubt = replace(side, verified_labels=some, verified_probability=np.linspace(0.2, 0.9, len(side)))
+    assert calibrate_ranges(by_doubt, NINETY, noise=known(side)).basis == "corrected"
+    part = rows_of(by_doubt, np.arange(10))
+    np.testing.assert_array_equal(part.verified_probability, by_doubt.verified_probability[:10])
 
 
 def test_more_noise_and_more_coverage_widen_the_ranges() -> None:
@@ -321,6 +326,8 @@ def test_recalibration_says_what_its_probabilities_mean() -> None:
     assert "probabilities of the label" in str(by_label)
     assert f"a share of {1 - np.trace(known(side).joint):.2f} of the labels is wrong" in str(aware)
     assert "by verified grades" in str(checked)
+    drawn_by_doubt = replace(confident, verified_labels=true, verified_probability=np.linspace(0.2, 0.9, len(side)))
+    assert str(recalibration_of(drawn_by_doubt, Answering(), noise=known(side))) == str(aware)
 
 
 def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands() -> None:

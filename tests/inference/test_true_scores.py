@@ -203,6 +203,26 @@ def test_one_reading_of_each_image_says_nothing() -> None:
     assert judged(answer, answer, readings=readings, resamples=20) is None
 
 
+def test_samples_that_were_drawn_more_often_count_less() -> None:
+    """Answers are right on one half of the samples, of which five times as many are verified."""
+    rng = np.random.default_rng(0)
+    often = np.arange(4000) < 2000
+    chance = np.where(often, 0.5, 0.1)
+    true = rng.integers(3, size=4000)
+    answer = np.where(often, true, (true + 1) % 3)
+    verified = np.where(rng.random(4000) < chance, true, -1)
+    labels = np.zeros(4000, dtype=np.int64)  # they say nothing
+    plain = judged(answer, labels, verified=verified).scores
+    weighted = judged(answer, labels, verified=verified, verified_probability=chance).scores
+    assert plain["accuracy"].low > 0.75
+    for name, truth in {"accuracy": 0.5, "mae": (1 + 1 + 2) / 6, "recall_1": 0.5}.items():
+        assert weighted[name].value == pytest.approx(truth, abs=0.06)
+        assert weighted[name].low < truth < weighted[name].high
+    alike = judged(answer, labels, verified=verified, verified_probability=np.full(4000, 0.3)).scores
+    assert alike["accuracy"] == pytest.approx(plain["accuracy"])
+    assert np.ptp(weighted["accuracy"]) > np.ptp(plain["accuracy"])  # a weighted sample is worth less
+
+
 @pytest.mark.slow
 def test_intervals_from_verified_grades_hold() -> None:
     """95 % within 3 standard errors of 200 trials, with patients of two images."""

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.stats import beta
+from scipy.optimize import brentq
+from scipy.stats import t
 
 from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix, verified as checks
@@ -85,7 +86,7 @@ def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> checks
     return use_verified(labels, posterior, known, owner=np.arange(len(wrong)), confidence=0.95)
 
 
-def test_the_interval_is_that_of_a_regression_with_two_more_errors_in_a_finite_population() -> None:
+def test_the_interval_is_that_of_a_regression_with_half_an_error_more_in_a_finite_population() -> None:
     rng = np.random.default_rng(3)
     doubt = rng.random(300)
     wrong = rng.random(300) < doubt**2
@@ -96,13 +97,17 @@ def test_the_interval_is_that_of_a_regression_with_two_more_errors_in_a_finite_p
     assert 0.5 < slope < 1.0
     share = wrong[rows].mean()
     assert found.rate == pytest.approx(share + slope * (doubt.mean() - doubt[rows].mean()))
-    variance = (squares[0] / (60 - 2) + 2 / 60) / 60 * (1 - 60 / 300)
-    size = share * (1 - share) / variance
+    variance = (squares[0] / (60 - 2) + 0.5 / 60) / 60 * (1 - 60 / 300)
+    size = found.rate * (1 - found.rate) / variance
     assert found.worth == pytest.approx(size)
-    hits, misses = found.rate * size, (1 - found.rate) * size
-    ends = beta.ppf(0.025, hits, misses + 1), beta.ppf(0.975, hits + 1, misses)
-    assert found.interval == pytest.approx(ends)
-    assert found.lower_bound == pytest.approx(beta.ppf(0.05, hits, misses + 1))
+    ends = [binomial_score(found.rate, size, t.ppf(q, 59)) for q in (0.025, 0.975, 0.05)]
+    assert [*found.interval, found.lower_bound] == pytest.approx(ends)
+
+
+def binomial_score(share: float, size: float, quantile: float) -> float:
+    """The rate p at which (share − p) / √(p (1 − p) / size) is the quantile, with the opposite sign."""
+    low, high = (1e-12, share) if quantile < 0 else (share, 1 - 1e-12)
+    return float(brentq(lambda p: (p - share) / np.sqrt(p * (1 - p) / size) - quantile, low, high))
 
 
 def test_the_model_is_trusted_between_not_at_all_and_fully() -> None:
@@ -129,7 +134,8 @@ def test_a_sample_without_an_error_of_the_model_counts_as_all_labels() -> None:
     """Of 2,000 labels 1,500 are verified, and the model knows every error: as sure as 2,000 verified ones, no more."""
     wrong = np.arange(2000) % 10 == 0
     found = two_grades(wrong, wrong.astype(float), np.arange(1500))
-    assert found.interval == pytest.approx(exact_interval(0.1, 2000 / (1 - 1500 / 2000)))
+    low, high = (binomial_score(0.1, 2000 / (1 - 1500 / 2000), t.ppf(q, 1499)) for q in (0.025, 0.975))
+    assert found.interval == pytest.approx((low, high))
 
 
 @pytest.mark.slow

@@ -213,6 +213,7 @@ def some_side(*, patients: bool) -> HeldOut:
         probabilities=rng.dirichlet(np.ones(3), (2, 4)).astype(np.float32),
         labels=np.array([0, 1, 2, 1]),
         verified_labels=np.array([-1, 1, -1, -1]),
+        verified_probability=np.array([0.0, 1 / 3, 0.0, 0.0]) if patients else None,
         patients=["1", "1", "01", "nan"] if patients else None,
         groups=["1", "1", "01", "nan"] if patients else None,
         images=["/a b.png", "/c,d.png", "/é.png", "/\udce9.png"] if patients else None,

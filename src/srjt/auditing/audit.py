@@ -156,6 +156,7 @@ def _cell(value: object) -> str:
 
 # SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
+VERIFIED = ["verified_grade", "verified_probability"]
 NEIGHBOURS = 4  # similar samples of each grade
 
 
@@ -331,7 +332,7 @@ def audit(
     with files.lock_folder(folder), reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(device=device, cache=cache, on_bad_image=on_bad_image, reporter=watching)
         # without verified grades: with more of them the finished trainings are still valid
-        unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
+        unverified = replace(manifest, table=manifest.table.drop(columns=VERIFIED, errors="ignore"))
         warm_up = None if folder is None else folder / "warmup"
         if manifest.are_features and config.network is None and config.method == DEFAULTS["method"]:
             config = config.replace(network=CHOOSE_HEAD)
@@ -343,8 +344,14 @@ def audit(
         )
         samples, seed = fitted.manifest, config.seed
         watching.note("Estimating the noise and scoring every label.")
-        about: dict[str, Any] = {"groups": samples.groups, "verified": samples.verified_labels}
-        estimate = estimate_noise(samples.labels, fitted.probabilities, seed=seed, **about)
+        estimate = estimate_noise(
+            samples.labels,
+            fitted.probabilities,
+            groups=samples.groups,
+            verified=samples.verified_labels,
+            verified_probability=samples.verified_probability,
+            seed=seed,
+        )
         agreed, posterior, reading_scores = None, None, None
         if readings is not None:
             own = select_readings(readings, samples.ids)

@@ -204,11 +204,21 @@ class _Rate(BaseModel, extra="allow"):
     interval: tuple[float, float] | None
 
 
+class _VerifiedGrade(BaseModel, extra="forbid"):
+    grade: str
+    labels: PositiveInt
+    wrong: NonNegativeInt
+    rate: float
+    interval: tuple[float, float]
+
+
 class _Verified(BaseModel, extra="forbid"):
     labels: PositiveInt
     wrong: NonNegativeInt
     rate: float
     interval: tuple[float, float]
+    by_doubt: bool = False  # whether doubtful labels were drawn more often
+    grades: list[_VerifiedGrade] = []  # by the given grade
 
 
 class SummaryFile(BaseModel, extra="allow"):
@@ -228,6 +238,7 @@ class SummaryFile(BaseModel, extra="allow"):
     expected_errors: float | None
     another_likelier: NonNegativeInt
     verify_more: NonNegativeInt
+    verify_random: NonNegativeInt | None = None  # at random it would be so many; None: nothing is saved
     grades: list[_Rate]
     patients: list[_Rate] | None
     readers: list[_Rate] | None

@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
-from srjt.auditing.scores import verified_alone, verified_summary
 from srjt.data.grades import grade_values
 from srjt.data.manifest import Manifest, neutralise_formula, warn_about_formulas
 from srjt.data.names import join_all_names
@@ -430,14 +429,6 @@ def read_verified_grades(folder: Path) -> dict[str, str]:
     return {sample: grade for sample, grade in grades.items() if grade is not None}
 
 
-def verified_so_far(audit: AuditFolder, answers: Sequence[Answer]) -> str:
-    """How many of the verified labels are wrong, in one sentence; "" if nothing is verified."""
-    label_of = {sample: audit.grades[label] for sample, label in zip(audit.ids, audit.labels, strict=True)}
-    grades = {answer.id: answer.grade for answer in answers if answer.id in label_of}
-    wrong = [grade != label_of[sample] for sample, grade in grades.items() if grade in audit.grades]
-    return verified_alone(verified_summary(labels=len(wrong), wrong=sum(wrong))) if wrong else ""
-
-
 def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manifest:
     """The samples with these verified grades, beside those that the manifest has already."""
     if not verified:
@@ -545,15 +536,23 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> tuple[pd.D
     return corrected, notes, f"{len(actions) - skipped:,} reviewed, {changed:,} changed, {skipped:,} skipped"
 
 
-def verified_table(audit: AuditFolder, verified: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
+def verified_table(
+    audit: AuditFolder, verified: Mapping[str, str], probability: Mapping[str, float] | None = None
+) -> tuple[pd.DataFrame, list[str]]:
     """The audited table with a column ``verified_grade``, and notes. No label is corrected.
 
     In a corrected table a verified label would be right more often than others, and no longer tell of them.
+    probability: with which each verified label was drawn, for a column ``verified_probability``.
     """
     table, lines, column, notes = _audited_table(audit)
     spellings = _grade_spellings(audit, table[column].tolist(), lines)
     grades = ["" if line is None else spellings.get(verified.get(audit.ids[line], ""), "") for line in lines]
-    return table.assign(verified_grade=grades), notes
+    checked = table.assign(verified_grade=grades)
+    if probability is not None:
+        names = ["" if line is None else audit.ids[line] for line in lines]
+        chances = [probability.get(name) if grade else None for name, grade in zip(names, grades, strict=True)]
+        checked["verified_probability"] = ["" if chance is None else repr(chance) for chance in chances]
+    return checked, notes
 
 
 def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwrite: bool) -> None:

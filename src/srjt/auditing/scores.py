@@ -17,6 +17,7 @@ from srjt.data.checks import contradictory_twins
 from srjt.data.manifest import neutralise_formula
 from srjt.data.sources.readings import combine
 from srjt.errors import count_of
+from srjt.noise.drawing import labels_needed
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.group_rates import GroupRate, group_rates
 from srjt.noise.quality import suggestion_shares, true_grade_posterior
@@ -170,6 +171,7 @@ def score(
         withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
         right = np.where(certain, posterior.max(axis=1), right)
     checked = np.zeros(len(labels), dtype=bool) if verified is None else verified >= 0
+    drawn = manifest.verified_probability
     withheld |= checked
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
@@ -190,6 +192,7 @@ def score(
         "reader": readers,
         "true_grade": None if true is None else names[true],
         "verified_grade": None if verified is None else np.where(verified >= 0, names[verified], ""),
+        "verified_probability": None if drawn is None else np.where(checked, drawn, np.nan),
     }
     table = pd.DataFrame({name: cells for name, cells in columns.items() if cells is not None})
     # the pairs first, by their more doubtful label; what is verified last
@@ -302,7 +305,7 @@ def summarise(
         "grades": [by_grade[name] for name in grades if name in by_grade],
         "patients": error_rates(scores, "patient", rates=rates) if "patient" in scores else None,
         "readers": readers if agreed is None else reader_rates(agreed),
-        "verify_more": _verify_more(estimate),
+        **_to_verify(scores, estimate),
     }
     if agreed is not None:
         summary["readings"] = int(agreed.readings.sum())
@@ -314,8 +317,11 @@ def summarise(
         summary["suggestions"] = {"count": len(offered), "expected_right": round(mean, 4)}
     if "verified_grade" in scores:
         sample = scores[scores["verified_grade"] != ""]
-        wrong = int((sample["grade"] != sample["verified_grade"]).sum())
-        summary["verified"] = verified_summary(labels=len(sample), wrong=wrong)
+        wrong = (sample["grade"] != sample["verified_grade"]).to_numpy().astype(np.float64)
+        weights = 1.0 / sample["verified_probability"].to_numpy() if "verified_probability" in sample else None
+        summary["verified"] = verified_summary(wrong, weights)
+        if estimate.verified_shares:
+            summary["verified"]["grades"] = _verified_grades(sample, estimate, grades)
     if "twins" in scores:
         summary["twins"] = {
             "images": int(scores["twins"].replace("", None).nunique()),
@@ -370,24 +376,53 @@ def verified_alone(verified: Mapping[str, Any]) -> str:
     )
 
 
-def verified_summary(*, labels: int, wrong: int) -> dict[str, Any]:
-    """What a random sample of verified labels says by itself, without any model."""
-    rate = wrong / labels
-    return {"labels": labels, "wrong": wrong, "rate": rate, "interval": list(exact_interval(rate, labels))}
+def verified_summary(wrong: Floats, weights: Floats | None = None) -> dict[str, Any]:
+    """What a random sample of verified labels says by itself, without any model.
+
+    wrong: (n,) 1 for wrong labels, else 0. weights: (n,) of labels that were not drawn alike.
+    """
+    counts: dict[str, Any] = {"labels": len(wrong), "wrong": int(wrong.sum())}
+    if weights is None:
+        rate, size = float(wrong.mean()), float(len(wrong))
+    else:
+        shares = weights / weights.sum()
+        rate, size = float(shares @ wrong), 1.0 / float((shares**2).sum())
+        counts["by_doubt"] = True
+    return {**counts, "rate": rate, "interval": list(exact_interval(rate, size))}
 
 
-def _verify_more(estimate: NoiseEstimate) -> int:
-    """How many more labels to verify, at random, to know the rate within ± ``WITHIN``; 0: it is known."""
+def _verified_grades(sample: pd.DataFrame, estimate: NoiseEstimate, grades: Sequence[str]) -> list[dict[str, Any]]:
+    """For each given grade that has verified labels: how many, and the share of wrong ones of all its labels."""
+    rows = []
+    for name, (share, low, high) in zip(grades, estimate.verified_shares, strict=True):
+        own = sample[sample["grade"] == name]
+        wrong = int((own["verified_grade"] != name).sum())
+        known = {"rate": round(share, 4), "interval": [round(low, 4), round(high, 4)]}
+        if len(own):
+            rows.append({"grade": name, "labels": len(own), "wrong": wrong, **known})
+    return rows
+
+
+def _to_verify(scores: pd.DataFrame, estimate: NoiseEstimate) -> dict[str, int | None]:
+    """How many labels to verify to know the rate within ± ``WITHIN``: ``verify_more`` by doubt, or more of a sample
+    that is begun; 0: it is known. ``verify_random``: how many it would be at random; None where nothing is saved."""
     low, high = estimate.rate_interval
     if estimate.identifiable and high - low <= 2 * WITHIN:
-        return 0
+        return {"verify_more": 0, "verify_random": None}
     # Undetermined: the rate that needs the largest sample of those in the interval.
     rate = estimate.rate if estimate.identifiable else min(max(0.5, low), high)
     verified, labels = estimate.verified, estimate.samples
     needed = labels_to_verify(rate, within=WITHIN)  # of infinitely many, without the model
     # n verified labels are worth gain · n / (1 − n / N) of these: what is verified is no longer uncertain.
     gain = estimate.verified_worth * (1.0 - verified / labels) / verified if verified else 1.0
-    return max(0, math.ceil(needed / (gain + needed / labels)) - verified)
+    more = max(0, math.ceil(needed / (gain + needed / labels)) - verified)
+    if verified or not estimate.learnt:
+        return {"verify_more": more, "verify_random": None}
+    doubt = 1.0 - scores["quality"].to_numpy(np.float64)
+    by_doubt = labels_needed(doubt.clip(0.0, 1.0), within=WITHIN, rate=rate)
+    if by_doubt < more:
+        return {"verify_more": by_doubt, "verify_random": more}
+    return {"verify_more": more, "verify_random": None}
 
 
 def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:

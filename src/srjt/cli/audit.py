@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from srjt.auditing.review_app import BlindSession, ReviewSession
+    from srjt.auditing.verification import Look
 
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
 
@@ -64,7 +65,7 @@ def audit(
     interruption, or to use the grades that srjt review --sample has verified.
     """
     from srjt.auditing.audit import DEFAULTS, audit, with_noise_rate
-    from srjt.auditing.review_log import read_verified_grades, with_verified_grades
+    from srjt.auditing.verification import with_verified_sample
     from srjt.reports.page import write_page
     from srjt.reports.pages.audit import audit_page
     from srjt.training.reporters import reporter_for
@@ -80,7 +81,7 @@ def audit(
     reading = data.read(progress=not quiet)
     if not consensus and reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
-    manifest = with_verified_grades(data.usable(reading), read_verified_grades(out))
+    manifest = with_verified_sample(data.usable(reading), out)
     if group_near_duplicates:  # identical images are options.grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
     # no row of a table is a consensus: the export writes a table of its own
@@ -229,9 +230,15 @@ def run(
     ),
     sample: int | None = option(
         None,
-        "Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
+        "Verify N labels, drawn by doubt, without seeing them: srjt audit then knows the noise rate.",
         metavar="N", min=1
     ),
+    within: float | None = option(
+        None,
+        "Verify as many labels as it takes to know the noise rate within ± this, such as 0.05.",
+        metavar="SHARE"
+    ),
+    at_random: bool = option(False, "With --sample or --within: draw all labels alike, as ranges need it."),
     worklist: Path | None = option(
         None,
         "Read the images that a worklist of srjt readers has for you, without seeing other grades."
@@ -249,7 +256,7 @@ def run(
     command again to resume.
     """
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
-    from srjt.auditing.review_log import Decisions, draw_sample, review_progress, verified_so_far, worklist_lines
+    from srjt.auditing.review_log import Decisions, review_progress, worklist_lines
 
     name = "reviewer"
     with suppress(OSError, KeyError):  # a container without accounts
@@ -258,13 +265,18 @@ def run(
         raise SrjtError(
             "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
         )
-    if worklist is not None and (sample is not None or limit is not None or alone):
-        raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
-    if sample is not None and (limit is not None or alone):
-        raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
+    verifying = sample is not None or within is not None
+    if worklist is not None and (verifying or limit is not None or alone):
+        raise SrjtError("--worklist says what to read: leave out --sample, --within, --limit and --alone.")
+    if sample is not None and within is not None:
+        raise SrjtError("--within says how many labels to verify: leave out --sample.")
+    if at_random and not verifying:
+        raise SrjtError("--at-random belongs to --sample or --within: say how many labels to verify.")
+    if verifying and (limit is not None or alone):
+        raise SrjtError("--sample shows images without their labels: leave out --limit and --alone.")
     source = open_folder(folder, readers=worklist is not None)
     source = replace(source, grades=source.grades.named(grade_names))
-    if sample is not None and not any(source.images):
+    if verifying and not any(source.images):
         raise SrjtError(
             "This audit has no images to show: verify the grades elsewhere, and add them as a column verified_grade."
         )
@@ -279,14 +291,8 @@ def run(
             done = sum(answer is not None for answer in reading.answers())
             say(f"\nRead: {done:,} of {count_of(len(lines), 'image')}.")
             print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
-        elif sample is not None:
-            blind = BlindSession(**log, lines=draw_sample(source, sample))
-            what = f"Verify {min(sample, len(source)):,} random labels as {name}"
-            _serve(blind, what, listen(**where), open_=open_)
-            verified = verified_so_far(source, decisions.answers("verify"))
-            say(f"\n{verified or 'Nothing is verified yet.'}")
-            if verified:
-                say("Next: run the same srjt audit command again: it uses these grades, and repeats no training.")
+        elif verifying:
+            _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
         else:
             queue = source.expected_wrong if limit is None else min(limit, len(source))
             first_revision = decisions.current.revision
@@ -297,6 +303,56 @@ def run(
             progress = review_progress(source, decisions.current, queue=queue)
             say(f"\n{progress}; {made:,} decided in this session.")
             print_line(f"Next: srjt review export {quoted} --out labels_clean.csv")
+
+
+def _verify(
+    log: dict[str, Any],
+    sample: int | None,
+    *,
+    within: float | None,
+    at_random: bool,
+    where: dict[str, Any],
+    open_: bool,
+) -> None:
+    """Verify a sample of labels; of no fixed size if the interval of the noise rate decides."""
+    from srjt.auditing.review_app import BlindSession, listen
+    from srjt.auditing.verification import choose_plan, next_look, sample_lines, verified_so_far
+
+    source, decisions = log["audit"], log["decisions"]
+    answers = decisions.answers("verify")
+    plan = choose_plan(source, at_random=at_random, begun=bool(answers))
+    size = sample
+    if within is not None:
+        look = next_look(source, answers, plan, within=within)
+        size = look.next_size
+        if look.share is not None:
+            say(_looked(look, within))
+    if size is None:
+        return
+    lines = sample_lines(source, size, plan)
+    drawn = "at random" if plan is None else "by doubt"
+    what = f"Verify {count_of(len(lines), 'label')}, drawn {drawn}, as {log['reviewer']}"
+    _serve(BlindSession(**log, lines=lines), what, listen(**where), open_=open_)
+    answers = decisions.answers("verify")
+    verified = verified_so_far(source, answers, plan)
+    say(f"\n{verified or 'Nothing is verified yet.'}")
+    if within is not None and (look := next_look(source, answers, plan, within=within)).share is not None:
+        say(_looked(look, within))
+    if verified:
+        say("Next: run the same srjt audit command again: it uses these grades, and repeats no training.")
+
+
+def _looked(look: Look, within: float) -> str:
+    """What an interval that is valid at every look says."""
+    assert look.share is not None
+    low, high = look.share.interval
+    rate = f"{look.share.rate:.0%} of the labels are wrong ({low:.0%} to {high:.0%}, valid at every look)"
+    known = f"After {look.size:,} labels the rate is known within ±{(high - low) / 2.0:.1%}: {rate}."
+    if look.reached:
+        return f"{known} That is within ±{within:.1%}: no more labels are needed."
+    if look.next_size is None:
+        return f"{known} No look is left: verify more with --sample."
+    return f"{known} The next look is at {look.next_size:,} labels."
 
 
 def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, open_: bool) -> None:
@@ -350,6 +406,7 @@ def export(
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
     from srjt.auditing import review_log
+    from srjt.auditing.verification import read_probabilities
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
         review_log.write_table(table, out, original=None if readings else source.table, overwrite=force)
@@ -385,7 +442,7 @@ def export(
         grades = review_log.read_verified_grades(folder)
         if not grades:
             raise SrjtError(f"Nothing is verified in {folder} yet: start with srjt review {folder} --sample 100.")
-        table, notes = review_log.verified_table(source, grades)
+        table, notes = review_log.verified_table(source, grades, read_probabilities(folder))
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
     else:

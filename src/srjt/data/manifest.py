@@ -106,6 +106,8 @@ class Manifest:
         - ``patient`` (str, optional): samples of one patient are never split
         - ``true_grade`` (int64, optional): known if the noise was injected
         - ``verified_grade`` (int64, optional): the true grades of a random sample of the labels, −1 for the others
+        - ``verified_probability`` (float64, optional): with which each label was drawn for verification, if not all
+          were drawn alike; of labels that are not verified any number
         - ``split`` (str, optional): train, validation or test, as published with the data
         - ``p_true_0`` … (optional): the probability of each true grade, if several readers graded the samples
 
@@ -171,6 +173,13 @@ class Manifest:
             verified = self.table["verified_grade"]
             if verified.dtype.kind not in "iu" or not verified.between(-1, self.num_classes - 1).all():
                 raise SrjtError(f"Verified grades lie in 0 … {self.num_classes - 1}, or are −1 (not known).")
+        if (drawn := self.verified_probability) is not None:
+            known = drawn[self.table["verified_grade"].to_numpy() >= 0]
+            if not ((known > 0.0) & (known <= 1.0)).all():
+                raise SrjtError(
+                    "The column verified_probability holds, of each verified label, the probability with which it was "
+                    "drawn: above 0 and at most 1."
+                )
 
     def __repr__(self) -> str:
         return f"<Manifest: {self.describe()}>"
@@ -216,6 +225,15 @@ class Manifest:
             return None
         verified = self.table["verified_grade"].to_numpy(np.int64, copy=True)
         return verified if (verified >= 0).any() else None
+
+    @property
+    def verified_probability(self) -> npt.NDArray[np.float64] | None:
+        """(N,) with which each verified label was drawn, 0 for the others; None if all were drawn alike, or none."""
+        verified = self.verified_labels
+        if "verified_probability" not in self.table or verified is None:
+            return None
+        drawn = pd.to_numeric(self.table["verified_probability"], errors="coerce").to_numpy(np.float64)
+        return np.where(verified >= 0, drawn, 0.0)
 
     @property
     def posterior(self) -> npt.NDArray[np.float64] | None:

@@ -138,6 +138,7 @@ def _against_true_grades(
         answers,
         refer=prepared.refer,
         verified=manifest.verified_labels,
+        verified_probability=manifest.verified_probability,
         readings=readings,
         noise=noise,
         label_noise=prepared.options.label_noise,

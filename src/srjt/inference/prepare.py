@@ -77,7 +77,13 @@ def warn_of_training_patients(run: Trained, data: Manifest) -> str:
 def _side_estimate(side: HeldOut, network: WhichNetwork) -> NoiseEstimate:
     """The noise of the labels of a side, estimated from these labels and the predictions."""
     p = probabilities_of(side.probabilities, network)
-    return estimate_noise(side.labels, p, groups=side.groups, verified=side.verified_labels)
+    return estimate_noise(
+        side.labels,
+        p,
+        groups=side.groups,
+        verified=side.verified_labels,
+        verified_probability=side.verified_probability,
+    )
 
 
 def is_assumed_matrix(config: TrainConfig) -> bool:
@@ -103,7 +109,7 @@ def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | 
     """
     p = probabilities_of(side.probabilities, options.network)
     choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
-    verified = side.verified_labels
+    verified = side.random_verified
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
         groups = None if side.groups is None else [side.groups[row] for row in rows]
         found = choose_recalibration(p[rows], verified[rows], groups=groups)

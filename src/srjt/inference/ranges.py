@@ -245,7 +245,7 @@ def image_evidence(
     side: HeldOut, probabilities: Floats, noise: NoiseBounds | None, label_noise: LabelNoise
 ) -> Evidence:
     """The evidence about images. probabilities: (N, C), by which images are clear or not."""
-    verified = side.verified_labels
+    verified = side.random_verified
     evidence = Evidence(
         labels=side.labels,
         groups=side.groups,
@@ -334,6 +334,7 @@ def unit_evidence(
     every = verified == sizes
     # of images that were verified at random, small patients are complete more often: no random sample of patients
     by_unit = not ((verified > 0) & ~every).any() or len(np.unique(sizes)) == 1
+    by_unit = by_unit and side.verified_probability is None
     first = np.unique(units, return_index=True)[1].tolist()
     groups = None if side.groups is None else [side.groups[row] for row in first]
     shares = calibration.patient_weights(groups, len(sizes))
@@ -547,11 +548,12 @@ def rows_of(side: HeldOut, rows: Ints) -> HeldOut:
     """Some samples of a side."""
     lists: dict[str, Any] = {name: getattr(side, name) for name in ("ids", "patients", "groups")}
     lists = {name: values and [values[row] for row in rows] for name, values in lists.items()}
-    verified = side.verified_labels
+    verified, drawn = side.verified_labels, side.verified_probability
     return HeldOut(
         probabilities=side.probabilities[:, rows],
         labels=side.labels[rows],
         verified_labels=None if verified is None else verified[rows],
+        verified_probability=None if drawn is None else drawn[rows],
         **lists,
     )
 

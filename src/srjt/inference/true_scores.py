@@ -37,7 +37,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 from srjt.inference.answers import Answers
 from srjt.inference.decide import ReferralRule
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
-from srjt.noise.verified import exact_interval
+from srjt.noise.verified import Verified, exact_interval, read_verified
 from srjt.ordinal import metrics
 from srjt.ordinal.metrics import Floats, Interval, Ints
 from srjt.progress import Plain
@@ -86,6 +86,7 @@ def true_scores(
     *,
     refer: ReferralRule | None = None,
     verified: npt.ArrayLike | None = None,
+    verified_probability: npt.ArrayLike | None = None,
     readings: Readings | None = None,
     noise: NoiseBounds | None = None,
     label_noise: LabelNoise = "unknown",
@@ -101,6 +102,8 @@ def true_scores(
         Which of them are referred.
     verified : (N,) array of int, optional
         True grades of a random part of the samples, −1 for the others; used if 20 patients or more have one.
+    verified_probability : (N,) array of float, optional
+        The probability with which each sample was drawn for verification. None: all were drawn alike.
     readings : Readings, optional
         Of the same N samples in the same order.
     noise : NoiseBounds, optional
@@ -132,10 +135,10 @@ def true_scores(
     if refer is not None:
         table = replace(table, answer=grade + classes * refer.applies(answers), refer_from=refer.position)
     if verified is not None:
-        known = np.asarray(verified, dtype=np.int64)
-        if len(np.unique(owner[known >= 0])) >= ENOUGH:
+        known = read_verified(verified, samples=len(grade), classes=classes, probability=verified_probability)
+        if len(np.unique(owner[known.rows])) >= ENOUGH:
             scores = _by_verified(table, label, known)
-            return TrueScores(basis="verified grades", scores=scores, verified=int((known >= 0).sum()))
+            return TrueScores(basis="verified grades", scores=scores, verified=len(known.rows))
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
@@ -246,16 +249,17 @@ def _inside(name: str, interval: Interval) -> Interval:
 # Verified grades: the labels of all samples, corrected by a random part.
 
 
-def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
+def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
     one_hot = np.eye(table.classes)
-    rows = np.flatnonzero(verified >= 0)
-    size, total = len(rows), len(labels)
+    rows, weights = verified.rows, verified.weights
+    size = 1.0 / float((weights**2).sum())  # of a simple random sample that would tell as much
+    total = len(labels)
     by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
     part = table.part(rows)
     true_part, label_part = (
-        part.by_patient(one_hot[grades]).sum(axis=0) / size for grades in (verified[rows], labels[rows])
+        part.by_patient(weights[:, None] * one_hot[grades]).sum(axis=0) for grades in (verified.true, labels[rows])
     )
-    patients = max(metrics.effective_patients(part.owner), 2.0)
+    patients = max(metrics.effective_patients(part.owner) * size / len(rows), 2.0)
     quantile = float(stdtrit(patients - 1, 0.975))
     found: Scores = {}
     for name, score in table.scores().items():
@@ -265,13 +269,13 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
             found[name] = Interval(np.nan, np.nan, np.nan)
             continue
         by = slope[labels, table.answer] - float((slope * by_label).sum())
-        true = slope[verified[rows], table.answer[rows]] - float((slope * true_part).sum())
-        factor = _factor(true, by[rows]) / (1.0 + size / total)
+        true = slope[verified.true, table.answer[rows]] - float((slope * true_part).sum())
+        factor = _factor(true, by[rows], weights) / (1.0 + size / total)
         estimate = factor * by_label + true_part - factor * label_part
         value = float(score(estimate))
         left = true - factor * by[rows]
         influence = factor * by / total
-        influence[rows] += (left - left.mean()) / size
+        influence[rows] += weights * (left - float(weights @ left))
         together = np.bincount(table.owner, influence)
         variance = float(together @ together) * patients / (patients - 1)
         if name in ("mae", "qwk"):
@@ -289,10 +293,13 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
     return found
 
 
-def _factor(true: Floats, by: Floats) -> float:
+def _factor(true: Floats, by: Floats, weights: Floats) -> float:
     """How far to trust the labels: the regression of the true values on those by the labels, from 0 to 1."""
-    spread = float(by.var())
-    return float(np.clip(np.cov(true, by, ddof=0)[0, 1] / spread, 0.0, 1.0)) if spread > 0 else 0.0
+    squares = weights**2
+    off = by - float(weights @ by)
+    spread = float(squares @ off**2)
+    together = float((squares * off) @ (true - float(weights @ true)))
+    return min(max(together / spread, 0.0), 1.0) if spread > 0 else 0.0
 
 
 # Several readings, or a matrix: two extremes, and everything between them.

@@ -255,6 +255,8 @@ class NoiseEstimate(Plain):
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
+    # by verified labels, the share of wrong ones of each given grade, and its interval
+    verified_shares: tuple[tuple[float, float, float], ...] = ()
     informed: bool = True  # whether probabilities or verified grades say more than how common each grade is
     learnt: bool = True  # whether the probabilities alone do
 
@@ -285,6 +287,8 @@ class NoiseEstimate(Plain):
             name: np.asarray(values[name], dtype=np.float64).reshape(shape) for name, shape in shapes.items()
         }
         low, high = np.asarray(values["rate_interval"], dtype=np.float64).tolist()
+        by_label = np.asarray(values.get("verified_shares", ()), dtype=np.float64).reshape(-1, 3)
+        typed["verified_shares"] = tuple((share, least, most) for share, least, most in by_label.tolist())
         estimate = cls(**{**values, **typed, "rate_interval": (low, high)})
         kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
         for field in fields(cls):
@@ -339,6 +343,7 @@ def estimate_noise(
     *,
     groups: Groups = None,
     verified: ArrayLike | None = None,
+    verified_probability: ArrayLike | None = None,
     second: ArrayLike | None = None,
     bootstrap: int = 200,
     confidence: float = 0.95,
@@ -355,8 +360,11 @@ def estimate_noise(
     groups : (N,) sequence, optional
         Patients. Labels of one patient whose errors repeat each other count less.
     verified : (N,) array, optional
-        True grades of a *simple random sample* of the labels; −1 or nan where the true grade is not known. The rate is
+        True grades of a *random sample* of the labels; −1 or nan where the true grade is not known. The rate is
         then unbiased whatever the model assumes, and the model only makes its interval shorter.
+    verified_probability : (N,) array of float, optional
+        The probability with which each label was drawn for verification; see ``draw_by_doubt``. None: all labels were
+        drawn alike.
     second : (N,) array of int, optional
         A second label of the same image, by another reader who did not know the first; −1 where there is none. How
         often two readers differ tells how much of the doubt is theirs. With 50 or more the rate is determined, and
@@ -390,7 +398,7 @@ def estimate_noise(
         )
     y, p = check_labels(labels, probabilities)
     owner = patient_codes(groups, len(y))
-    known = read_verified(verified, samples=len(y), classes=p.shape[1])
+    known = read_verified(verified, samples=len(y), classes=p.shape[1], probability=verified_probability)
     found = explain(y, p, owner, known)
     again = np.full(len(y), -1) if second is None else check_second(second, y, p.shape[1])
     paired = int((again >= 0).sum()) >= _PAIRS
@@ -428,8 +436,9 @@ def estimate_noise(
         interval = (low, 1.0 - (1.0 - largest) ** 2) if bootstrap else (rate, rate)
         assumption = _PAIRED.format(count_of(int((again >= 0).sum()), "second label"))
     worth = 0.0
+    shares: tuple[tuple[float, float, float], ...] = ()
     if len(known.rows):
-        rate, interval, lower_bound, joint, worth, reason = use_verified(
+        rate, interval, lower_bound, joint, worth, reason, shares = use_verified(
             y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
         )
         interval = interval if bootstrap else (rate, rate)
@@ -437,6 +446,8 @@ def estimate_noise(
         joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)  # the same spread around another mean
         joints /= joints.sum(axis=(1, 2), keepdims=True)
         sample = f"{count_of(len(known.rows), 'verified label')}, which must be a random sample of all"
+        if not known.at_random:
+            sample = f"{count_of(len(known.rows), 'verified label')}, weighted by the probabilities of their draw"
         assumption = (
             f"The interval rests on {sample}; they are too few for a rate, so it is the model's as far as the interval "
             "allows."
@@ -467,6 +478,7 @@ def estimate_noise(
         assumption=assumption,
         verified=len(known.rows),
         verified_worth=worth,
+        verified_shares=shares,
         informed=informed,
         learnt=learnt,
     )

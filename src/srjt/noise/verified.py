@@ -1,6 +1,7 @@
 """A few verified grades determine the noise rate, whatever the model assumes.
 
-The verified labels must be a simple random sample. The share of wrong ones among them is unbiased, and its
+The verified labels must be drawn at random: all alike, or each with a known probability, by which it is weighted (see
+``srjt.noise.drawing``). The share of wrong ones among them is unbiased, and if all are drawn alike, its
 Clopper-Pearson interval is exact. The model's probability that a label is wrong, known for every label, makes the
 interval shorter: the mean of the model's answers over all labels plus the mean of its errors on the verified ones
 (prediction-powered inference, Angelopoulos et al., Science 2023; the factor of the model's answers is the one that
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv, gammaln  # type: ignore[import-untyped]
+from scipy.special import betaincinv, gammaln, stdtrit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.noise.matrices import Floats, Ints
@@ -33,6 +34,18 @@ _STRENGTHS = 2.0 ** np.arange(-2, 11)
 class Verified(NamedTuple):
     rows: Ints
     true: Ints  # grades of these rows
+    probability: Floats  # with which each of these rows was drawn
+
+    @property
+    def weights(self) -> Floats:
+        """Of the rows, with the sum 1."""
+        inverse = 1.0 / self.probability
+        return np.asarray(inverse / inverse.sum())
+
+    @property
+    def at_random(self) -> bool:
+        """Whether all rows were drawn with the same probability."""
+        return not len(self.rows) or bool(np.ptp(self.probability) < 1e-9)
 
 
 class Combined(NamedTuple):
@@ -44,6 +57,7 @@ class Combined(NamedTuple):
     joint: Floats  # (C, C) p(true grade, label)
     worth: float  # size of a plain sample with the same variance
     reason: str
+    by_label: tuple[tuple[float, float, float], ...]  # (C,) of each given grade the share of wrong labels, its interval
 
 
 def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -69,6 +83,21 @@ def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tu
     low = float(betaincinv(hits, misses + 1.0, tail)) if hits > 0 else 0.0
     high = float(betaincinv(hits + 1.0, misses, 1.0 - tail)) if misses > 0 else 1.0
     return low, high
+
+
+def wilson_interval(share: float, size: float, *, quantile: float = 1.959964) -> tuple[float, float]:
+    """Wilson's interval of a share; ``quantile`` of the normal distribution, or of Student's for an estimated size.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval(0.2, 50)
+    >>> round(low, 3), round(high, 3)
+    (0.112, 0.33)
+    """
+    more = quantile**2 / size
+    middle = (share + more / 2.0) / (1.0 + more)
+    half = quantile * np.sqrt(share * (1.0 - share) / size + more / (4.0 * size)) / (1.0 + more)
+    return max(float(middle - half), 0.0), min(float(middle + half), 1.0)
 
 
 def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Floats:
@@ -126,8 +155,13 @@ def _half_width(rate: float, size: float, confidence: float) -> float:
     return (high - low) / 2.0
 
 
-def read_verified(verified: ArrayLike | None, *, samples: int, classes: int) -> Verified:
-    """(N,) grades with −1 or nan where unknown → the known ones; None: of no label."""
+def read_verified(
+    verified: ArrayLike | None, *, samples: int, classes: int, probability: ArrayLike | None = None
+) -> Verified:
+    """(N,) grades with −1 or nan where unknown → the known ones; None: of no label.
+
+    probability: (N,) with which each label was drawn for verification; None: all with the same.
+    """
     grades = np.full(samples, -1.0) if verified is None else np.asarray(verified, dtype=np.float64)
     if grades.shape != (samples,):
         raise SrjtError(f"verified holds one grade for each of the {samples} labels; got {grades.shape}.")
@@ -135,7 +169,15 @@ def read_verified(verified: ArrayLike | None, *, samples: int, classes: int) -> 
     true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
         raise SrjtError(f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown.")
-    return Verified(rows=rows, true=true.astype(np.int64))
+    drawn = np.full(samples, len(rows) / samples)
+    if probability is not None:
+        drawn = np.asarray(probability, dtype=np.float64)
+        if drawn.shape != (samples,) or not ((drawn[rows] > 0.0) & (drawn[rows] <= 1.0)).all():
+            raise SrjtError(
+                "verified_probability holds one number for each label: of a verified one the probability with which "
+                "it was drawn, above 0 and at most 1."
+            )
+    return Verified(rows=rows, true=true.astype(np.int64), probability=drawn[rows])
 
 
 def repetition(values: Floats, owner: Ints) -> float:
@@ -143,7 +185,10 @@ def repetition(values: Floats, owner: Ints) -> float:
 
     The variance of the mean if patients are independent, divided by the variance if samples were; at least 1.
     """
-    off = values - values.mean()
+    return _repeated(values - values.mean(), owner)
+
+
+def _repeated(off: Floats, owner: Ints) -> float:
     alone = float((off**2).sum())
     together = float((np.bincount(owner, off) ** 2).sum())
     return max(1.0, together / alone) if alone > 0 else 1.0
@@ -163,55 +208,133 @@ def use_verified(
     guess: the model's rate, for a sample that is too small; None: the mean of its answers.
     """
     samples = len(posterior)
-    rows, size = checked.rows, len(checked.rows)
+    rows = checked.rows
     wrong = (labels[rows] != checked.true).astype(np.float64)
     doubt = 1.0 - posterior[np.arange(samples), labels]
-    _, patient = np.unique(owner[rows], return_inverse=True)
-    # what is not verified may be all right or all wrong
-    least = float(wrong.sum()) / samples
-    most = least + (samples - size) / samples
-    rest = max(1.0 - size / samples, 1.0 / samples)  # of all labels that are not verified
-
-    def interval_of(rate: float, equal: float, confidence: float) -> tuple[float, float]:
-        """Of a rate as sure as that of ``equal`` verified labels of infinitely many."""
-        low, high = exact_interval(rate, equal / rest, confidence=confidence)
-        return min(max(low, least), most), max(min(high, most), least)
-
-    rate, equal = float(wrong.mean()), size / repetition(wrong, patient)  # by the sample alone
-    interval = low, high = interval_of(rate, equal, confidence)
-    if factor := _factor(wrong, doubt[rows]):
-        left = wrong - factor * doubt[rows]
-        # Two numbers, the mean and the factor, come from the sample itself. There may be errors that the model does
-        # not suspect, and right labels that it does, too rare for the sample: as Agresti and Coull do, two are added.
-        variance = left.var(ddof=2) * repetition(left, patient) / size + 2.0 / equal**2
-        together = min(rate * (1.0 - rate) / variance, equal / size * samples)
-        mean = min(max(factor * float(doubt.mean()) + float(left.mean()), least), most)
-        ends = interval_of(mean, together, confidence)
-        if together > equal and ends[1] - ends[0] < high - low:  # else the model does not help
-            rate, equal, interval = mean, together, ends
-    low, high = interval
-    lower_bound = interval_of(rate, equal, 1.0 - 2.0 * (1.0 - confidence))[0]
+    share = verified_share(
+        wrong, doubt[rows], checked, mean_doubt=float(doubt.mean()), samples=samples, owner=owner, confidence=confidence
+    )
+    rate, lower_bound = share.rate, share.lower_bound
     reason = ""
     # whatever the draw: 6 wrong ones of 6 are few, too
-    if 2.0 * _half_width(0.5, equal / rest, confidence) > _WIDE:
+    if 2.0 * _half_width(0.5, share.worth, confidence) > _WIDE:
+        size = len(rows)
         reason = f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified."
+        low, high = share.interval
         rate = min(max(float(doubt.mean()) if guess is None else guess, low), high)
         lower_bound = min(lower_bound, rate)
     return Combined(
         rate=rate,
-        interval=interval,
+        interval=share.interval,
         lower_bound=lower_bound,
         joint=_joint(labels, posterior, checked, rate=rate),
-        worth=min(equal / rest, float(samples)),
+        worth=min(share.worth, float(samples)),
         reason=reason,
+        by_label=tuple(
+            _share_of_label(grade, labels, wrong, doubt, checked, owner=owner, confidence=confidence)
+            for grade in range(posterior.shape[1])
+        ),
     )
 
 
-def _factor(wrong: Floats, doubt: Floats) -> float:
+def _share_of_label(
+    grade: int,
+    labels: Ints,
+    wrong: Floats,
+    doubt: Floats,
+    checked: Verified,
+    *,
+    owner: Ints,
+    confidence: float,
+) -> tuple[float, float, float]:
+    """The share of wrong labels among those of one grade, and its interval; wrong: (n,) of the verified ones."""
+    given = labels == grade
+    own = given[checked.rows]
+    if not own.any():
+        return (float(doubt[given].mean()) if given.any() else 0.0), 0.0, 1.0
+    part = Verified(rows=checked.rows[own], true=checked.true[own], probability=checked.probability[own])
+    share = verified_share(
+        wrong[own],
+        doubt[part.rows],
+        part,
+        mean_doubt=float(doubt[given].mean()),
+        samples=int(given.sum()),
+        owner=owner,
+        confidence=confidence,
+    )
+    return share.rate, *share.interval
+
+
+class Share(NamedTuple):
+    """The share of wrong labels by verified ones."""
+
+    rate: float
+    interval: tuple[float, float]
+    lower_bound: float  # one-sided, with the same confidence
+    worth: float  # of infinitely many labels, the size of a simple random sample that tells as much
+
+
+def verified_share(
+    wrong: Floats,
+    doubt: Floats,
+    checked: Verified,
+    *,
+    mean_doubt: float,
+    samples: int,
+    owner: Ints,
+    confidence: float = 0.95,
+) -> Share:
+    """The share of wrong labels among ``samples``, by the verified ones and, if that is more certain, the doubt.
+
+    wrong, doubt: (n,) of the verified labels, whether each is wrong, and the probability of it. mean_doubt: of all
+    labels. owner: (N,) patients.
+    """
+    size = len(wrong)
+    weights = checked.weights
+    _, patient = np.unique(owner[checked.rows], return_inverse=True)
+    # what is not verified may be all right or all wrong
+    least = float(wrong.sum()) / samples
+    most = least + (samples - size) / samples
+    squares = float((weights**2).sum())
+    # of all labels that are not verified, or of the variance that is not known already
+    rest = float((weights**2 * (1.0 - checked.probability)).sum()) / squares
+    rest = max(rest, 1.0 / samples)
+
+    def inside(ends: tuple[float, float]) -> tuple[float, float]:
+        return min(max(ends[0], least), most), max(min(ends[1], most), least)
+
+    rate = float(weights @ wrong)
+    equal = 1.0 / squares / _repeated(weights * (wrong - rate), patient)  # by the sample alone
+    interval = inside(exact_interval(rate, equal / rest, confidence=confidence))
+    lower_bound = inside(exact_interval(rate, equal / rest, confidence=2.0 * confidence - 1.0))[0]
+    if factor := _factor(wrong, doubt, weights):
+        left = wrong - factor * doubt
+        left_mean = float(weights @ left)
+        off = weights * (left - left_mean)
+        mean = min(max(factor * mean_doubt + left_mean, least), most)
+        # Two numbers, the mean and the factor, come from the sample itself. There may be errors that the model does
+        # not suspect, and right labels that it does, too rare for the sample: half a one of the usual weight is added.
+        repeated = _repeated(off, patient)
+        patients = max(1.0 / squares / repeated, 3.0)
+        variance = float((off**2).sum()) * repeated * patients / (patients - 2.0)
+        variance += 0.5 * float((weights**3).sum()) / (squares * equal) ** 2
+        likely = min(max(mean, 0.5 * squares), 1.0 - 0.5 * squares)
+        together = min(likely * (1.0 - likely) / variance, equal / size * samples)
+        two_sided, one_sided = (float(stdtrit(patients - 1.0, q)) for q in (0.5 + confidence / 2.0, confidence))
+        ends = inside(wilson_interval(mean, together / rest, quantile=two_sided))
+        if ends[1] - ends[0] < interval[1] - interval[0]:  # else the model does not help
+            rate, equal, interval = mean, together, ends
+            lower_bound = inside(wilson_interval(mean, together / rest, quantile=one_sided))[0]
+    return Share(rate=rate, interval=interval, lower_bound=lower_bound, worth=equal / rest)
+
+
+def _factor(wrong: Floats, doubt: Floats, weights: Floats) -> float:
     """How far to trust the model's answers: the slope of the errors (n,) on them, from 0 to 1."""
-    if len(wrong) <= 2 or not wrong.std() > 0 or not doubt.std() > 0:
+    if len(wrong) <= 2 or np.ptp(wrong) < 1e-9 or np.ptp(doubt) < 1e-9:
         return 0.0
-    slope = float(np.cov(wrong, doubt)[0, 1] / doubt.var(ddof=1))
+    off = doubt - float(weights @ doubt)
+    squares = weights**2
+    slope = float((squares * off) @ (wrong - float(weights @ wrong)) / ((squares * off) @ off))
     return min(max(slope, 0.0), 1.0)
 
 
@@ -228,11 +351,13 @@ def _joint(labels: Ints, posterior: Floats, checked: Verified, *, rate: float) -
     share = one_hot_labels.mean(axis=0)
     model = posterior.T @ one_hot_labels + 0.5  # half a label in each cell keeps what it missed possible
     model /= model.sum(axis=0)
-    seen = np.eye(classes)[checked.true].T @ one_hot_labels[checked.rows]
+    weights = checked.weights
+    counted = weights / float((weights**2).sum())  # as many as a simple random sample would tell
+    seen = np.eye(classes)[checked.true].T @ (counted[:, None] * one_hot_labels[checked.rows])
     logs = np.array([_log_likelihood(seen, strength * model) for strength in _STRENGTHS])
-    weights = np.exp(logs - logs.max())
+    evidence = np.exp(logs - logs.max())
     column = np.zeros_like(model)
-    for weight, strength in zip(weights / weights.sum(), _STRENGTHS, strict=True):
+    for weight, strength in zip(evidence / evidence.sum(), _STRENGTHS, strict=True):
         column += weight * (seen + strength * model) / (seen.sum(axis=0) + strength)
     joint = column * share
     right = np.diag(np.diag(joint))

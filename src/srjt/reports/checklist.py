@@ -262,7 +262,8 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
     yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
     if seen := summary.get("verified"):
-        yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {seen['wrong']:,} were wrong."
+        drawn = "drawn by doubt, with known probabilities," if seen.get("by_doubt") else "of a random sample"
+        yield "verified", f"{seen['labels']:,} labels {drawn} were verified: {seen['wrong']:,} were wrong."
 
 
 def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:

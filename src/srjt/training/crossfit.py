@@ -412,7 +412,7 @@ def cross_fit(
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.known_epochs * at_once, folds=folds // at_once)
     # no fold sees what is true or verified: grades that are verified later train nothing anew
-    table = manifest.table.drop(columns=["true_grade", "verified_grade"], errors="ignore")
+    table = manifest.table.drop(columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore")
     without_truth = replace(manifest, table=table)
     store = setup.open_store(without_truth, config)
     if not store.skipped:  # hash the images only once

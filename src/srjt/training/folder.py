@@ -382,6 +382,7 @@ COLUMNS = {
     "image": "images",
     "true_grade": "true_labels",
     "verified_grade": "verified_labels",
+    "verified_probability": "verified_probability",
 }
 
 
@@ -399,6 +400,8 @@ class HeldOut:
         Given grades, which may be wrong.
     true_labels, verified_labels : ndarray of int64, shape (N,), or None
         True grades where the noise was injected; verified grades, −1 where there is none.
+    verified_probability : ndarray of float64, shape (N,), or None
+        With which each verified sample was drawn, 0 for the others; None: all were drawn alike.
     patients, groups : list of str or None
         (N,) the patient of each sample; its group, which is never split: the unit of every resampling.
     images : list of str or None
@@ -413,6 +416,7 @@ class HeldOut:
     labels: Ints
     true_labels: Ints | None = None
     verified_labels: Ints | None = None
+    verified_probability: npt.NDArray[np.float64] | None = None
     patients: list[str] | None = None
     groups: list[str] | None = None
     images: list[str] | None = None
@@ -420,6 +424,11 @@ class HeldOut:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def random_verified(self) -> Ints | None:
+        """(N,) verified grades if all samples were drawn alike, else None: for what cannot be weighted."""
+        return self.verified_labels if self.verified_probability is None else None
 
     @property
     def table(self) -> pd.DataFrame:
@@ -496,6 +505,8 @@ def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
                 grades = facts[attribute] = np.array([int(float(cell)) for cell in rows[column]], np.int64)
                 if not ((grades >= -1) & (grades < classes)).all():
                     raise ValueError(f"a {column} outside 0 … {classes - 1}")
+            elif column == "verified_probability":
+                facts[attribute] = rows[column].to_numpy().astype(np.float64)
     cells = rows[_probability_columns(networks, classes)].to_numpy().astype(np.float64)
     if not (np.isfinite(cells) & (cells >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")

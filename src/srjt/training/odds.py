@@ -128,7 +128,7 @@ def folds_by_patient(samples: Manifest, *, folds: int) -> Ints:
 
     There are fewer folds if there are fewer patients.
     """
-    table = samples.table.drop(columns=["true_grade", "verified_grade"], errors="ignore")
+    table = samples.table.drop(columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore")
     given = replace(samples, table=table)
     owners = len(set(given.groups or given.ids))
     with warnings.catch_warnings():

@@ -113,6 +113,7 @@ def resolve_noise_rate(
             trained.probabilities,
             groups=trained.manifest.groups,
             verified=trained.manifest.verified_labels,
+            verified_probability=trained.manifest.verified_probability,
             seed=config.seed,
         )
 

@@ -133,6 +133,8 @@ def assemble(
             detail = f"{lines[row]}: treated as a separate patient"
             collected.append(Problem("missing-patient", names[row], detail))
         table.loc[unknown, "patient"] = UNKNOWN_PATIENT + table.loc[unknown, "id"]
+    if "verified_probability" in table:
+        table["verified_probability"] = pd.to_numeric(table["verified_probability"], errors="coerce")
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image

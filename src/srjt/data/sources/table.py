@@ -28,7 +28,7 @@ from srjt.integrations import is_foreign_table, read_foreign_table
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 IN_MEMORY = "the table"
 MANY_COLUMNS = 500
-CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
+CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "verified_probability", "split")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +257,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     ),
     # not "adjudicated" or "consensus": such grades exist for the difficult images, and a random sample is needed
     "verified_grade": ("verifiedgrade", "verifiedlabel", "gradeverified", "labelverified"),
+    "verified_probability": ("verifiedprobability",),
     "true_grade": ("truegrade", "truelabel", "cleangrade", "cleanlabel"),
     "split": ("split", "officialsplit", "subset", "partition", "set", "usage", "part", "phase", "dataset"),
 }

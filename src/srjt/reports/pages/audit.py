@@ -23,7 +23,7 @@ from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
-from srjt.reports.table import MISSING, Format, between, data_table
+from srjt.reports.table import MISSING, Format, Table, between, data_table
 
 WORST = 60  # labels shown
 ROWS = 20  # of readers and patients
@@ -48,7 +48,9 @@ SUGGESTIONS: list[Rule[Any]] = [
 WARNINGS: list[Rule[Any]] = [
     (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
     (lambda f: f.several and not f.learnt, READINGS_REMAIN),
-    (lambda f: f.verify, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}, drawn at random: {{f.sample}}, "
+    (lambda f: f.verify and f.random, f"To know the rate within ±{WITHIN:.0%}, verify about {{f.verify}}, drawn by "
+     "doubt; at random it would be {f.random:,}: {f.sample}."),
+    (lambda f: f.verify and not f.random, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}: {{f.sample}}, "
      "or a column verified_grade."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
      "image's is right."),
@@ -89,6 +91,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Pa
         "suggested": suggestions.get("count", 0),
         "right": suggestions.get("expected_right", 0.0),
         "verify": count_of(verify, f"more {noun}" if verified else noun) if verify else "",
+        "random": summary.get("verify_random") or 0,
         "sample": f"srjt review {audit} --sample {verified + verify}",
         "twins": count_of(twins, "label") if twins else "",
         "thing": ("sample" if facts["features"] else "image") + " or its patient" * bool(summary["patients"]),
@@ -183,6 +186,8 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
     if (verified := vars(f).get("verified")) is not None:
         label = f"wrong of {count_of(verified['labels'], 'verified label')}"
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
+        if verified.get("by_doubt"):  # the share among doubtful labels is not that of all
+            label, wrong = f"wrong, by {count_of(verified['labels'], 'verified label')}", f"{verified['rate']:.0%}"
         numbers.append(KeyNumber(label, wrong, _interval(verified["interval"], ".0%")))
     if (truth := vars(f).get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
@@ -285,7 +290,21 @@ def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
         shown = frame[[name for name in (who, *RATES) if name in frame]].rename(columns=RATES)
         table = data_table(shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS)
         tables.append(table)
+    if rows := (vars(f).get("verified") or {}).get("grades"):
+        tables.append(_verified_table(pd.DataFrame(rows), names))
     return Section("rates", "Grades, readers and patients", tables=tables)
+
+
+def _verified_table(shares: pd.DataFrame, names: Mapping[str, str]) -> Table:
+    shares["grade"] = shares["grade"].map(lambda grade: names.get(str(grade), str(grade)))
+    headings = {"labels": "verified", "wrong": "wrong ones", "rate": "error rate", "interval": "95 % interval"}
+    return data_table(
+        shares.rename(columns=headings),
+        title="By given grade, from verified labels",
+        slug="rates-verified",
+        caption="The error rate is that of all labels of the grade, each verified one weighted by how it was drawn.",
+        formats=RATE_FORMATS,
+    )
 
 
 def _interval(ends: Any, pattern: str = ".1%") -> str:

@@ -542,7 +542,7 @@ def subgroups_section(found: Evaluation) -> list[Section]:
 
 WHY: list[Rule[TrueScores]] = [
     (lambda f: f.basis == "verified grades", "From all labels, corrected by {f.verified:,} verified grades. These must "
-     "be a random part; nothing is assumed about the errors of the others."),
+     "be a random part, or weighted by how they were drawn; nothing is assumed about the errors of the others."),
     (lambda f: f.basis == "readings", "From what the readings tell about the true grades. The bounds include errors "
      "that all readers share, up to the rate of one reader's own; a few verified grades tell much more."),
     (lambda f: f.basis == "noise matrix", "From the noise of the run's labels ({f.wrong[0]:.0%} to {f.wrong[1]:.0%} "

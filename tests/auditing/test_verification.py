@@ -1,0 +1,250 @@
+"""The sample that is verified: drawn by doubt, stored with its probabilities, weighted wherever it is used."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fixtures.audit_folders import make_audit
+from srjt.auditing import verification
+from srjt.auditing.folder import AuditFolder, _Verified, read_audit
+from srjt.auditing.review_log import Answer, Decisions, draw_sample
+from srjt.auditing.scores import verified_summary
+from srjt.auditing.verification import (
+    choose_plan,
+    next_look,
+    read_plan,
+    read_probabilities,
+    sample_lines,
+    sample_share,
+    verified_so_far,
+    with_verified_sample,
+)
+from srjt.data import read
+from srjt.errors import SrjtError
+from srjt.noise.drawing import draw_by_doubt
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_audit(tmp_path_factory.mktemp("verified") / "audit", images=120)
+
+
+@pytest.fixture
+def audit(folder: Path) -> Any:
+    yield read_audit(folder)
+    for name in (verification.FILE, "decisions.sqlite"):
+        for path in folder.glob(f"{name}*"):
+            path.unlink()
+
+
+def answer(audit: AuditFolder, lines: list[int], *, right: bool = True) -> list[Answer]:
+    """As labelled, or one grade off; kept in the log, too."""
+    answers = []
+    with closing(Decisions(audit.folder / "decisions.sqlite")) as decisions:
+        for line in lines:
+            label = int(audit.labels[line])
+            grade = audit.grades[label if right else (label + 1) % len(audit.grades)]
+            decisions.add_answer(audit.ids[line], purpose="verify", reviewer="anna", grade=grade)
+            answers.append(Answer(id=audit.ids[line], reviewer="anna", at="", grade=grade))
+    return answers
+
+
+def test_the_sample_is_drawn_once_and_kept(audit: AuditFolder) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    assert plan is not None
+    few, many = sample_lines(audit, 20, plan), sample_lines(audit, 10**6, plan)
+    assert many[:20] == few
+    assert sorted(many) == list(range(len(audit)))
+    names = sorted(audit.ids)
+    doubt = 1 - audit.quality[[audit.line_of[name] for name in names]]
+    drawing = draw_by_doubt(doubt)
+    assert plan.in_order == [names[row] for row in drawing.order]
+    again = choose_plan(audit, at_random=False, begun=True)
+    assert again is not None
+    assert again.in_order == plan.in_order
+    np.testing.assert_allclose(
+        again.drawing.probability(20)[:20], plan.drawing.probability(20)[plan.drawing.order[:20]]
+    )
+    assert (1 - audit.quality)[few].mean() > (1 - audit.quality).mean()
+
+
+def test_a_sample_at_random_stays_one(audit: AuditFolder) -> None:
+    assert choose_plan(audit, at_random=True, begun=False) is None
+    assert choose_plan(audit, at_random=False, begun=True) is None  # begun by an earlier version
+    assert not (audit.folder / verification.FILE).exists()
+    assert sample_lines(audit, 7, None) == draw_sample(audit, 7)
+    answer(audit, draw_sample(audit, 7))
+    assert read_probabilities(audit.folder) is None
+    assert with_verified_sample(read(audit.table).manifest, audit.folder).verified_probability is None
+    choose_plan(audit, at_random=False, begun=False)
+    with pytest.raises(SrjtError, match=r"drawn by doubt .* leave out --at-random"):
+        choose_plan(audit, at_random=True, begun=False)
+
+
+def test_networks_that_have_learnt_nothing_draw_at_random(audit: AuditFolder) -> None:
+    audit.facts["judged"] = False
+    assert choose_plan(audit, at_random=False, begun=False) is None
+
+
+def test_what_is_verified_already_is_not_drawn_but_known(audit: AuditFolder) -> None:
+    audit.verified[:5] = audit.labels[:5]
+    plan = choose_plan(audit, at_random=False, begun=False)
+    assert plan is not None
+    assert set(plan.ids) == set(audit.ids[5:])
+    lines = sample_lines(audit, 10, plan)
+    answer(audit, lines)
+    manifest = read(audit.table).manifest
+    first = np.full(len(manifest), -1)
+    first[[manifest.ids.index(name) for name in audit.ids[:5]]] = 0
+    manifest = type(manifest)(
+        table=manifest.table.assign(verified_grade=first), grades=manifest.grades, root=manifest.root
+    )
+    found = with_verified_sample(manifest, audit.folder)
+    assert found.verified_labels is not None
+    assert found.verified_probability is not None
+    chance = dict(zip(found.ids, found.verified_probability, strict=True))
+    assert [chance[name] for name in audit.ids[:5]] == [1.0] * 5
+    expected = plan.drawing.probability(10)
+    place = {name: row for row, name in enumerate(plan.ids)}
+    for line in lines:
+        assert chance[audit.ids[line]] == pytest.approx(expected[place[audit.ids[line]]], rel=1e-6)
+    assert {chance[name] for name, grade in zip(found.ids, found.verified_labels, strict=True) if grade < 0} == {0.0}
+
+
+def test_the_sample_reaches_to_the_last_answer_and_leaves_gaps_out(audit: AuditFolder) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    assert plan is not None
+    names = plan.in_order
+    chances = plan.probability([names[0], names[3]])
+    assert list(chances) == names[:4]
+    place = {name: row for row, name in enumerate(plan.ids)}
+    assert chances[names[2]] == plan.drawing.probability(4)[place[names[2]]]
+    assert plan.probability([]) == {}
+    lines = sample_lines(audit, 4, plan)
+    answers = [
+        Answer(id=audit.ids[line], reviewer="anna", at="", grade=None if line == lines[1] else audit.grades[0])
+        for line in lines
+    ]
+    found = sample_share(audit, answers, plan)
+    assert found is not None
+    assert found[1] == 3
+
+
+def test_the_sentence_weights_what_was_drawn(audit: AuditFolder) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    assert plan is not None
+    assert verified_so_far(audit, [], plan) == ""
+    answers = answer(audit, sample_lines(audit, 30, plan)[:10], right=False)
+    answers += answer(audit, sample_lines(audit, 30, plan)[10:])
+    found = sample_share(audit, answers, plan)
+    assert found is not None
+    low, high = found[0].interval
+    assert verified_so_far(audit, answers, plan) == (
+        "Wrong among 30 labels verified by doubt: 10. Weighted by the probabilities of their draw, "
+        f"{found[0].rate:.0%} of all labels are wrong (95 % interval: {low:.0%} to {high:.0%})."
+    )
+    weights = np.array([1 / chance for chance in plan.probability(plan.in_order[:30]).values()])
+    plain = weights[:10].sum() / weights.sum()
+    assert found[0].rate == pytest.approx(plain, abs=0.1)  # moved by the doubt of the others
+
+
+def test_every_look_has_its_share_of_the_error_probability(audit: AuditFolder) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    nothing = next_look(audit, [], plan, within=0.1)
+    assert (nothing.size, nothing.share, nothing.next_size) == (0, None, 50)
+    answers = answer(audit, sample_lines(audit, 50, plan))
+    first = next_look(audit, answers, plan, within=0.001)
+    assert (first.size, first.reached, first.next_size) == (50, False, 100)
+    alone = sample_share(audit, answers, plan, size=50)
+    shared = sample_share(audit, answers, plan, size=50, looks=3)  # at 50, 100 and all 120
+    assert first.share is not None
+    assert alone is not None
+    assert shared is not None
+    assert first.share.interval == shared[0].interval
+    assert np.diff(shared[0].interval) > np.diff(alone[0].interval)
+    wide = float(np.diff(shared[0].interval)[0]) / 2
+    reached = next_look(audit, answers, plan, within=wide)
+    assert (reached.reached, reached.next_size) == (True, None)
+    answers += answer(audit, sample_lines(audit, 10**6, plan)[50:])
+    last = next_look(audit, answers, plan, within=1e-6)
+    assert (last.size, last.next_size) == (120, None)
+    # a look counts the labels of its size alone, whatever was verified after it
+    again = next_look(audit, answers, plan, within=wide)
+    assert (again.size, again.share) == (50, first.share)
+    with pytest.raises(SrjtError, match="half the width"):
+        next_look(audit, answers, plan, within=0.0)
+
+
+def test_labels_that_had_no_chance_are_refused(audit: AuditFolder) -> None:
+    choose_plan(audit, at_random=False, begun=False)
+    path = audit.folder / verification.FILE
+    table = pd.read_csv(path)
+    table[table["id"] != audit.ids[3]].to_csv(path, index=False)
+    for use in (
+        lambda: choose_plan(audit, at_random=False, begun=True),
+        lambda: with_verified_sample(read(audit.table).manifest, audit.folder),
+    ):
+        with pytest.raises(SrjtError, match=f"drawn when {audit.ids[3]} was not there"):
+            use()
+
+
+@pytest.mark.parametrize("change", [{"size": 0.0}, {"place": np.nan}, {"id": "one"}, {"doubt": 1.5}, {"place": "x"}])
+def test_a_damaged_sample_is_one_sentence(audit: AuditFolder, change: dict[str, Any]) -> None:
+    choose_plan(audit, at_random=False, begun=False)
+    path = audit.folder / verification.FILE
+    pd.read_csv(path).assign(**change).to_csv(path, index=False)
+    with pytest.raises(SrjtError, match="is damaged or not from srjt"):
+        read_plan(audit.folder)
+
+
+def test_the_export_carries_the_probabilities_to_training(audit: AuditFolder, tmp_path: Path, srjt: Any) -> None:
+    plan = choose_plan(audit, at_random=False, begun=False)
+    lines = sample_lines(audit, 12, plan)
+    answer(audit, lines)
+    out = tmp_path / "checked.csv"
+    code, said = srjt("review", "export", audit.folder, "--verified", "--out", out)
+    assert (code, "120 rows, 12 verified." in said) == (0, True)
+    assert audit.table is not None
+    manifest = read(out, images=audit.table.parent).manifest
+    assert manifest.verified_labels is not None
+    assert manifest.verified_probability is not None
+    known = manifest.verified_labels >= 0
+    chances = read_probabilities(audit.folder)
+    assert chances is not None
+    expected = [chances[name] for name, one in zip(manifest.ids, known, strict=True) if one]
+    assert manifest.verified_probability[known].tolist() == expected
+    table = pd.read_csv(out, dtype=str, keep_default_na=False)
+    table.loc[table["verified_grade"] != "", "verified_probability"] = "2"
+    table.to_csv(out, index=False)
+    with pytest.raises(SrjtError, match="above 0 and at most 1"):
+        read(out, images=audit.table.parent)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--sample", "5", "--within", "0.05"], "--within says how many labels to verify: leave out --sample."),
+        (["--at-random"], "--at-random belongs to --sample or --within"),
+        (["--within", "0.05", "--limit", "5"], "leave out --limit and --alone"),
+        (["--within", "0.9"], "--within takes half the width of an interval, such as 0.05; got 0.9."),
+    ],
+)
+def test_options_that_contradict_each_other(folder: Path, srjt: Any, options: list[str], said: str) -> None:
+    code, printed = srjt("review", folder, "--no-open", *options)
+    assert code == 2
+    assert said in " ".join(printed.split())
+
+
+def test_the_summary_weights_too() -> None:
+    """What summary.json holds of a sample by doubt is read back."""
+    found = verified_summary(np.array([1.0, 0.0, 0.0]), np.array([1.0, 2.0, 1.0]))
+    assert found["rate"] == 0.25
+    assert found["by_doubt"]
+    shares = [{"grade": "Mayo 0", "labels": 3, "wrong": 1, "rate": 0.25, "interval": [0.1, 0.9]}]
+    read_back = _Verified.model_validate(json.loads(json.dumps(found | {"grades": shares})))
+    assert (read_back.rate, read_back.grades[0].wrong) == (0.25, 1)
