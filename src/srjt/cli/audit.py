@@ -16,7 +16,7 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, print_line, say, show
 from srjt.cli.options import Fields, argument, option
-from srjt.data.options import READING, ReadOptions
+from srjt.data.options import READING
 from srjt.errors import SrjtError, count_of
 from srjt.files import write_atomically
 from srjt.inference.options import COMPUTING
@@ -52,7 +52,7 @@ def audit(
     device: options.Device = None,
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    data: Annotated[options.Source, Fields(options.Source, without=("split_column",))],
+    data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
@@ -97,7 +97,7 @@ def audit(
             device=device,
             reporter=OptionsReporter(reporter),
             jobs="auto" if jobs == "auto" else int(jobs),
-            on_bad_image=data.on_bad_image,
+            on_bad_image=data.bad_images,
             source=str(data.source),
             table=table,
             label_column=label_column,
@@ -133,7 +133,7 @@ def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | 
 
 # ``srjt readers``: how well several readers agree, what the true grades probably are, and what to read next.
 
-TABLES = (
+TABLES = (  # those that readings have a use for; others are taken, so that one set of options serves all commands
     "image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades", "images",
 )  # fmt: skip
 
@@ -159,7 +159,7 @@ def readers(
     grade_names: options.GradeNames = None,
     force: options.Force = False,
     *,
-    how: Annotated[dict[str, Any], Fields(ReadOptions, only=TABLES)],
+    data: Annotated[options.Source, Fields(options.Source, without=("source", "skipped"), shown=TABLES)],
 ) -> None:  # fmt: skip
     """Compare several readers, and combine their grades into one.
 
@@ -178,6 +178,8 @@ def readers(
 
     if next_ is None and per_reader is not None:
         raise SrjtError("--per-reader belongs to --next: say how many readings, for example --next 50.")
+    data = replace(data, source=table).with_reading_file()
+    how = {name: value for name, value in data.how.items() if name in TABLES}
     images = how.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **how)
     readings, located = loaded.readings, None
@@ -201,7 +203,8 @@ def readers(
     if worklist is not None and len(worklist):
         print_line(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")
         if any(Path(image).is_file() for image in located or ()):  # a review shows images
-            words = ["srjt", "review", str(out), "--worklist", str(out / "worklist.csv"), "--reviewer", "NAME"]
+            first = str(worklist["reader"].iloc[0])
+            words = ["srjt", "review", str(out), "--worklist", str(out / "worklist.csv"), "--reviewer", first]
             print_line(f"Next: {shlex.join(words)}")
 
 

@@ -28,7 +28,7 @@ def inspect(
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("on_bad_image", "skipped"))],
+    data: Annotated[options.Source, Fields(options.Source, without=("skipped",))],
 ) -> None:
     """Show what a source holds, and everything that is wrong with it.
 
@@ -190,7 +190,7 @@ def split(
     group_near_duplicates: options.NearDuplicates = False,
     force: options.Force = False,
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("split_column",))],
+    data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
     """Split the patients into folds of train, validation and test; no patient is on two sides.
 
@@ -236,7 +236,7 @@ def corrupt(
     force: options.Force = False,
     include_test: bool = option(False, "Corrupt the samples marked test in the split column too."),
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("true_grade_column",))],
+    data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
     """Write a copy of the labels with noise.
 

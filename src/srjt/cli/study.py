@@ -11,6 +11,7 @@ import webbrowser
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,6 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, options, print_line, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration, missing_extra
 from srjt.inference.options import COMPUTING, Execution
 from srjt.progress import Bar, Lines, TerminalBar, progress_bar
@@ -50,7 +50,7 @@ def run(
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "Count the runs of each method, and stop."),
     time_: bool = option(False, "Train a few steps of each method, print the time of all runs, and stop."),
-    how: Annotated[dict[str, Any], Fields(ReadOptions, without=("split_column",))],
+    data: Annotated[options.Source, Fields(options.Source, without=("source", "skipped"))],
 ) -> None:
     """Run methods × noises × folds × seeds.
 
@@ -66,18 +66,21 @@ def run(
     if "methods" in grid:
         parts = " ".join(grid["methods"]).split()  # or separated by commas, which options of a method use themselves
         grid["methods"] = [name for one in parts for name in ([one] if ":" in one else one.split(",")) if name]
-    grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
+    if source not in (None, "synthetic"):
+        data = replace(data, source=Path(source)).with_reading_file()
+    grid |= {"source": source, "grade_names": grade_names, "reading": data.how or None}
+    grid |= {"on_bad_image": data.on_bad_image}
     train = {**settings, **parse_overrides(assignments)}
     study = resolve_config(grid, train=train, preset=preset, file=config)
     execute = choose_executor(computing)
     with progress_bar("Decoding", not quiet) as progress:
-        data = open_data(study, progress=progress, quiet=quiet)
-    planned_runs = list(data.planned_runs())
+        plan = open_data(study, progress=progress, quiet=quiet)
+    planned_runs = list(plan.planned_runs())
     left = [planned for planned in planned_runs if run_status(out, planned.key) != "done"]
     if not quiet:
-        _print_plan(study, data, runs=len(planned_runs), left=len(left))
+        _print_plan(study, plan, runs=len(planned_runs), left=len(left))
     if time_:
-        print_study_times(data, left, device=(computing.device or "").split(",")[0] or None)
+        print_study_times(plan, left, device=(computing.device or "").split(",")[0] or None)
     if dry_run or time_:
         counts = Counter(f"{planned.method.name}:{planned.method.variant}".rstrip(":") for planned in planned_runs)
         print_table(pd.DataFrame(counts.items(), columns=["method", "runs"]))
@@ -87,7 +90,7 @@ def run(
         bar = TerminalBar("study", lasting=True, stderr=False)
     command = shlex.join(["srjt", *sys.argv[1:]])
     with closing(bar):
-        outcome = run_study(data, out, command=command, execute=execute, watcher=StudyWatcher(bar))
+        outcome = run_study(plan, out, command=command, execute=execute, watcher=StudyWatcher(bar))
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)

@@ -65,6 +65,12 @@ class LoadedData:
     notes: tuple[str, ...]
     readings: Readings | None = None
 
+    @property
+    def left_out(self) -> pd.DataFrame:
+        """The rows of the source that were left out, as it has them, with the columns problem and detail."""
+        rows = self.manifest.left_out_rows
+        return pd.DataFrame(columns=["id", "problem", "detail"]) if rows is None else rows
+
     def __repr__(self) -> str:
         problems = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
         return f"<LoadedData ({self.kind}): {self.manifest.describe()}{problems}>"
@@ -98,7 +104,7 @@ def assemble(
     if not len(rows):
         raise SrjtError(f"The source ({kind}) has no samples.")
     collected = list(problems)
-    keep = np.ones(len(rows), dtype=bool)
+    why: dict[int, tuple[str, str]] = {}  # rows that are left out: the kind of problem, and the line
     table = rows.reset_index(drop=True)
     names = table["id"].tolist()
 
@@ -119,13 +125,15 @@ def assemble(
             continue  # few grades are verified
         side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
         collected.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
-        keep[row] = False
+        why[row] = (problem, collected[-1].detail)
     for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
         table[column] = codes
 
     for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
         collected.append(Problem("missing-image", lines[row], "the row has no image"))
-        keep[row] = False
+        why[row] = ("missing-image", f"{lines[row]}: the row has no image")
+    keep = np.ones(len(table), dtype=bool)
+    keep[list(why)] = False
     if "patient" in table:
         table["patient"] = one_spelling(table["patient"].tolist())
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
@@ -136,7 +144,7 @@ def assemble(
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
-        collected += _drop_repeated(table, keep, lines, grading.names)
+        collected += _drop_repeated(table, keep, lines, grading.names, why)
 
     if not keep.any():
         raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}.")
@@ -145,13 +153,28 @@ def assemble(
         grades=grading.names,
         root=root,
         arrays=arrays if arrays is None or keep.all() else arrays[keep],
+        left_out_rows=_left_out(rows, table, why) if why else None,
     )
     notes = (*notes, f"grades: {grading.note}")
     return LoadedData(manifest=manifest, problems=tuple(collected), kind=kind, notes=notes)
 
 
+def _left_out(rows: pd.DataFrame, table: pd.DataFrame, why: dict[int, tuple[str, str]]) -> pd.DataFrame:
+    """The rows that are left out as the source has them, with the reason; patients in their one spelling."""
+    places = sorted(why)
+    unused = rows.reset_index(drop=True).iloc[places].reset_index(drop=True)
+    if "patient" in table:
+        unused["patient"] = table["patient"].iloc[places].tolist()
+    unused["problem"], unused["detail"] = zip(*(why[place] for place in places), strict=True)
+    return unused
+
+
 def _drop_repeated(
-    table: pd.DataFrame, keep: npt.NDArray[np.bool_], lines: Sequence[str], names: tuple[str, ...]
+    table: pd.DataFrame,
+    keep: npt.NDArray[np.bool_],
+    lines: Sequence[str],
+    names: tuple[str, ...],
+    why: dict[int, tuple[str, str]],
 ) -> list[Problem]:
     """Rows with the same image: keep the first if they agree, none if they contradict each other."""
     problems = []
@@ -164,12 +187,14 @@ def _drop_repeated(
         if all(len(distinct) == 1 for distinct in values.values()):
             keep[rows[1:]] = False
             problems.append(Problem("duplicate-row", first, where))
+            why.update((row, ("duplicate-row", where)) for row in rows[1:].tolist())
         else:
             keep[rows] = False
             detail = f"grades {' and '.join(names[grade] for grade in values['grade'])}"
             if len(values["grade"]) == 1:
                 detail = f"patients {' and '.join(values['patient'])}"
             problems.append(Problem("conflicting-rows", first, f"{where}: {detail}"))
+            why.update((row, ("conflicting-rows", f"{where}: {detail}")) for row in rows.tolist())
     return problems
 
 
