@@ -331,7 +331,7 @@ class Source(ReadOptions):
 
 def as_words(how: Mapping[str, Any]) -> list[str]:
     """Options of reading as words of a command line."""
-    lists = {name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), list)}
+    lists = {name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), (list, tuple))}
     return [
         word
         for name, value in {**how, **lists}.items()

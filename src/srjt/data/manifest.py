@@ -350,6 +350,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "missing-image": ("error", "the image file does not exist"),
     "empty-image": ("error", "the file has zero bytes"),
     "unreadable-image": ("error", "damaged, truncated or not an image"),
+    "unknown-grades": ("error", "which grades there are, or their order, is for you to say"),
     "missing-grade": ("error", "no grade"),
     "invalid-grade": ("error", "not one of the grades"),
     "conflicting-rows": (
