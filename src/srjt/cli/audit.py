@@ -83,9 +83,6 @@ def audit(
     manifest = with_verified_grades(data.usable(reading), read_verified_grades(out))
     if group_near_duplicates:  # identical images are options.grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
-    # no row of a table is a consensus: the export writes a table of its own
-    table, label_column = (None, "grade") if consensus else _table(reading, data)
-    root = manifest.root.absolute() if reading.kind == "table" else None
     with reporter_for(quiet=quiet) as reporter:
         done = audit(
             manifest,
@@ -99,10 +96,8 @@ def audit(
             jobs="auto" if jobs == "auto" else int(jobs),
             on_bad_image=data.bad_images,
             source=str(data.source),
-            table=table,
-            label_column=label_column,
-            read_options=options.as_words({**data.how, "images": root, "labels": None}),
             grade_names=grade_names,
+            **audited_as(reading, data),
         )
         page = audit_page(out)
         write_page(page, out / "audit.html", write=write_atomically)
@@ -114,6 +109,15 @@ def audit(
     review = f"srjt review {shlex.quote(str(out))}"
     correct = f"correct the wrong ones of the first rows of {out / 'audit.csv'} in your table."
     say(f"Next: {review if any(done.scores['image']) else correct}")
+
+
+def audited_as(reading: srjt.data.LoadedData, data: options.Source) -> dict[str, Any]:
+    """What an audit should know of the file of labels, for ``srjt review export``."""
+    # no row of a table is a consensus: the export writes a table of its own
+    table, column = (None, "grade") if data.several_readings == "consensus" else _table(reading, data)
+    root = reading.manifest.root.absolute() if reading.kind == "table" else None
+    words = options.as_words({**data.how, "images": root, "labels": None})
+    return {"table": table, "label_column": column, "read_options": words}
 
 
 def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | None, str]:

@@ -104,13 +104,13 @@ def write_inspection(found: Inspection, out: Path, *, on_bad_image: str | None, 
         write_table(found.usable, file)
         say(f"The table without what cannot be used ({count_of(len(found.usable), 'row')}): {file}{replaced}")
     if found.graded:
-        _keep_options(found, on_bad_image)
+        keep_options(found, on_bad_image)
     page = out / "inspection.html"
     inspection_page(found, next_command=next_command).save(page)
     say(f"The page is in {page}.")
 
 
-def _keep_options(found: Inspection, on_bad_image: str | None) -> None:
+def keep_options(found: Inspection, on_bad_image: str | None) -> None:
     """Write how the source is read beside it, and show it; a folder that nobody may write to is no error."""
     from srjt.data.reading_file import reading_file, write_reading_file
 
