@@ -119,7 +119,7 @@ def predict(
     write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
     page = predictions_page(
         predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
-        skipped=[(problem.where, problem.detail) for problem in problems],
+        skipped=[(problem.where, problem.detail) for problem in problems], pictures=html is not None,
     )  # fmt: skip
     finish(page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None)
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)

@@ -235,9 +235,6 @@ def demo(
     for page in pages:
         print_line(f"  {page}")
     say("With your own labels.csv (image, grade, patient):")
-    small = " --preset cpu" if options.machine_options(images) else ""
-    print_line(f"  {command} data inspect labels.csv")
-    print_line(f"  {command} train labels.csv --fold 0 --out run{small}")
-    print_line(f"  {command} audit labels.csv --out audit{small}")
+    print_line(f"  {command} analyse labels.csv")
     if open_:
         webbrowser.open(pages[0].absolute().as_uri())

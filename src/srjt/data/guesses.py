@@ -51,55 +51,55 @@ SCALE = (
 class Guesses:
     """What is known of a table before it is read.
 
-    options: how it is read, by name, with what was asked. notes: sentences on what was guessed, and why. typos: line →
-    (cell, what is wrong with it). unresolved: sentences on what only a person can say, each with what to do.
+    options: how it is read, by name: what was asked, and what was guessed; what everybody finds by the usual names
+    needs no option. columns: role → column, however it was found. notes: sentences on what was guessed, and why.
+    typos: line → (cell, what is wrong with it). unresolved: sentences on what only a person can say, with what to do.
+    proposed: options that would resolve it, if a person agrees.
     """
 
     options: dict[str, Any]
+    columns: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     typos: dict[str, tuple[str, str]] = field(default_factory=dict)
     unresolved: list[str] = field(default_factory=list)
-    proposed: dict[str, Any] = field(default_factory=dict)  # options that would resolve it, if a person agrees
+    proposed: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def has_images(self) -> bool:
-        """Whether the column of images is known."""
-        return "image_column" in self.options
+    def guess(self, role: str, column: str, why: str) -> None:
+        """This column, for this reason."""
+        self.columns[role] = column
+        self.options[f"{role}_column"] = column
+        self.notes.append(f"{role}: column {column!r} ({why})")
 
 
 def guess_options(table: Table, asked: ReadOptions) -> Guesses:
     """How a table of images is read: what was asked, and columns and grades that its cells make plain."""
-    found = Guesses(options=dict(asked.given))
-    chosen, _ = choose_columns(table, asked.roles, required=())
+    columns, _ = choose_columns(table, asked.roles, required=())
+    found = Guesses(options=dict(asked.given), columns=columns)
     folder = asked.images or table.folder
     if asked.image_column is None:
-        _guess_images(found, table, chosen, folder)
-    if asked.images is None and found.has_images:
+        _guess_images(found, table, folder)
+    if asked.images is None and "image" in columns:
         _guess_folder(found, table, folder)
-    taken = {column for role, column in chosen.items() if role not in ("image", "grade", "patient")}
-    taken.add(found.options.get("image_column"))
-    if asked.patient_column is None:
-        _guess_patients(found, table, chosen, taken)
-    taken.add(found.options.get("patient_column"))
-    if asked.several_readings is None and asked.grade_column is None:
-        _guess_grades(found, table, chosen, taken)
-    column = found.options.get("grade_column")
-    if isinstance(column, str) and column in table.frame and asked.grades is None and asked.map_grades is None:
-        _check_grades(found, table, column)
+    if "patient" not in columns:
+        _guess_patients(found, table)
+    if asked.several_readings is None and "grade" not in columns:
+        _guess_grades(found, table)
+    several = asked.several_readings is not None or isinstance(asked.grade_column, tuple)
+    if "grade" in columns and asked.grades is None and asked.map_grades is None and not several:
+        _check_grades(found, table, columns["grade"])
     return found
 
 
-def _guess_images(found: Guesses, table: Table, chosen: dict[str, str], folder: Path) -> None:
+def _guess_images(found: Guesses, table: Table, folder: Path) -> None:
     """By its name if the cells are image files, else the column whose cells are."""
-    by_name = chosen.get("image")
+    by_name = found.columns.get("image")
     shares = {column: _share_of_images(table.frame[column], folder) for column in table.frame}
     best = max(shares, key=lambda column: shares[column])
     if by_name is not None and (shares[by_name] >= FILES or shares[best] < FILES):
-        found.options["image_column"] = by_name
-    elif shares[best] >= FILES:
-        found.options["image_column"] = best
+        return
+    if shares[best] >= FILES:
         instead = f", and those of {by_name!r} are not" if by_name is not None else ""
-        found.notes.append(f"image: column {best!r} ({shares[best]:.0%} of its cells are image files{instead})")
+        found.guess("image", best, f"{shares[best]:.0%} of its cells are image files{instead}")
     else:
         found.unresolved.append(str(missing_column("image", table, features=True)))
 
@@ -119,7 +119,7 @@ def _share_of_images(cells: pd.Series[str], folder: Path) -> float:
 
 def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
     """The folder below the table that has the images, where they are at no usual place."""
-    names = [relative_name(name, folder.absolute()) for name in table.frame[found.options["image_column"]] if name]
+    names = [relative_name(name, folder.absolute()) for name in table.frame[found.columns["image"]] if name]
     sample = names[:: max(1, len(names) // 20)]
 
     def has_some(directory: Path) -> bool:
@@ -136,37 +136,28 @@ def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
             return
 
 
-def _guess_patients(found: Guesses, table: Table, chosen: dict[str, str], taken: set[Any]) -> None:
-    if "patient" in chosen:
-        found.options["patient_column"] = chosen["patient"]
-        return
+def _guess_patients(found: Guesses, table: Table) -> None:
+    taken = found.columns.values()
     named = [column for column in table.frame if column not in taken and WORDS["patient"] & _words(column)]
     if named:
-        found.options["patient_column"] = named[0]
-        found.notes.append(f"patient: column {named[0]!r} (a word in its name)")
+        found.guess("patient", named[0], "a word in its name")
 
 
-def _guess_grades(found: Guesses, table: Table, chosen: dict[str, str], taken: set[Any]) -> None:
-    if "grade" in chosen:
-        found.options["grade_column"] = chosen["grade"]
-        return
-    free = [column for column in table.frame if column not in taken]
+def _guess_grades(found: Guesses, table: Table) -> None:
+    """By a word in its name, else the only column of few whole numbers."""
+    free = [column for column in table.frame if column not in found.columns.values()]
     named = [column for column in free if WORDS["grade"] & _words(column)]
     graded = [column for column in free if _looks_graded(table.frame[column])]
     both = [column for column in named if column in graded]
     if len(both) == 1 or (len(named) == 1 and not both):
-        column = (both or named)[0]
-        found.notes.append(f"grade: column {column!r} (a word in its name)")
+        found.guess("grade", (both or named)[0], "a word in its name")
     elif len(graded) == 1:
-        column = graded[0]
-        values = sorted({cell for cell in table.frame[column] if cell.casefold() not in MISSING})
-        found.notes.append(f"grade: column {column!r} (the only one with few whole numbers: {few(values, 6)})")
+        values = sorted({cell for cell in table.frame[graded[0]] if cell.casefold() not in MISSING})
+        found.guess("grade", graded[0], f"the only one with few whole numbers: {few(values, 6)}")
     else:
         candidates = few(map(repr, both or named or graded), 6)
         several = f" It may be one of {candidates}." if candidates else ""
         found.unresolved.append(f"{missing_column('grade', table)}{several}")
-        return
-    found.options["grade_column"] = column
 
 
 def _looks_graded(cells: pd.Series[str]) -> bool:

@@ -125,7 +125,7 @@ def inspect_source(
     found = Guesses(options=options)
     if options.get("kind") in (None, "table") and is_table(source) and not _is_of_features(source, options):
         found = guess_options(load_table(source), ReadOptions.of(options))
-    if found.unresolved and not found.has_images:
+    if found.unresolved and "image" not in found.columns:
         raise SrjtError(" ".join(found.unresolved))
     if found.unresolved:
         names = ("images", "image_column", "patient_column")

@@ -78,7 +78,11 @@ def write_reading_file(source: str | os.PathLike[str], options: Mapping[str, Any
     if file.is_file() and present == values:
         return False
     name = table_name(source)
-    text = yaml.safe_dump({TABLE: name, **values}, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    # one option per line, also a list
+    text = "".join(
+        yaml.safe_dump({option: value}, allow_unicode=True, default_flow_style=None, width=10_000).strip("{}\n") + "\n"
+        for option, value in {TABLE: name, **values}.items()
+    )
     write_output(file, (HEADER.format(name=name) + text).encode("utf-8", "surrogateescape"))
     return True
 
