@@ -25,7 +25,11 @@ def make(tmp_path: Path) -> Make:
         for row, name in enumerate(names):
             pixels = np.random.default_rng(row).integers(0, 255, (24, 32, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / folder / name)
-        table = {"image": names, "grade": [str(row % 4) for row in range(40)], "patient": [f"p{row // 2}" for row in range(40)]}
+        table = {
+            "image": names,
+            "grade": [str(row % 4) for row in range(40)],
+            "patient": [f"p{row // 2}" for row in range(40)],
+        }
         table |= columns  # type: ignore[arg-type]
         path = tmp_path / "labels.csv"
         pd.DataFrame({name: cells for name, cells in table.items() if cells is not None}).to_csv(path, index=False)

@@ -39,9 +39,7 @@ def test_python_reads_a_table_as_its_file_says(awkward: Path) -> None:
     assert len(reading.manifest) == 12
     assert reading.manifest.patients == [f"p{row // 2}" for row in range(12)]
     assert all(path.is_file() for path in reading.manifest.paths)
-    assert reading.notes[-1] == (
-        "read as leaves.srjt.yaml says: image_column, grade_column, patient_column, images"
-    )
+    assert reading.notes[-1] == ("read as leaves.srjt.yaml says: image_column, grade_column, patient_column, images")
 
 
 def test_what_is_passed_overrides_the_file(awkward: Path) -> None:
@@ -70,7 +68,9 @@ def test_a_file_that_says_the_same_keeps_its_comments(awkward: Path) -> None:
 
 
 def test_grades_may_be_written_as_on_the_command_line(awkward: Path) -> None:
-    reading_file(awkward).write_text("image_column: leaf_photo\ngrade_column: how_bad\nimages: photos\ngrades: 0,1,2,3\n")
+    reading_file(awkward).write_text(
+        "image_column: leaf_photo\ngrade_column: how_bad\nimages: photos\ngrades: 0,1,2,3\n"
+    )
     assert srjt.data.read(awkward).manifest.grades == ("0", "1", "2", "3")
 
 

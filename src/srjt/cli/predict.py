@@ -97,8 +97,9 @@ def predict(
     check_files(out, html, force=force)
     data = data.of_tables(sources)
     how = {name: data.how[name] for name in READ_UNGRADED if name in data.how}
+    asked = replace(asked, on_bad_image=data.bad_images)
     trained, asked = opened(
-        run, replace(asked, on_bad_image=data.bad_images), how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
+        run, asked, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device, grade_names=grade_names,
     )  # fmt: skip
     columns = (*asked.columns, *as_columns(keep))

@@ -192,7 +192,7 @@ def _check_grades(found: Guesses, table: Table, column: str) -> None:
         if len(grades) >= 2 and errors <= max(2, RARE * counts.total()):
             found.options["grades"] = tuple(map(str, grades))
             reason = f"not one of the grades {grades[0]} … {grades[-1]}, which all other rows have"
-            _note_typos(found, table, values, {value: reason for value in outside})
+            _note_typos(found, table, values, dict.fromkeys(outside, reason))
         elif len(numbers) == len(counts) and max(numbers.values()) < MOST_GRADES:
             _propose_gap(found, sorted(set(numbers.values())), column)
         return

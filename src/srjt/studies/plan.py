@@ -31,9 +31,9 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
 from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
 from srjt.data.sources import read_source
+from srjt.data.sources.table import no_image_exists
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
-from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
@@ -269,9 +269,11 @@ def _without_unreadable(manifest: Manifest, *, quiet: bool) -> Manifest:
         raise no_image_exists(manifest)
     if unreadable and not quiet:
         named = few(manifest.ids[row] for row in unreadable)
-        warn(f"{count_of(len(unreadable), 'image')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
-             f"out: {named}.")
-    return manifest.leave_out({row: ("unreadable-image", "it cannot be read") for row in unreadable})
+        warn(
+            f"{count_of(len(unreadable), 'image')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
+            f"out: {named}."
+        )
+    return manifest.leave_out(dict.fromkeys(unreadable, ("unreadable-image", "it cannot be read")))
 
 
 def _synthetic(options: dict[str, Any]) -> Manifest:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.images.decode import OnBadImage
 from srjt.data import reading_file
+from srjt.data.images.decode import OnBadImage
 from srjt.data.manifest import LEFT_OUT, Manifest, as_features, describe_left_out, drop_unusable, left_out_counts
 from srjt.data.options import ReadOptions
 from srjt.data.sources import assemble, features, folders, table
@@ -123,9 +123,7 @@ def _kept_options(source: str | os.PathLike[str]) -> dict[str, Any]:
     return kept
 
 
-def _read(
-    source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
-) -> LoadedData:
+def _read(source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption) -> LoadedData:
     if asked.map_grades is not None:
         return _read_mapped(source, asked, progress=progress)
     if asked.kind is not None and asked.kind not in SOURCES:

@@ -146,8 +146,9 @@ def predictions_page(
 ) -> Page:
     """The page of a result of ``srjt.predict``.
 
-    data: the samples, for their pictures. pictures: whether the table of answers has some, too. sources: the files that they were read from. skipped: (sample, reason) of
-    what was left out before, in addition to those that the predictions know of.
+    data: the samples, for their pictures. pictures: whether the table of answers has some, too. sources: the files that
+    they were read from. skipped: (sample, reason) of what was left out before, in addition to those that the
+    predictions know of.
     """
     run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))

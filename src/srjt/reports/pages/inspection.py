@@ -115,18 +115,19 @@ def _problems(found: Inspection) -> list[Section]:
     if not found.problems:
         return []
     kinds = pd.DataFrame(
-        [(severity, kind, count, KINDS[kind][1].replace("`", "")) for kind, severity, count, _ in examples(found.problems)],
+        [
+            (severity, kind, count, KINDS[kind][1].replace("`", ""))
+            for kind, severity, count, _ in examples(found.problems)
+        ],
         columns=["severity", "problem", "number", "meaning"],
     )
-    listed = [
-        problem
-        for _, _, _, some in examples(found.problems, count=ROWS)
-        for problem in some
-    ][:ROWS]
+    listed = [problem for _, _, _, some in examples(found.problems, count=ROWS) for problem in some][:ROWS]
     rows = pd.DataFrame(
         [(problem.kind, problem.where, problem.detail) for problem in listed], columns=["problem", "where", "what"]
     )
-    part = f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv." if len(found.problems) > ROWS else ""
+    part = (
+        f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv." if len(found.problems) > ROWS else ""
+    )
     return [
         Section(
             "problems",
@@ -144,9 +145,7 @@ def _grades(found: Inspection) -> list[Section]:
     manifest = found.manifest
     if not found.graded:
         return []
-    table = counts_table(
-        manifest.grades, manifest.class_counts.tolist(), "rows" if manifest.are_features else "images"
-    )
+    table = counts_table(manifest.grades, manifest.class_counts.tolist(), "rows" if manifest.are_features else "images")
     parts = []
     for grade, name in enumerate(manifest.grades if not manifest.are_features else ()):
         tiles = _tiles(manifest, example_rows(manifest, grade))
@@ -218,4 +217,6 @@ def _how(found: Inspection, command: str) -> Section:
     notes = [note.partition(": ") for note in found.notes]
     facts = [(term, value) if colon else ("", term) for term, colon, value in notes]
     source = shlex.quote(str(found.source))
-    return Section("how", "How the source was read", facts=facts, code=command or f"srjt data inspect {source}", closed=True)
+    return Section(
+        "how", "How the source was read", facts=facts, code=command or f"srjt data inspect {source}", closed=True
+    )
