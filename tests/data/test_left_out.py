@@ -84,6 +84,13 @@ def test_python_says_what_it_leaves_out(labels: Path) -> None:
         drop_unusable(reading.manifest, reading.problems, on_bad_image="skip")
 
 
+def test_a_line_with_too_few_cells_is_named(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("image,grade\na.png,0\nb.png\nc.png,1\n")
+    with pytest.warns(UserWarning, match="1 malformed-row"):
+        left_out = srjt.data.read(tmp_path / "labels.csv").left_out
+    assert left_out[["id", "problem"]].values.tolist() == [["line 3", "malformed-row"]]
+
+
 def test_nothing_is_left_out_of_a_good_table(labels: Path, recwarn: pytest.WarningsRecorder) -> None:
     assert srjt.data.read(labels).left_out.empty
     assert not [warning for warning in recwarn if "Left out" in str(warning.message)]

@@ -54,10 +54,16 @@ def inspect(
         found = inspect_source(data.source, data.how, folds=folds, decode=decode, progress=progress)
     show_inspection(found)
     ready = found.graded and (data.skipping or not found.unusable)
-    command = _next_command(found, data, ready=ready)
-    write_inspection(found, out, on_bad_image=data.on_bad_image, next_command=command)
-    if found.unresolved and "grades" in found.proposed:
+    known = found.graded and keep_options(found, data.on_bad_image)
+    command = _next_command(found, data, ready=ready, known=known)
+    write_inspection(found, out, next_command=command)
+    if not command:
+        raise SrjtError(" ".join(found.unresolved))
+    if found.unresolved:
         say("If that is their order, from mild to severe:")
+    elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
+        embed = shlex.join(["srjt", "features", str(data.source), *_options_of(found, data, known=known)])
+        say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
     print_line(f"Next: {command}")
     if not ready:
         raise typer.Exit(1)
@@ -79,8 +85,8 @@ def show_inspection(found: Inspection) -> None:
         say("No problems found." if found.decoded else "No problems found (images not read).")
 
 
-def write_inspection(found: Inspection, out: Path, *, on_bad_image: str | None, next_command: str = "") -> None:
-    """Write the page, the pictures, the list of problems, the corrected table and the reading file."""
+def write_inspection(found: Inspection, out: Path, *, next_command: str = "") -> None:
+    """Write the page, the pictures, the list of problems and the table without what cannot be used."""
     from srjt.data.checks import contact_sheet, pair_sheet
     from srjt.data.sources.table import write_table
     from srjt.reports.pages.inspection import inspection_page
@@ -103,15 +109,16 @@ def write_inspection(found: Inspection, out: Path, *, on_bad_image: str | None, 
         replaced = _replaced(file)
         write_table(found.usable, file)
         say(f"The table without what cannot be used ({count_of(len(found.usable), 'row')}): {file}{replaced}")
-    if found.graded:
-        keep_options(found, on_bad_image)
     page = out / "inspection.html"
     inspection_page(found, next_command=next_command).save(page)
     say(f"The page is in {page}.")
 
 
-def keep_options(found: Inspection, on_bad_image: str | None) -> None:
-    """Write how the source is read beside it, and show it; a folder that nobody may write to is no error."""
+def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
+    """Write how the source is read beside it, show it, and return whether other commands know it now.
+
+    A folder that nobody may write to is no error.
+    """
     from srjt.data.reading_file import reading_file, write_reading_file
 
     kept = found.kept(on_bad_image)
@@ -120,21 +127,30 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> None:
         changed = bool(kept) and write_reading_file(found.source, kept)
     except SrjtError as problem:
         say(f"How it is read cannot be kept: {problem}", fg="yellow", err=True)
-        return
+        return False
     if changed:
         words = " ".join(map(shlex.quote, options.as_words(kept)))
         say(f"How it is read is kept in {file}, and other commands use it: {words}")
+    return True
 
 
-def _next_command(found: Inspection, data: options.Source, *, ready: bool) -> str:
-    """What to do next: inspect it again with what is missing, or train."""
-    words = ["srjt", "data", "inspect", str(data.source)]
+def _next_command(found: Inspection, data: options.Source, *, ready: bool, known: bool) -> str:
+    """What to do next: inspect it again with what is missing, or train; "" if only a person can say.
+
+    known: whether other commands know how the source is read.
+    """
     if found.unresolved:
-        return shlex.join([*words, *options.as_words({**data.how, **found.proposed})])
-    manifest = found.manifest
-    skip = [] if ready and not data.skipping else ["--on-bad-image", "skip"]
-    small = options.machine_options(len(manifest), features=manifest.are_features)
-    return shlex.join(["srjt", "train", str(data.source), *skip, "--fold", "0", "--out", "run", *small])
+        words = ["srjt", "data", "inspect", str(data.source), *options.as_words({**data.how, **found.proposed})]
+        return shlex.join(words) if found.proposed else ""
+    skip = [] if ready else ["--on-bad-image", "skip"]
+    how = _options_of(found, data, known=known)
+    small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
+    return shlex.join(["srjt", "train", str(data.source), *how, *skip, "--fold", "0", "--out", "run", *small])
+
+
+def _options_of(found: Inspection, data: options.Source, *, known: bool) -> list[str]:
+    """How the source is read, as words of a command; none if the file beside it says it."""
+    return [] if known else options.as_words(found.kept(data.on_bad_image))
 
 
 def _replaced(path: Path) -> str:

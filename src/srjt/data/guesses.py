@@ -122,15 +122,15 @@ def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
     names = [relative_name(name, folder.absolute()) for name in table.frame[found.columns["image"]] if name]
     sample = names[:: max(1, len(names) // 20)]
 
-    def has_some(directory: Path) -> bool:
+    def found_in(directory: Path) -> int:
         root, located, _ = find_images(sample, directory)
-        return any((root / name).is_file() for name in located)
+        return sum((root / name).is_file() for name in located)
 
-    if has_some(folder.absolute()):
+    if found_in(folder.absolute()):
         return
     below = itertools.islice((path for path in sorted(folder.glob("*/")) if path.is_dir()), FOLDERS)
     for directory in itertools.chain.from_iterable((one, *itertools.islice(one.glob("*/"), FOLDERS)) for one in below):
-        if has_some(directory.absolute()):
+        if 2 * found_in(directory.absolute()) > len(sample):
             found.options["images"] = directory
             found.notes.append(f"images: in {directory}")
             return

@@ -133,7 +133,10 @@ def inspect_source(
     else:
         reading = read_source(source, use_file=False, **found.options)
     manifest = reading.manifest
-    seen, pairs = examine_images(manifest, progress=progress) if decode else ([], NO_PAIRS)
+    try:
+        seen, pairs = examine_images(manifest, progress=progress) if decode else ([], NO_PAIRS)
+    except SrjtError as problem:  # no image exists
+        raise SrjtError(" ".join([str(problem), *found.unresolved])) from None
     differences = None if found.unresolved else not_as_published(reading)
     own = [
         *(Problem(UNKNOWN_ORDER, "all rows", sentence) for sentence in found.unresolved),

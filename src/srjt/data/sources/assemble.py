@@ -67,9 +67,14 @@ class LoadedData:
 
     @property
     def left_out(self) -> pd.DataFrame:
-        """The rows of the source that were left out, as it has them, with the columns problem and detail."""
-        rows = self.manifest.left_out_rows
-        return pd.DataFrame(columns=["id", "problem", "detail"]) if rows is None else rows
+        """What was left out of the source: the rows as it has them, with the columns problem and detail.
+
+        Of a row with too many or too few cells, and of a file that is not used, ``id`` is the line or the name.
+        """
+        rows, others = self.manifest.left_out_rows, ("malformed-row", "ignored-file")
+        named = [(p.where, p.kind, p.detail) for p in self.problems if p.kind in others]
+        known = [] if rows is None else [rows]
+        return pd.concat([*known, pd.DataFrame(named, columns=["id", "problem", "detail"])], ignore_index=True)
 
     def __repr__(self) -> str:
         problems = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
