@@ -81,9 +81,10 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
     code, out, err = study("--fold", 0)
     assert (code, err) == (0, "")
-    done, verdict, following = out.splitlines()
+    done, verdict, *table, following = out.splitlines()
     assert (done, following) == ("2 runs: 2 done, 0 to do. 120 images, 1 fold.", "Next: srjt report study")
     assert "one grade for all" in verdict
+    assert [name for name in ("Standard", "Co-teaching+Ours") if any(name in line for line in table)]
 
     assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
 

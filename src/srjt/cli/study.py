@@ -95,16 +95,27 @@ def run(
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
     if not quiet:
-        from srjt.reports.pages.study import study_verdict  # matplotlib takes a while
-        from srjt.studies.results import collect_results
-
-        say(study_verdict(collect_results(out)))
+        _print_results(out)
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
+
+
+def _print_results(folder: Path) -> None:
+    """The verdict, and the scores of every method."""
+    from srjt.console import Console
+    from srjt.reports.pages.study import study_verdict  # matplotlib takes a while
+    from srjt.reports.study_tables import PAPER_METRICS, StudyTables
+    from srjt.studies.results import collect_results
+
+    results = collect_results(folder)
+    say(study_verdict(results))
+    console = Console(markup=False, highlight=False)
+    for table in StudyTables(results, PAPER_METRICS).comparison():
+        console.print(table.rich())
 
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
