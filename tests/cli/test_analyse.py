@@ -10,6 +10,8 @@ import pytest
 
 from srjt.cli import SUMMARIES
 
+from .conftest import Srjt
+
 TINY = [
     "--device",
     "cpu",
@@ -27,7 +29,7 @@ TINY = [
 
 
 @pytest.mark.slow
-def test_one_command_makes_the_page(command: Any, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_command_makes_the_page(command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pd.read_csv(labelled).drop(columns="true_grade")
     own = labelled.with_name("own.csv")
     table.to_csv(own, index=False)
@@ -61,7 +63,7 @@ def test_one_command_makes_the_page(command: Any, labelled: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_the_numbers_are_those_of_the_commands(command: Any, labelled: Path) -> None:
+def test_the_numbers_are_those_of_the_commands(command: Srjt, labelled: Path) -> None:
     table = pd.read_csv(labelled).drop(columns=["true_grade", "split"])
     own = labelled.with_name("alone.csv")
     table.to_csv(own, index=False)
@@ -75,7 +77,7 @@ def test_the_numbers_are_those_of_the_commands(command: Any, labelled: Path) -> 
     assert "The model is plain training" in Path("analysis/index.html").read_text()
 
 
-def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(command: Any, labelled: Path) -> None:
+def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(command: Srjt, labelled: Path) -> None:
     table = pd.read_csv(labelled)
     table.loc[3, "image"] = "gone.png"
     bad = labelled.with_name("bad.csv")
@@ -86,7 +88,7 @@ def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(command: An
     assert Path("analysis/inspection.html").is_file()
 
 
-def test_a_folder_with_other_files_is_refused(command: Any, labelled: Path) -> None:
+def test_a_folder_with_other_files_is_refused(command: Srjt, labelled: Path) -> None:
     Path("analysis").mkdir()
     Path("analysis/thesis.tex").write_text("")
     assert "contains other files" in command.refuses("analyse", labelled, *TINY, "--quiet")

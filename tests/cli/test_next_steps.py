@@ -13,6 +13,8 @@ from PIL import Image
 
 from srjt.data.synthetic import generate
 
+from .conftest import Srjt
+
 TINY = [
     "--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1", "--batch-size", "16",
 ]  # fmt: skip
@@ -44,7 +46,7 @@ def next_steps(printed: str) -> list[list[str]]:
     return commands
 
 
-def test_a_table_is_read_once(command, awkward: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_table_is_read_once(command: Srjt, awkward: Path) -> None:
     code, out, _ = command("data", "inspect", awkward.name)
     assert code == 1  # some samples cannot be used
     assert "line 12 has '22'" in out
@@ -59,14 +61,14 @@ def test_a_table_is_read_once(command, awkward: Path) -> None:  # type: ignore[n
 
 
 @pytest.fixture
-def kept(command, awkward: Path) -> Path:  # type: ignore[no-untyped-def]
+def kept(command: Srjt, awkward: Path) -> Path:
     """The same table with its reading file, which leaves out what cannot be used."""
     command("data", "inspect", awkward.name, "--on-bad-image", "skip")
     return awkward
 
 
 @pytest.mark.slow
-def test_every_command_uses_the_reading_file(command, kept: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_every_command_uses_the_reading_file(command: Srjt, kept: Path, tmp_path: Path) -> None:
     name = kept.name
     assert command("train", name, "--fold", "0", "--out", "run", "--method", "standard", *TINY)[0] == 0
     for words in (
@@ -87,7 +89,7 @@ def test_every_command_uses_the_reading_file(command, kept: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_missing_file_moves_no_fold(command, kept: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_missing_file_moves_no_fold(command: Srjt, kept: Path) -> None:
     """The sides of a training that leaves images out are those of the dry run, and of an evaluation."""
     words = ["train", kept.name, "--fold", "0", "--out", "run", "--method", "standard", *TINY]
     code, planned, _ = command(*words, "--dry-run")
@@ -109,7 +111,7 @@ def test_a_missing_file_moves_no_fold(command, kept: Path) -> None:  # type: ign
 def test_next_steps_of_a_training_and_an_audit(
     command,
     labelled: Path,
-    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = []
     monkeypatch.setattr("srjt.auditing.review_app.serve", lambda session, server, started: served.append(session))
@@ -127,7 +129,7 @@ def test_next_steps_of_a_training_and_an_audit(
 
 
 @pytest.mark.slow
-def test_next_steps_of_synthetic_data(command) -> None:  # type: ignore[no-untyped-def]
+def test_next_steps_of_synthetic_data(command: Srjt) -> None:
     _, out, _ = command("data", "synthetic", "drawn", "--images", "60", "--patients", "20", "--size", "32")
     (words,) = next_steps(out)
     code, out, _ = command(*words)
@@ -138,7 +140,7 @@ def test_next_steps_of_synthetic_data(command) -> None:  # type: ignore[no-untyp
 
 
 @pytest.mark.slow
-def test_next_step_of_a_study(command, labelled: Path) -> None:  # type: ignore[no-untyped-def]
+def test_next_step_of_a_study(command: Srjt, labelled: Path) -> None:
     words = ["study", labelled, "--methods", "standard", "--fold", "0", "--out", "study", *TINY]
     code, out, err = command(*words)
     assert code == 0, err
@@ -147,7 +149,7 @@ def test_next_step_of_a_study(command, labelled: Path) -> None:  # type: ignore[
     assert Path("study/report.html").exists()
 
 
-def test_grades_in_a_gap_are_listed_in_the_next_step(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_grades_in_a_gap_are_listed_in_the_next_step(command: Srjt, tmp_path: Path) -> None:
     folder = tmp_path / "here" / "images"
     folder.mkdir()
     for row in range(30):
