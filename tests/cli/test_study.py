@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -395,7 +396,12 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
     for page in PAGES:
         assert f"  shown/{page}\n" in out
         assert "</html>" in Path("shown", page).read_text(encoding="utf-8")
-    assert [line.split()[1] for line in out.splitlines()[-3:]] == ["data", "train", "audit"]
+    assert out.splitlines()[-1].split()[1:] == ["analyse", "labels.csv"]
+    index = Path("shown/index.html").read_text(encoding="utf-8")
+    repeated = re.findall(r"repeats (\d+%) of the wrong labels", told)
+    assert f"Plain training repeats {repeated[0]} of the wrong labels, srjt {repeated[1]}" in index
+    for sentence in ("The audit sorts the labels by doubt", "A doctor checks", "A range for an image"):
+        assert sentence in index
 
     # the second time nothing is trained
     trained = {file: file.stat().st_mtime_ns for file in Path("shown").rglob("metrics.csv")}
