@@ -572,7 +572,8 @@ def _size(path: Path) -> int:
 # are downloaded, and nothing in them is executed: they are JSON, CSV and safetensors.
 
 HUB_MODEL = (CHECKSUMS, "run.json", "summary.json", "noise.json", "weights.safetensors")
-HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy", "training_traces.npz")  # with ids, paths and patients
+# with ids, paths and patients
+HUB_SAMPLES = ("held_out.csv", "history.csv", "skipped.csv", "image_hashes.npy", "training_traces.npz")
 HUB_ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 

@@ -91,8 +91,9 @@ def test_the_next_command_fits_the_machine(
 ) -> None:
     """Without a GPU a small network, and with few images the method that which-method.md names for them."""
     monkeypatch.setattr("srjt.training.devices.choose_device", lambda: torch.device(device))
-    words = ["srjt", "train", str(labels), "--patient-column", "patient", "--fold", "0", "--out", "run"]
+    words = ["srjt", "train", str(labels), "--fold", "0", "--out", "run"]
     _, out, _ = srjt("inspect", labels, "--no-decode", "--patient-column", "patient")
+    assert "patient_column: patient\n" in labels.with_suffix(".srjt.yaml").read_text()
     said, _, command = out.rpartition("Next: ")
     small = ["--preset", "cpu", "--method", "standard"]
     assert shlex.split(command) == words + small * (device == "cpu")
@@ -164,7 +165,10 @@ def test_bad_rows_stop_a_split_or_are_skipped_and_listed(srjt: Srjt, labels: Pat
     with labels.open("a") as file:
         file.write("\n41.png,,p1\n")
     assert "--on-bad-image skip" in srjt.refuses("split", labels)
-    srjt.prints("split", labels, "--on-bad-image", "skip")
+    code, _, err = srjt("split", labels, "--on-bad-image", "skip")
+    assert (code, err) == (
+        0, "Warning: Left out: 1 missing-grade (41.png). The full list is in skipped.csv.\n"
+    )  # fmt: skip
     assert [row["where"] for row in rows(Path("skipped.csv"))] == ["41.png"]
 
 

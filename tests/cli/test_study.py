@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,9 +82,10 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
     code, out, err = study("--fold", 0)
     assert (code, err) == (0, "")
-    done, verdict, following = out.splitlines()
+    done, verdict, *table, following = out.splitlines()
     assert (done, following) == ("2 runs: 2 done, 0 to do. 120 images, 1 fold.", "Next: srjt report study")
     assert "one grade for all" in verdict
+    assert [name for name in ("Standard", "Co-teaching+Ours") if any(name in line for line in table)]
 
     assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
 
@@ -404,7 +406,12 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
     for page in PAGES:
         assert f"  shown/{page}\n" in out
         assert "</html>" in Path("shown", page).read_text(encoding="utf-8")
-    assert [line.split()[1] for line in out.splitlines()[-3:]] == ["data", "train", "audit"]
+    assert out.splitlines()[-1].split()[1:] == ["analyse", "labels.csv"]
+    index = Path("shown/index.html").read_text(encoding="utf-8")
+    repeated = re.findall(r"repeats (\d+%) of the wrong labels", told)
+    assert f"Plain training repeats {repeated[0]} of the wrong labels, srjt {repeated[1]}" in index
+    for sentence in ("The audit sorts the labels by doubt", "A doctor checks", "A range for an image"):
+        assert sentence in index
 
     # the second time nothing is trained
     trained = {file: file.stat().st_mtime_ns for file in Path("shown").rglob("metrics.csv")}

@@ -38,9 +38,10 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     shown = lines[next(k for k, line in enumerate(lines) if "one grade" in line) :]
     assert len(shown) <= 24
     assert_naive("\n".join(shown), pd.read_csv(labelled))
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         "The run is in runs/mine.",
-        "Next: srjt predict runs/mine IMAGES --out predictions.csv",
+        "Next: srjt report runs/mine",
+        "Of new samples: srjt predict runs/mine IMAGES --out predictions.csv",
     ]
     assert Path("runs/mine/summary.json").exists()
     out = command.prints("train", labelled, "--out", "runs/mine", *TRAIN)
@@ -77,7 +78,7 @@ def test_the_next_command_repeats_how_the_data_were_read(command: Srjt, labelled
     pd.read_csv(labelled).rename(columns={"image": "the file"}).to_csv("table.csv", index=False)
     read = ["--images", labelled.parent, "--image-column", "the file"]
     out = command.prints("train", "table.csv", *read, "--out", "my run", *TRAIN, "--epochs", 1)
-    hint = out.splitlines()[-1].partition("Next: ")[2]
+    hint = out.splitlines()[-1].partition("Of new samples: ")[2]
     assert hint == (
         f"srjt predict 'my run' TABLE --images {labelled.parent} --image-column 'the file' --out predictions.csv"
     )

@@ -265,6 +265,7 @@ def typed_command(verb: str) -> str | None:
 
 # The verbs in the order of the help, with the first paragraph of each one's help: known without importing the verb.
 SUMMARIES = {
+    "analyse": "Inspect, split, train, evaluate and audit: from labels.csv to a page with the answers.",
     "train": "Train a classifier on images with ordinal labels that are partly wrong.",
     "predict": "Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks.",
     "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.",
@@ -287,6 +288,7 @@ SUMMARIES = {
 
 # module: its verbs
 MODULES = {
+    "analyse": ("analyse",),
     "train": ("train", "features"),
     "predict": ("predict", "evaluate", "compare", "explain", "plan", "export"),
     "audit": ("audit", "readers", "review"),

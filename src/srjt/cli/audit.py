@@ -16,7 +16,7 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, print_line, say, show
 from srjt.cli.options import Fields, argument, option
-from srjt.data.options import READING, ReadOptions
+from srjt.data.options import READING
 from srjt.errors import SrjtError, count_of
 from srjt.files import write_atomically
 from srjt.inference.options import COMPUTING
@@ -53,7 +53,7 @@ def audit(
     device: options.Device = None,
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    data: Annotated[options.Source, Fields(options.Source, without=("split_column",))],
+    data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
@@ -84,9 +84,6 @@ def audit(
     manifest = with_verified_sample(data.usable(reading), out)
     if group_near_duplicates:  # identical images are options.grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
-    # no row of a table is a consensus: the export writes a table of its own
-    table, label_column = (None, "grade") if consensus else _table(reading, data)
-    root = manifest.root.absolute() if reading.kind == "table" else None
     with reporter_for(quiet=quiet) as reporter:
         done = audit(
             manifest,
@@ -98,12 +95,10 @@ def audit(
             device=device,
             reporter=OptionsReporter(reporter),
             jobs="auto" if jobs == "auto" else int(jobs),
-            on_bad_image=data.on_bad_image,
+            on_bad_image=data.bad_images,
             source=str(data.source),
-            table=table,
-            label_column=label_column,
-            read_options=options.as_words({**data.how, "images": root, "labels": None}),
             grade_names=grade_names,
+            **audited_as(reading, data),
         )
         page = audit_page(out)
         write_page(page, out / "audit.html", write=write_atomically)
@@ -115,6 +110,15 @@ def audit(
     review = f"srjt review {shlex.quote(str(out))}"
     correct = f"correct the wrong ones of the first rows of {out / 'audit.csv'} in your table."
     say(f"Next: {review if any(done.scores['image']) else correct}")
+
+
+def audited_as(reading: srjt.data.LoadedData, data: options.Source) -> dict[str, Any]:
+    """What an audit should know of the file of labels, for ``srjt review export``."""
+    # no row of a table is a consensus: the export writes a table of its own
+    table, column = (None, "grade") if data.several_readings == "consensus" else _table(reading, data)
+    root = reading.manifest.root.absolute() if reading.kind == "table" else None
+    words = options.as_words({**data.how, "images": root, "labels": None})
+    return {"table": table, "label_column": column, "read_options": words}
 
 
 def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | None, str]:
@@ -134,7 +138,7 @@ def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | 
 
 # ``srjt readers``: how well several readers agree, what the true grades probably are, and what to read next.
 
-TABLES = (
+TABLES = (  # those that readings have a use for; others are taken, so that one set of options serves all commands
     "image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades", "images",
 )  # fmt: skip
 
@@ -160,7 +164,7 @@ def readers(
     grade_names: options.GradeNames = None,
     force: options.Force = False,
     *,
-    how: Annotated[dict[str, Any], Fields(ReadOptions, only=TABLES)],
+    data: Annotated[options.Source, Fields(options.Source, without=("source", "skipped"), shown=TABLES)],
 ) -> None:  # fmt: skip
     """Compare several readers, and combine their grades into one.
 
@@ -179,6 +183,8 @@ def readers(
 
     if next_ is None and per_reader is not None:
         raise SrjtError("--per-reader belongs to --next: say how many readings, for example --next 50.")
+    data = replace(data, source=table).with_reading_file()
+    how = {name: value for name, value in data.how.items() if name in TABLES}
     images = how.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **how)
     readings, located = loaded.readings, None
@@ -202,7 +208,8 @@ def readers(
     if worklist is not None and len(worklist):
         print_line(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")
         if any(Path(image).is_file() for image in located or ()):  # a review shows images
-            words = ["srjt", "review", str(out), "--worklist", str(out / "worklist.csv"), "--reviewer", "NAME"]
+            first = str(worklist["reader"].iloc[0])
+            words = ["srjt", "review", str(out), "--worklist", str(out / "worklist.csv"), "--reviewer", first]
             print_line(f"Next: {shlex.join(words)}")
 
 

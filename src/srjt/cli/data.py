@@ -7,7 +7,6 @@ import itertools
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,15 +21,22 @@ from srjt.progress import progress_bar
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from srjt.data.inspection import Inspection
+
 
 def inspect(
-    out: Path = option(Path(), "Folder for contact_sheet.png (examples), duplicates.png, problems.csv.", metavar="DIR"),
+    out: Path = option(Path(), "Folder for inspection.html, problems.csv and pictures.", metavar="DIR"),
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("on_bad_image", "skipped"))],
+    data: Annotated[options.Source, Fields(options.Source, without=("skipped",))],
 ) -> None:
-    """Show what a source holds, and everything that is wrong with it.
+    """Show what a source holds, and everything that is wrong with it, in one go.
+
+    Columns whose names do not tell are guessed by what they hold. How the source is
+    read is written beside it (labels.srjt.yaml), where every other command finds
+    it: edit that file, or type an option, which overrides it. inspection.html shows
+    grades, examples, problems, duplicates, patients and sizes.
 
     The exit status is 0 if every sample can be used, even with warnings; 1 if
     some cannot; 2, as for every command, if the source cannot be read at all.
@@ -42,67 +48,109 @@ def inspect(
     images with different grades, patients unknown, too few patients in a grade;
     of LIMUC and Kaggle DR, counts that are not as published.
     """
-    from srjt.data.checks import contact_sheet, examine_images, few_patients, pair_sheet
-    from srjt.data.manifest import errors_in
-    from srjt.data.sources.folders import not_as_published
-
-    sentences, data = _readers(data)
-    reading = data.read()
-    manifest = reading.manifest
-    for line in (*(f"• {note}" for note in reading.notes), *sentences):
-        say(line)
-    print_grades(manifest)
-    for line in _describe(manifest):
-        say(line)
+    from srjt.data.inspection import inspect_source
 
     with progress_bar("Reading images", decode) as progress:
-        seen, alike = examine_images(manifest, progress=progress) if decode else ([], None)
-    differences = not_as_published(reading)
-    if differences == []:
+        found = inspect_source(data.source, data.how, folds=folds, decode=decode, progress=progress)
+    show_inspection(found)
+    ready = found.graded and (data.skipping or not found.unusable)
+    known = found.graded and keep_options(found, data.on_bad_image)
+    command = _next_command(found, data, ready=ready, known=known)
+    write_inspection(found, out, next_command=command)
+    if not command:
+        raise SrjtError(" ".join(found.unresolved))
+    if found.unresolved:
+        say("If that is their order, from mild to severe:")
+    elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
+        embed = shlex.join(["srjt", "features", str(data.source), *_options_of(found, data, known=known)])
+        say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
+    print_line(f"Next: {command}")
+    if not ready:
+        raise typer.Exit(1)
+
+
+def show_inspection(found: Inspection) -> None:
+    """Print what was found."""
+    manifest = found.manifest
+    for line in (*(f"• {note}" for note in found.notes), *found.readers):
+        say(line)
+    if found.graded:
+        print_grades(manifest)
+    for line in _describe(manifest):
+        say(line)
+    if found.as_published:
         say("All counts are as published.")
-    problems = [*reading.problems, *(differences or ()), *seen, *few_patients(manifest, folds)]
-    print_problems(problems)
-    if problems:
+    print_problems(found.problems)
+    if not found.problems:
+        say("No problems found." if found.decoded else "No problems found (images not read).")
+
+
+def write_inspection(found: Inspection, out: Path, *, next_command: str = "") -> None:
+    """Write the page, the pictures, the list of problems and the table without what cannot be used."""
+    from srjt.data.checks import contact_sheet, pair_sheet
+    from srjt.data.sources.table import write_table
+    from srjt.reports.pages.inspection import inspection_page
+
+    manifest = found.manifest
+    if found.problems:
         file = out / "problems.csv"
         replaced = _replaced(file)
-        srjt.data.write_problems(problems, file)
+        srjt.data.write_problems(found.problems, file)
         say(f"The full list of problems: {file}{replaced}")
-    else:
-        say("No problems found." if decode else "No problems found (images not read).")
-    if decode and not manifest.are_features:
-        if alike is not None and len(alike):
-            _write_picture(pair_sheet(manifest, alike), out / "duplicates.png", "Images that are (nearly) the same")
-        _write_picture(contact_sheet(manifest), out / "contact_sheet.png", "Examples of each grade")
-    if errors_in(problems):
-        raise typer.Exit(1)
-    read_with = [str(data.source), *options.as_words(data.how)]
-    if small := options.machine_options(len(manifest), features=manifest.are_features):
-        embed = shlex.join(["srjt", "features", *read_with])
-        say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
-    print_line(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
+    if found.decoded and not manifest.are_features:
+        if len(found.pairs):
+            _write_picture(
+                pair_sheet(manifest, found.pairs), out / "duplicates.png", "Images that are (nearly) the same"
+            )
+        if found.graded:
+            _write_picture(contact_sheet(manifest), out / "contact_sheet.png", "Examples of each grade")
+    if found.unusable and found.graded and not manifest.are_features and len(found.usable):
+        file = out / f"{found.source.stem}_usable.csv"
+        replaced = _replaced(file)
+        write_table(found.usable, file)
+        say(f"The table without what cannot be used ({count_of(len(found.usable), 'row')}): {file}{replaced}")
+    page = out / "inspection.html"
+    inspection_page(found, next_command=next_command).save(page)
+    say(f"The page is in {page}.")
 
 
-def _readers(data: options.Source) -> tuple[list[str], options.Source]:
-    """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
-    from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
-    from srjt.data.sources.table import is_table
+def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
+    """Write how the source is read beside it, show it, and return whether other commands know it now.
 
-    names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
-    if data.kind not in (None, "table") or not is_table(data.source):
-        return [], data
+    A folder that nobody may write to is no error.
+    """
+    from srjt.data.reading_file import reading_file, write_reading_file
+
+    kept = found.kept(on_bad_image)
+    file = reading_file(found.source)
     try:
-        loaded = read_readings(data.source, **{name: data.how[name] for name in names if name in data.how})
-    except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
-        return [], data
-    if not (described := describe_readers(loaded.readings, loaded.columns)):
-        return [], data
-    sentences = [described, f"To compare them: srjt readers {shlex.quote(str(data.source))}"]
-    if data.several_readings is None and loaded.columns.wide and not has_grade_column(loaded.frame):
-        data = replace(data, several_readings="consensus")
-        sentences.append("The grades below are their consensus; other commands need --several-readings consensus.")
-    elif data.several_readings is None:
-        sentences.append("To combine the grades of each image: --several-readings consensus")
-    return sentences, data
+        changed = bool(kept) and write_reading_file(found.source, kept)
+    except SrjtError as problem:
+        say(f"How it is read cannot be kept: {problem}", fg="yellow", err=True)
+        return False
+    if changed:
+        words = " ".join(map(shlex.quote, options.as_words(kept)))
+        say(f"How it is read is kept in {file}, and other commands use it: {words}")
+    return True
+
+
+def _next_command(found: Inspection, data: options.Source, *, ready: bool, known: bool) -> str:
+    """What to do next: inspect it again with what is missing, or train; "" if only a person can say.
+
+    known: whether other commands know how the source is read.
+    """
+    if found.unresolved:
+        words = ["srjt", "data", "inspect", str(data.source), *options.as_words({**data.how, **found.proposed})]
+        return shlex.join(words) if found.proposed else ""
+    skip = [] if ready else ["--on-bad-image", "skip"]
+    how = _options_of(found, data, known=known)
+    small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
+    return shlex.join(["srjt", "train", str(data.source), *how, *skip, "--fold", "0", "--out", "run", *small])
+
+
+def _options_of(found: Inspection, data: options.Source, *, known: bool) -> list[str]:
+    """How the source is read, as words of a command; none if the file beside it says it."""
+    return [] if known else options.as_words(found.kept(data.on_bad_image))
 
 
 def _replaced(path: Path) -> str:
@@ -190,7 +238,7 @@ def split(
     group_near_duplicates: options.NearDuplicates = False,
     force: options.Force = False,
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("split_column",))],
+    data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
     """Split the patients into folds of train, validation and test; no patient is on two sides.
 
@@ -236,7 +284,7 @@ def corrupt(
     force: options.Force = False,
     include_test: bool = option(False, "Corrupt the samples marked test in the split column too."),
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("true_grade_column",))],
+    data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
     """Write a copy of the labels with noise.
 

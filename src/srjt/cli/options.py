@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import inspect
 import io
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,7 @@ from typer.models import ArgumentInfo, OptionInfo
 import srjt
 from srjt.cli import as_typed, say
 from srjt.data.options import ReadOptions
+from srjt.data.reading_file import load_reading_file, reading_file, used
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.inference.options import COMPUTING, EVALUATION
 from srjt.methods import import_modules
@@ -89,7 +91,10 @@ class Fields:
                 values[name] = values[name][0]  # one is not a list: most sources have one column
             elif name == "transition":
                 values[name] = read_matrix(values[name])
-        return self.group(**values) if get_args(hint)[0] is self.group else values
+        if get_args(hint)[0] is not self.group:
+            return values
+        made = self.group(**values)
+        return made.with_reading_file() if isinstance(made, Source) else made
 
 
 def expand(command: Command) -> Command:
@@ -226,7 +231,9 @@ class Source(ReadOptions):
         metavar="SOURCE",
         argument=True,
     )
-    on_bad_image: Any = setting("error", "Stop at unusable samples, or leave them out.", metavar="error|skip", panel="")
+    on_bad_image: Any = setting(
+        None, "Stop at unusable samples, or leave them out.", shown="error", metavar="error|skip", panel=""
+    )
     skipped: Path = setting(
         Path("skipped.csv"), "CSV list of the unusable samples; an earlier one is replaced.", metavar="FILE"
     )
@@ -236,17 +243,75 @@ class Source(ReadOptions):
 
     @property
     def how(self) -> dict[str, Any]:
-        """The options of reading that were given, by name."""
+        """The options of reading that were given, or that are kept beside the source, by name."""
         return {name: value for name, value in self.given.items() if hasattr(ReadOptions, name)}
 
+    @property
+    def bad_images(self) -> Any:
+        """What becomes of samples that cannot be used: "error" or "skip"."""
+        return self.on_bad_image or "error"
+
+    @property
+    def skipping(self) -> bool:
+        """Whether samples that cannot be used are left out."""
+        return bool(self.on_bad_image == "skip")
+
+    def with_reading_file(self) -> Source:
+        """With the options that are kept beside the source, where none were typed; one line says which."""
+        if self.source == Path():  # the command has no source, or names it otherwise
+            return self
+        kept = load_reading_file(self.source)
+        new = {name: value for name, value in kept.items() if getattr(self, name) is None}
+        if new:
+            words = " ".join(map(shlex.quote, as_words(new)))
+            say(f"Read as {reading_file(self.source)} says: {words}", err=True, dim=True)
+        return replace(self, **new)
+
+    def of_tables(self, sources: Sequence[Path]) -> Source:
+        """With the options that are kept beside the only table among the ``sources``, as far as a command has one."""
+        from srjt.data.sources.table import is_table
+
+        tables = [path for path in sources if path.is_file() and is_table(path)]
+        return replace(self, source=tables[0]).with_reading_file() if len(tables) == 1 else self
+
     def read(self, **more: Any) -> srjt.data.LoadedData:
-        return srjt.data.read(self.source, **{**self.how, **more})
+        from srjt.data.sources import read_source  # what is left out is said once, by ``usable``
+
+        try:
+            return read_source(self.source, use_file=False, **{**self.how, **more})
+        except SrjtError as problem:
+            raise (used(self.source, problem) if load_reading_file(self.source) else problem) from None
 
     def usable(self, reading: srjt.data.LoadedData) -> srjt.data.Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
         return srjt.data.drop_unusable(
-            reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
+            reading.manifest, reading.problems, on_bad_image=self.bad_images, listed_in=self.skipped
         )
+
+    def existing(self, manifest: srjt.data.Manifest) -> srjt.data.Manifest:
+        """The samples whose files exist, without reading them: what a training would use, unless some are damaged."""
+        from srjt.files import why_not_a_file
+
+        if manifest.arrays is not None:
+            return manifest
+        missing = {
+            row: ("missing-image", reason)
+            for row, path in enumerate(manifest.paths)
+            if (reason := why_not_a_file(path)) is not None
+        }
+        if not missing or len(missing) == len(manifest):
+            return manifest
+        named = few(manifest.ids[row] for row in missing)
+        if not self.skipping:
+            say(
+                f"The training would stop: {count_of(len(missing), 'image file')} missing ({named}). "
+                "Leave them out with --on-bad-image skip.",
+                err=True,
+                fg="yellow",
+            )
+            return manifest
+        say(f"{count_of(len(missing), 'image file')} missing and left out ({named}).", err=True)
+        return manifest.leave_out(missing)
 
     def list_unreadable(
         self, unreadable: Sequence[tuple[str, str]], problems: Sequence[srjt.data.Problem], *, tell: bool
@@ -266,7 +331,7 @@ class Source(ReadOptions):
 
 def as_words(how: Mapping[str, Any]) -> list[str]:
     """Options of reading as words of a command line."""
-    lists = {name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), list)}
+    lists = {name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), (list, tuple))}
     return [
         word
         for name, value in {**how, **lists}.items()

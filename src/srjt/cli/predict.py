@@ -46,6 +46,7 @@ def opened(
 
     about: options of reading that are about images, or about features, only.
     """
+    from srjt.data.sources import read_source
     from srjt.inference.predict import refuse_other_options
 
     run = srjt.load_run(folder, device=device)
@@ -57,14 +58,15 @@ def opened(
     if re.fullmatch(r"0?\.\d+", str(asked.calibrate_on)):  # a share of the source
         return run, replace(asked, calibrate_on=float(str(asked.calibrate_on)))
     named = {name: how[name] for name in SHARED if name in how}
-    reading = srjt.data.read(asked.calibrate_on, grades=list(run.grades), **named)
+    reading = read_source(asked.calibrate_on, grades=list(run.grades), **named)
     samples = srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
     return run, replace(asked, calibrate_on=samples)
 
 
 # ``srjt predict``: grades for new images.
 
-UNGRADED = ("images", "image_column", "patient_column", "feature_columns", "on_bad_image", "skipped")
+READ_UNGRADED = ("images", "image_column", "patient_column", "feature_columns")
+UNGRADED = (*READ_UNGRADED, "on_bad_image", "skipped")  # others are taken and not used: there are no grades
 
 
 def predict(
@@ -87,7 +89,7 @@ def predict(
     grade_names: options.GradeNames = None,
     device: options.Device = None,
     import_: options.Import = None,
-    data: Annotated[options.Source, Fields(options.Source, only=UNGRADED)],
+    data: Annotated[options.Source, Fields(options.Source, without=("source",), shown=UNGRADED)],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
@@ -100,16 +102,19 @@ def predict(
         check_files(None, html, force=force)
     else:
         check_files(out, html, force=force)
+    data = data.of_tables(sources)
+    how = {name: data.how[name] for name in READ_UNGRADED if name in data.how}
+    asked = replace(asked, on_bad_image=data.bad_images)
     trained, asked = opened(
-        run, asked, data.how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
+        run, asked, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device, grade_names=grade_names,
     )  # fmt: skip
     columns = (*asked.columns, *as_columns(keep))
-    if not data.how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
+    if not how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
         refuse_other_kind(trained, sources)
     reading = unlabelled_samples(
         sources, features=len(trained.in_shape) == 1, wanted=trained.feature_names, columns=columns,
-        grades=trained.grades, progress=True, **data.how,
+        grades=trained.grades, progress=True, **how,
     )  # fmt: skip
     manifest, problems = data.usable(reading), reading.problems
     predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(asked))
@@ -125,7 +130,7 @@ def predict(
         write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
     page = predictions_page(
         predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
-        skipped=[(problem.where, problem.detail) for problem in problems],
+        skipped=[(problem.where, problem.detail) for problem in problems], pictures=html is not None,
     )  # fmt: skip
     finish(page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None)
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
@@ -200,6 +205,7 @@ def evaluate(
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
         raise SrjtError("A CSV file holds the scores of groups: give `by`, or a JSON file for everything else.")
+    asked = replace(asked, on_bad_image=data.bad_images)
     trained, asked = opened(run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names)
     reading = data.read(grades=list(trained.grades))
     manifest = data.usable(reading)
@@ -208,7 +214,7 @@ def evaluate(
             manifest = options.grouped(manifest, near=group_near_duplicates)
         if not sides.chosen:
             sides = replace(sides, official_split=True)
-        rows = sides.split(manifest, skipping=data.on_bad_image == "skip").sides()
+        rows = sides.split(manifest, skipping=data.skipping).sides()
         if (side := side or "test") not in rows:
             raise unknown_name("side", side, rows)
         manifest = manifest.select(rows[side])
@@ -244,7 +250,7 @@ def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str)
 
 # ``srjt compare``: runs on the same images, with intervals of their differences.
 
-COMPARED = {"source", "on_bad_image", "skipped", "grades"}
+COMPARED = {"source", "skipped", "grades"}
 
 
 def compare(
@@ -274,9 +280,10 @@ def compare(
     trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None
     if test is not None:
+        data = replace(data, source=test).with_reading_file()
         refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
-        reading = replace(data, source=test).read(grades=list(trained[0].grades))
-        samples = srjt.data.drop_unusable(reading.manifest, reading.problems)
+        reading = data.read(grades=list(trained[0].grades))
+        samples = srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=data.bad_images)
         for run in trained:
             _refuse_trained(run, samples, instead="leave out --test to use the runs' common test side")
     comparison = srjt.compare(*trained, test=samples, **grading)
@@ -330,7 +337,7 @@ def explain(
     device: options.Device = None,
     import_: options.Import = None,
     *,
-    data: Annotated[options.Source, Fields(options.Source, only=READ)],
+    data: Annotated[options.Source, Fields(options.Source, without=("source", "grades"), shown=READ)],
 ) -> None:
     """Show where the networks look: what raises and what lowers the expected grade of each image.
 
@@ -346,6 +353,7 @@ def explain(
     check_outputs(out, force=force)
     trained = srjt.load_run(run, device=device)
     # images that are no table have no use for a folder and a column of images: they are for --training
+    data, typed = data.of_tables(sources), data
     tables = {name: data.how[name] for name in ("images", "image_column") if name in data.how}
     for_training = training is not None and not any(path.is_file() and is_table(path) for path in sources)
     reading = read_images(sources, **({} if for_training else tables), grades=trained.grades)
@@ -353,10 +361,11 @@ def explain(
     total = len(manifest)
     samples = None
     if training is not None:
-        learnt = replace(data, source=training).read(grades=list(trained.grades))
-        samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
+        learning = replace(typed, source=training).with_reading_file()
+        learnt = learning.read(grades=list(trained.grades))
+        samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=learning.bad_images)
     explanation = srjt.explain(
-        trained, manifest.select(range(min(limit, total))), training=samples, on_bad_image=data.on_bad_image
+        trained, manifest.select(range(min(limit, total))), training=samples, on_bad_image=data.bad_images
     )
     data.list_unreadable(explanation.skipped, reading.problems, tell=False)
     write_page(explain_page(explanation, title=run_name(trained)), out)

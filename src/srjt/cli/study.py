@@ -11,6 +11,7 @@ import webbrowser
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,6 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, options, print_line, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration, missing_extra
 from srjt.inference.options import COMPUTING, Execution
 from srjt.progress import Bar, Lines, TerminalBar, progress_bar
@@ -50,7 +50,7 @@ def run(
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "Count the runs of each method, and stop."),
     time_: bool = option(False, "Train a few steps of each method, print the time of all runs, and stop."),
-    how: Annotated[dict[str, Any], Fields(ReadOptions, without=("split_column",))],
+    data: Annotated[options.Source, Fields(options.Source, without=("source", "skipped"))],
 ) -> None:
     """Run methods × noises × folds × seeds.
 
@@ -66,18 +66,21 @@ def run(
     if "methods" in grid:
         parts = " ".join(grid["methods"]).split()  # or separated by commas, which options of a method use themselves
         grid["methods"] = [name for one in parts for name in ([one] if ":" in one else one.split(",")) if name]
-    grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
+    if source not in (None, "synthetic"):
+        data = replace(data, source=Path(source)).with_reading_file()
+    grid |= {"source": source, "grade_names": grade_names, "reading": data.how or None}
+    grid |= {"on_bad_image": data.on_bad_image}
     train = {**settings, **parse_overrides(assignments)}
     study = resolve_config(grid, train=train, preset=preset, file=config)
     execute = choose_executor(computing)
     with progress_bar("Decoding", not quiet) as progress:
-        data = open_data(study, progress=progress, quiet=quiet)
-    planned_runs = list(data.planned_runs())
+        plan = open_data(study, progress=progress, quiet=quiet)
+    planned_runs = list(plan.planned_runs())
     left = [planned for planned in planned_runs if run_status(out, planned.key) != "done"]
     if not quiet:
-        _print_plan(study, data, runs=len(planned_runs), left=len(left))
+        _print_plan(study, plan, runs=len(planned_runs), left=len(left))
     if time_:
-        print_study_times(data, left, device=(computing.device or "").split(",")[0] or None)
+        print_study_times(plan, left, device=(computing.device or "").split(",")[0] or None)
     elif dry_run and study.preset is not None:
         from srjt.training.config import preset_time
 
@@ -91,21 +94,32 @@ def run(
         bar = TerminalBar("study", lasting=True, stderr=False)
     command = shlex.join(["srjt", *sys.argv[1:]])
     with closing(bar):
-        outcome = run_study(data, out, command=command, execute=execute, watcher=StudyWatcher(bar))
+        outcome = run_study(plan, out, command=command, execute=execute, watcher=StudyWatcher(bar))
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
     if not quiet:
-        from srjt.reports.pages.study import study_verdict  # matplotlib takes a while
-        from srjt.studies.results import collect_results
-
-        say(study_verdict(collect_results(out)))
+        _print_results(out)
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
+
+
+def _print_results(folder: Path) -> None:
+    """The verdict, and the scores of every method."""
+    from srjt.console import Console
+    from srjt.reports.pages.study import study_verdict  # matplotlib takes a while
+    from srjt.reports.study_tables import PAPER_METRICS, StudyTables
+    from srjt.studies.results import collect_results
+
+    results = collect_results(folder)
+    say(study_verdict(results))
+    console = Console(markup=False, highlight=False)
+    for table in StudyTables(results, PAPER_METRICS).comparison():
+        console.print(table.rich())
 
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
@@ -238,9 +252,6 @@ def demo(
     for page in pages:
         print_line(f"  {page}")
     say("With your own labels.csv (image, grade, patient):")
-    small = " --preset cpu" if options.machine_options(images) else ""
-    print_line(f"  {command} data inspect labels.csv")
-    print_line(f"  {command} train labels.csv --fold 0 --out run{small}")
-    print_line(f"  {command} audit labels.csv --out audit{small}")
+    print_line(f"  {command} analyse labels.csv")
     if open_:
         webbrowser.open(pages[0].absolute().as_uri())

@@ -70,8 +70,9 @@ def train(
     manifest = data.usable(reading)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
-    split = partial(sides.split, skipping=data.on_bad_image == "skip", training=True)
+    split = partial(sides.split, skipping=data.skipping, training=True)
     if dry_run:
+        manifest = data.existing(manifest)
         print_dry_run(manifest, split(manifest), config, device=device)
         return
     own_sides = set(manifest.table.get("split", ())) if sides.official_split is not False else set()
@@ -97,7 +98,7 @@ def train(
             config=config,
             grade_names=grade_names,
             command=typed_command("train"),
-            on_bad_image=data.on_bad_image,
+            on_bad_image=data.bad_images,
         )
     data.list_unreadable(run.skipped, reading.problems, tell=False)
     evaluations = evaluate_sides(run) if leads and run.held_out else {}
@@ -106,7 +107,8 @@ def train(
     if not quiet:
         show(trained_page(run, evaluations, brief=True))
         say(f"The run is in {out}.")
-        print_line(f"Next: {_next_command(out, data.how, features=manifest.are_features)}")
+        print_line(f"Next: srjt report {shlex.quote(str(out))}")
+        print_line(f"Of new samples: {_predict_command(out, data.how, features=manifest.are_features)}")
 
 
 def _reporter(opened: contextlib.ExitStack, log: Any, out: Path, *, quiet: bool, leads: bool) -> Reporter:
@@ -186,8 +188,8 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
         )
 
 
-def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
-    """How to predict, with the options by which this command has read its data."""
+def _predict_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
+    """How to predict, with the options by which this command has read its data; capitals are to be replaced."""
     names = ("feature_columns",) if features else ("images", "image_column")
     words = options.as_words({name: how[name] for name in names if name in how})
     new = "FEATURES" if features else "TABLE" if words else "IMAGES"
@@ -235,7 +237,7 @@ def features(
     manifest = data.usable(reading)
     with progress_bar("Decoding", True) as decoded, progress_bar("Embedding", True) as embedded:
         made, unreadable = embed(
-            manifest, backbone=backbone, flip=flip, crop=crop, device=device, on_bad_image=data.on_bad_image,
+            manifest, backbone=backbone, flip=flip, crop=crop, device=device, on_bad_image=data.bad_images,
             decoded=decoded, embedded=embedded, **settings,
         )  # fmt: skip
     write_output(out, pack_features(made, graded=not ungraded))
@@ -243,5 +245,7 @@ def features(
     assert made.arrays is not None
     say(f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
     file = shlex.quote(str(out))
-    new = f"train {file} --noise-rate auto --fold 0 --out run"
-    print_line(f"Next: srjt {f'predict RUN {file}' if ungraded else new}")
+    if ungraded:
+        print_line(f"With the run that was trained on such features: srjt predict RUN {file}")
+    else:
+        print_line(f"Next: srjt train {file} --noise-rate auto --fold 0 --out run")

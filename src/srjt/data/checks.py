@@ -451,15 +451,20 @@ def pair_sheet(
     return sheet
 
 
-def _examples(manifest: Manifest, grade: int, tile: int, seed: int) -> Iterator[Image.Image]:
-    """Images of a grade in a reproducible random order: the first ones of all patients, then the second, …"""
+def example_rows(manifest: Manifest, grade: int, *, seed: int = 0) -> list[int]:
+    """The rows of a grade in a reproducible random order: the first ones of all patients, then the second, …"""
     ids, owners = manifest.ids, manifest.patients or manifest.ids
-    rows = np.flatnonzero(manifest.labels == grade).tolist()
+    rows: list[int] = np.flatnonzero(manifest.labels == grade).tolist()
     rows.sort(key=lambda row: hashlib.blake2b(f"{seed}/{ids[row]}".encode()).digest())
     of_patient = pd.Series([owners[row] for row in rows], dtype=object)
-    for place in of_patient.groupby(of_patient).cumcount().argsort(kind="stable"):
+    return [rows[place] for place in of_patient.groupby(of_patient).cumcount().argsort(kind="stable")]
+
+
+def _examples(manifest: Manifest, grade: int, tile: int, seed: int) -> Iterator[Image.Image]:
+    """Images of a grade, in the order of ``example_rows``."""
+    for row in example_rows(manifest, grade, seed=seed):
         with contextlib.suppress(BadImageError):
-            yield _picture(manifest, rows[place], tile)
+            yield _picture(manifest, row, tile)
 
 
 def _shortened(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:

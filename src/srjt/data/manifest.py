@@ -135,6 +135,9 @@ class Manifest:
         Samples with the same number show the same image; see ``srjt.data.group_duplicates``. None: not known.
     left_out : mapping of str to int, optional
         Kind of problem → how many rows and files of the source were left out for it. None: not known.
+    left_out_rows : DataFrame, optional
+        The rows of the source that were left out: ``id``, ``image``, the other columns as the source has them, and
+        ``problem``, ``detail``. Folds count them, so that a missing file moves nobody to another side. None: none.
 
     Examples
     --------
@@ -157,6 +160,7 @@ class Manifest:
     thumbnails: npt.NDArray[np.uint8] | None = None
     duplicates: Ints | None = None
     left_out: Mapping[str, int] | None = None
+    left_out_rows: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         if missing := {"id", "image", "grade"} - set(self.table.columns):
@@ -283,7 +287,8 @@ class Manifest:
     def select(self, rows: Sequence[int] | npt.NDArray[np.generic], *, images: bool = True) -> Manifest:
         """The samples at these positions, in this order, or those where a boolean mask is true.
 
-        ``images=False`` leaves out images in memory, which would be copied.
+        ``images=False`` leaves out images in memory, which would be copied. The selected samples are a data set of
+        their own, which knows nothing of rows that were left out before; see ``leave_out``.
         """
         chosen = np.asarray(rows)
         positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
@@ -295,7 +300,23 @@ class Manifest:
             hashes=None if self.hashes is None else self.hashes[positions],
             thumbnails=None if self.thumbnails is None else self.thumbnails[positions],
             duplicates=None if self.duplicates is None else self.duplicates[positions],
+            left_out_rows=None,
         )
+
+    def leave_out(self, reasons: Mapping[int, tuple[str, str]]) -> Manifest:
+        """The samples without some rows, which stay in ``left_out_rows``: folds are the same as with them.
+
+        reasons: row position → (kind of problem, detail).
+        """
+        if not reasons:
+            return self
+        rows = self.table.iloc[list(reasons)].reset_index(drop=True)
+        for column in {"grade", "true_grade", "verified_grade"} & set(rows):
+            rows[column] = [self.grades[grade] if grade >= 0 else "" for grade in rows[column]]
+        rows["problem"], rows["detail"] = zip(*reasons.values(), strict=True)
+        known = [] if self.left_out_rows is None else [self.left_out_rows]
+        kept = self.select([row for row in range(len(self)) if row not in reasons])
+        return replace(kept, left_out_rows=pd.concat([*known, rows], ignore_index=True))
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
         """The same samples with the grades ``noisy`` (N,); the present grades become ``true_grade``."""
@@ -347,6 +368,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "missing-image": ("error", "the image file does not exist"),
     "empty-image": ("error", "the file has zero bytes"),
     "unreadable-image": ("error", "damaged, truncated or not an image"),
+    "unknown-grades": ("error", "which grades there are, or their order, is for you to say"),
     "missing-grade": ("error", "no grade"),
     "invalid-grade": ("error", "not one of the grades"),
     "conflicting-rows": (
@@ -414,6 +436,15 @@ def errors_in(problems: Iterable[Problem]) -> list[Problem]:
 def left_out_counts(problems: Iterable[Problem]) -> dict[str, int]:
     """Kind → number of rows and files that are not used because of it."""
     return dict(Counter(p.kind for p in problems if p.severity == "error" or p.kind in LEFT_OUT))
+
+
+def describe_left_out(problems: Sequence[Problem]) -> str:
+    """One sentence: how many rows and files were left out, by kind, with some of their names."""
+    counts = "; ".join(
+        f"{count:,} {kind} ({few(problem.where for problem in first)})"
+        for kind, _, count, first in examples(problems, count=4)
+    )
+    return f"Left out: {counts}."
 
 
 def examples(problems: Sequence[Problem], *, count: int = 3) -> list[tuple[str, Severity, int, list[Problem]]]:
@@ -490,11 +521,9 @@ def drop_unusable(
     if listed_in is not None and (bad or left_out):
         write_problems([*bad, *left_out], listed_in)
     full_list = f" The full list is in {listed_in}." if listed_in else ""
-    if left_out:
-        counts = "; ".join(
-            f"{count:,} {kind} ({few(p.where for p in first)})" for kind, _, count, first in examples(left_out, count=4)
-        )
-        warn(f"Left out: {counts}.{full_list}")
+    said = left_out if on_bad_image == "error" else [*bad, *left_out]
+    if said:
+        warn(f"{describe_left_out(said)}{full_list}")
     if unknown := sum(problem.kind == "missing-patient" for problem in problems):
         warn(
             f"Samples without a patient: {unknown:,} of {len(manifest):,}. Each is treated as a separate patient: "
@@ -510,8 +539,13 @@ def drop_unusable(
             f"Correct the source, or leave such samples out with `on_bad_image='skip'`.{full_list}"
         )
     # Other errors are about rows that the source has left out: another row of the same image may be usable.
-    unusable = {problem.where for problem in bad if problem.kind in OF_IMAGES}
-    usable = manifest.select([row for row, sample in enumerate(manifest.ids) if sample not in unusable])
-    if not len(usable):
+    unusable = {problem.where: problem for problem in bad if problem.kind in OF_IMAGES}
+    reasons = {
+        row: (unusable[sample].kind, unusable[sample].detail)
+        for row, sample in enumerate(manifest.ids)
+        if sample in unusable
+    }
+    if len(reasons) == len(manifest):
         raise SrjtError("No sample can be used: all of them have problems.")
+    usable = manifest.leave_out(reasons)
     return replace(usable, left_out=left_out_counts(problems))

@@ -128,8 +128,36 @@ def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> I
         sentence = "There are no patient ids: samples are split one by one, and leakage cannot be excluded."
         warn(sentence, LeakageWarning)
     grades = manifest.labels if manifest.true_labels is None else manifest.true_labels
-    part_of = _assign_patients(owners, grades, parts=folds, seed=seed, stratified=by == "stratified")
+    others, their_grades = _left_out_owners(manifest)
+    part_of = _assign_patients(
+        [*owners, *others],
+        np.concatenate([grades, their_grades]),
+        parts=folds,
+        seed=seed,
+        stratified=by == "stratified",
+    )
     return np.array([part_of[owner] for owner in owners], dtype=np.int64)
+
+
+def _left_out_owners(manifest: Manifest) -> tuple[list[str], Ints]:
+    """The group and the grade (−1: not known) of each image that was left out.
+
+    They count as if they were there: a file that is missing on one machine, or is repaired later, moves nobody.
+    """
+    rows = manifest.left_out_rows
+    if rows is None:
+        return [], np.empty(0, dtype=np.int64)
+    # the same image counts once; many rows of features may come from one image
+    rows = rows[(rows["problem"] != "duplicate-row") & (rows["image"] != "")]
+    rows = rows.drop_duplicates("id" if manifest.are_features else "image")
+    by_patient = manifest.patients is not None and "patient" in rows
+    owners = [str(name) for name in rows["patient" if by_patient else "id"]]
+    known = manifest.patients or manifest.ids
+    group_of = dict(zip(known, manifest.groups or known, strict=True))
+    place = {name: code for code, name in enumerate(manifest.grades)}
+    graded = "grade" if manifest.true_labels is None or "true_grade" not in rows else "true_grade"
+    grades = [place.get(str(name), -1) for name in rows[graded]]
+    return [group_of.get(owner, owner) for owner in owners], np.array(grades, dtype=np.int64)
 
 
 def official_split(manifest: Manifest) -> Split:
@@ -212,7 +240,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     manifest : Manifest
         The samples, in any order.
     allow_missing : bool
-        Accept ids in the file that the manifest does not have, such as samples whose image cannot be read.
+        Accept ids in the file that the manifest does not have. Rows of the source that were left out are accepted
+        anyway; and what a run has left out is on no side.
 
     Returns
     -------
@@ -229,13 +258,15 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     5
     """
     path = Path(path)
-    rows = _read_sides(path)
+    rows, skipped = _read_sides(path), _skipped_by_run(path)
+    absent = set() if manifest.left_out_rows is None else set(manifest.left_out_rows["id"])
     splits = []
     for fold, sides in rows.groupby("fold"):
         once = sides.drop_duplicates("id")
         order = join_names(manifest.ids, once["id"].tolist(), wanted_in="the data", known_in=str(path))
         unknown = once["id"].drop(once.index[order[order >= 0]])
-        left_out = [name for name, row in zip(manifest.ids, order, strict=True) if row < 0]
+        unknown = unknown[~unknown.isin(absent)]
+        left_out = [name for name, row in zip(manifest.ids, order, strict=True) if row < 0 and name not in skipped]
         if len(unknown) and not allow_missing:
             raise SrjtError(
                 f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown ({len(unknown):,} in all)."
@@ -244,9 +275,10 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
             raise SrjtError(
                 f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r} ({len(left_out):,} in all)."
             )
-        side_of = once["split"].iloc[order]
+        side_of = once["split"].to_numpy(dtype=object)[order]
+        side_of[order < 0] = ""
         held_out = str(sides["held_out"].iloc[0])
-        split = _of_sides(side_of.to_numpy(dtype=object), held_out=held_out, checked=True)
+        split = _of_sides(side_of, held_out=held_out, checked=True)
         if len(shared := _on_two_sides(manifest.patients, split)):
             raise SrjtError(f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides.")
         splits.append(split)
@@ -351,6 +383,12 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
             sentence = f"{name} has identical images on two sides ({groups})"
             warn(f"{sentence}: its results will be too optimistic.", LeakageWarning)
             return
+
+
+def _skipped_by_run(path: Path) -> set[str]:
+    """The ids that a run has left out because their images could not be read; of a file of splits, none."""
+    file = path / "skipped.csv"
+    return set(_read_columns(file, ["id"])["id"]) if os.path.isdir(path) and file.exists() else set()
 
 
 def _read_sides(path: Path) -> pd.DataFrame:

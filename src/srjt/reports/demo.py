@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_json
 from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
+from srjt.reports.page import KeyNumber, Page, Section, write_page
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.report import report
 from srjt.studies.folder import run_folder
@@ -38,7 +39,32 @@ RATE, SEED = 0.4, 0
 VERIFIED = FIRST = 100
 AUDIT_FOLDS = 3
 COVERAGE = 0.9
-PAGES = ("study/report.html", "audit/audit.html", "patients.html")
+PAGES = ("index.html", "study/report.html", "audit/audit.html", "patients.html")
+NAMES = {"standard": "Plain training", "srjt": "srjt"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learnt:
+    """What a method made of the wrong labels, over the last ten epochs."""
+
+    method: str
+    repeated: float  # share of the wrong labels it learnt from that it gives, too
+    errors: list[float]  # mean absolute error on true grades of other patients, by fold
+
+    @property
+    def error(self) -> float:
+        """Over the folds."""
+        return float(np.mean(self.errors))
+
+    def sentence(self, plain: Learnt) -> str:
+        """The same in words, beside plain training."""
+        folds = ", ".join(f"{error:.3f}" for error in self.errors)
+        change = self.error / plain.error - 1.0
+        compared = f": {abs(change):.0%} {'lower' if change < 0 else 'higher'}" if abs(change) >= 0.005 else ""
+        return (
+            f"{NAMES[self.method]} repeats {self.repeated:.0%} of the wrong labels that it learnt from. Its error on "
+            f"true grades of other patients (MAE, lower is better) is {self.error:.3f} (folds: {folds}){compared}."
+        )
 
 
 def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Callable[[str], None]) -> list[Path]:
@@ -46,11 +72,17 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Cal
 
     What is finished is kept: called again, it goes on where it was interrupted.
     """
+    story: list[str] = []
+
+    def also(text: str) -> None:
+        story.append(text)
+        tell(text)
+
     labels = _labels(out, images=images, epochs=epochs)
     data = read(labels).manifest
     assert data.true_labels is not None
     wrong = data.labels != data.true_labels
-    tell(
+    also(
         f"Wrong labels. {len(data):,} synthetic images of {len(set(data.patients or ())):,} patients, grades 0 to 3. "
         f"{int(wrong.sum()):,} of the labels ({wrong.mean():.0%}) are wrong, by one grade."
     )
@@ -62,8 +94,9 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Cal
         if failed := results.runs.query("status != 'done'")["key"].tolist():
             raise SrjtError(f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}.")
         report(out / "study")
-        for sentence in _comparison(results, epochs=epochs):
-            tell(sentence)
+        learnt = _learnt(results, epochs=epochs)
+        for one in learnt:
+            also(one.sentence(learnt[0]))
 
         def audited(samples: Manifest) -> Audit:
             return audit(
@@ -74,21 +107,23 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Cal
         alone = audited(data)
         worst = alone.scores.head(FIRST)  # the true grades are not used by the audit
         hits = int((worst["grade"] != worst["true_grade"]).sum())
-        tell(
+        also(
             f"The audit sorts the labels by doubt. Of the first {len(worst)}, {hits} are wrong; drawn at random, "
             f"{wrong.mean() * len(worst):.0f} would be."
         )
         run, held_out = _run(out, results, data)
         checked = _verified(data, held_out["validation"])
         with_verified = audited(checked)  # its trainings are finished
-        report(out / "audit", out=out / PAGES[1])
-        tell(
+        report(out / "audit", out=out / PAGES[2])
+        also(
             "Verified labels. The audit alone puts the share of wrong labels at "
             f"{alone.estimate.rate_text(interval='95 % interval')}. A doctor checks "
             f"{with_verified.estimate.verified} labels of randomly drawn patients: "
             f"{with_verified.estimate.rate_text()}. The truth is {wrong.mean():.0%}. {_suggested(with_verified)}"
         )
-        tell(_ranges(out, run, held_out["test"], checked))
+        also(_ranges(out, run, held_out["test"], checked))
+    found = [f"{hits} of {len(worst)}", f"{wrong.mean() * len(worst):.0f} at random"]
+    write_page(_index(learnt, story, wrong=float(wrong.mean()), found=found), out / PAGES[0], write=write_atomically)
     return [out / page for page in PAGES]
 
 
@@ -110,19 +145,49 @@ def _labels(out: Path, *, images: int, epochs: int) -> Path:
     return labels
 
 
-def _comparison(results: StudyResults, *, epochs: int) -> Iterator[str]:
-    """What the two methods make of the wrong labels: their means and every fold, over the last ten epochs."""
+def _learnt(results: StudyResults, *, epochs: int) -> list[Learnt]:
+    """What the two methods make of the wrong labels, plain training first."""
     last = results.metrics[results.metrics["epoch"] > epochs - LAST].query("network in ('1', '2')")
     values = last.groupby(["method", "split", "metric", "fold"])["value"].mean()
-    for method, name in (("standard", "Plain training"), ("srjt", "srjt")):
-        repeated, errors = values[method, "wrong_labels", "accuracy"].mean(), values[method, "test", "mae"]
-        folds = ", ".join(f"{error:.3f}" for error in errors)
-        change = errors.mean() / values["standard", "test", "mae"].mean() - 1.0
-        compared = f": {abs(change):.0%} {'lower' if change < 0 else 'higher'}" if abs(change) >= 0.005 else ""
-        yield (
-            f"{name} repeats {repeated:.0%} of the wrong labels that it learnt from. Its error on true grades of other "
-            f"patients (MAE, lower is better) is {errors.mean():.3f} (folds: {folds}){compared}."
+    return [
+        Learnt(
+            method=method,
+            repeated=float(values[method, "wrong_labels", "accuracy"].mean()),
+            errors=values[method, "test", "mae"].tolist(),
         )
+        for method in NAMES
+    ]
+
+
+def _index(learnt: list[Learnt], story: list[str], *, wrong: float, found: list[str]) -> Page:
+    """The story of the terminal as a page, with links to the others. found: how many of the first labels are wrong."""
+    plain, srjt = learnt
+    better = srjt.error < plain.error
+    title = f"Plain training repeats {plain.repeated:.0%} of the wrong labels, srjt {srjt.repeated:.0%}"
+    said = [text.partition(". ") for text in story]
+    about, first, second, audit, verified, ranges = [(head, rest) for head, _, rest in said]
+    both = [". ".join(part) for part in (first, second)]
+    study, audited, patients = PAGES[1:]
+    return Page(
+        kind="Demo on synthetic images, whose true grades are known",
+        title=title,
+        lead=f"{wrong:.0%} of the labels are wrong. The error on true grades of other patients is {srjt.error:.3f} "
+        f"with srjt and {plain.error:.3f} with plain training: {'lower' if better else 'not lower'}.",
+        key_numbers=[
+            KeyNumber("wrong labels repeated by srjt", f"{srjt.repeated:.0%}", compared=f"plain: {plain.repeated:.0%}"),
+            KeyNumber("mean absolute error of srjt", f"{srjt.error:.3f}", compared=f"plain: {plain.error:.3f}"),
+            KeyNumber("wrong of the most doubtful labels", found[0], compared=found[1]),
+        ],
+        warnings=["These images are drawn by a program. What srjt gains on yours is measured by srjt analyse."],
+        sections=[
+            Section("labels", about[0], text=[about[1]]),
+            Section("methods", "Two trainings", text=both, links=[("Every number", study)]),
+            Section("audit", "The audit", text=[". ".join(audit)], links=[("The labels", audited)]),
+            Section("verified", verified[0], text=[verified[1]], links=[("The audit with verified labels", audited)]),
+            Section("ranges", ranges[0], text=[ranges[1]], links=[("Every answer with its range", patients)]),
+            Section("next", "With your own images", code="srjt analyse labels.csv"),
+        ],
+    )
 
 
 def _run(out: Path, results: StudyResults, data: Manifest) -> tuple[Trained, dict[str, Manifest]]:
@@ -157,7 +222,7 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     assert checked.verified_labels is not None
     verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
     answers = predict(run, test, calibrate_on=verified, coverage=COVERAGE, progress=False)
-    predictions_page(answers, data=test).save(out / PAGES[2])
+    predictions_page(answers, data=test).save(out / PAGES[3])
     with_them, without = (
         evaluate(run, test, resamples=2, calibrate_on=labels, coverage=COVERAGE, progress=False).ranges
         for labels in (verified, None)

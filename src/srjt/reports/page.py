@@ -75,6 +75,7 @@ class Section:
     text: Sequence[str] = ()  # paragraphs
     code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, value
+    links: Sequence[tuple[str, str]] = ()  # text, and the address of a page beside this one
     tiles: Sequence[Tile] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[CaptionedFigure] = ()

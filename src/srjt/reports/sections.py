@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -64,6 +66,7 @@ def counts_table(grades: Sequence[str], counts: Sequence[int], counted: str = "s
 # Small pictures of samples, wherever their images are.
 
 PICTURE = 144  # pixels
+IN_A_ROW = 96
 
 
 def thumbnail(path: str | os.PathLike[str]) -> str:
@@ -74,6 +77,15 @@ def thumbnail(path: str | os.PathLike[str]) -> str:
         return ""
     image.thumbnail((PICTURE, PICTURE), Image.Resampling.LANCZOS)
     return data_uri(image)
+
+
+def small(picture: str) -> str:
+    """The same picture for a row of a table; "" stays ""."""
+    if not picture:
+        return ""
+    image = Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2])))
+    image.thumbnail((IN_A_ROW, IN_A_ROW), Image.Resampling.LANCZOS)
+    return data_uri(image.convert("RGB"))
 
 
 def pictures_of(data: Manifest | None) -> Callable[[str], str]:

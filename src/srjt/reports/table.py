@@ -34,6 +34,7 @@ class Column:
     group: str = ""  # the heading above neighbouring columns of the same group
     better: Literal["", "higher", "lower"] = ""
     kind: Literal["text", "number", "mean", "quoted"] = "text"  # quoted: a number of the paper
+    extra: bool = False  # a page shows it when the reader asks for more columns
 
     @property
     def heading(self) -> str:
@@ -51,6 +52,7 @@ class TableCell:
     mark: Literal["", "best", "second"] = ""
     bold: bool = False
     partial: bool = False  # fewer runs than planned
+    picture: str = ""  # a data URI, which a page shows before the text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,12 +199,13 @@ def data_table(
     slug: str = "",
     groups: Mapping[str, str] | None = None,
     rule_before: Sequence[int] = (),
+    extra: Sequence[str] = (),
 ) -> Table:
     """A table from a DataFrame, column by column.
 
     A column of numbers is right-aligned and sorted by value, an ordered categorical by its order; a missing value is a
     dash. formats: column → how its values are written (numbers: ".3f" unless they are integers). groups: column → the
-    heading above it. rule_before: rows with a line above.
+    heading above it. rule_before: rows with a line above. extra: columns that a page shows when somebody asks for them.
     """
     given, columns, cells = formats or {}, [], []
     for name, values in frame.items():
@@ -211,7 +214,7 @@ def data_table(
         usual = "" if not number else "," if pd.api.types.is_integer_dtype(values) else ".3f"
         kind: Literal["number", "text"] = "number" if number else "text"
         group = (groups or {}).get(str(name), "")
-        columns.append(Column(name=str(name), label=str(name), group=group, kind=kind))
+        columns.append(Column(name=str(name), label=str(name), group=group, kind=kind, extra=str(name) in extra))
         order = values if number else values.cat.codes if ordered else [None] * len(values)
         how = given.get(str(name), usual)
         cells.append([_cell(value, how, place) for value, place in zip(values, order, strict=True)])

@@ -216,6 +216,7 @@ class StudyConfig(Plain):
         more="Options of `srjt.data.read`, or of `srjt.data.synthetic.generate`.",
         takes="settings by name",
     )
+    on_bad_image: Literal["error", "skip"] = setting("error", more="Stop at unusable samples, or leave them out.")
     methods: tuple[str, ...] = setting(
         ("all",), "all, or names separated by spaces; with options: codis:select=soft. Repeatable.",
         more="all: the paper's fourteen and your own.", shown="all", metavar="NAMES", listed=True,

@@ -25,15 +25,16 @@ import torch
 
 from srjt import noise
 from srjt._version import __version__
-from srjt.data.checks import file_facts, group_duplicates
+from srjt.data.checks import UNKNOWN, file_facts, group_duplicates
 from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
 from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
-from srjt.data.sources import read
+from srjt.data.sources import read_source
+from srjt.data.sources.table import no_image_exists
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
 from srjt.progress import Bar
@@ -243,18 +244,36 @@ def open_data(
     if config.source == "synthetic":
         manifest = _synthetic(dict(config.reading))
     else:
-        reading = read(config.source, **config.reading, progress=not quiet)
-        manifest = drop_unusable(reading.manifest, reading.problems)
+        reading = read_source(config.source, **config.reading, progress=not quiet)
+        manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=config.on_bad_image)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
         near = config.group_near_duplicates
         manifest = group_duplicates(manifest, near=near, cache=cache, progress=progress)
+        if config.on_bad_image == "skip":
+            manifest = _without_unreadable(manifest, quiet=quiet)
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
             seed, by = config.split_seed, config.split_by
             splits = folds(manifest, folds=config.folds, seed=seed, by=by, hold_out=config.hold_out)
     return StudyPlan(config, manifest, splits)
+
+
+def _without_unreadable(manifest: Manifest, *, quiet: bool) -> Manifest:
+    """The samples whose images have a hash: the runs of a study share the positions of their rows."""
+    if manifest.hashes is None or manifest.arrays is not None:
+        return manifest
+    unreadable = np.flatnonzero((manifest.hashes == UNKNOWN).all(axis=1)).tolist()
+    if len(unreadable) == len(manifest):
+        raise no_image_exists(manifest)
+    if unreadable and not quiet:
+        named = few(manifest.ids[row] for row in unreadable)
+        warn(
+            f"{count_of(len(unreadable), 'image')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
+            f"out: {named}."
+        )
+    return manifest.leave_out(dict.fromkeys(unreadable, ("unreadable-image", "it cannot be read")))
 
 
 def _synthetic(options: dict[str, Any]) -> Manifest:

@@ -41,7 +41,7 @@ AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows becaus
 # of a finished run, its summary last: a run with it is done
 RUN_FILES = (
     *(CHECKSUMS, "noise.json", "head.json", "image_hashes.npy"),  # not of every run
-    *("training_traces.npz", "held_out.csv"),  # nor these
+    *("training_traces.npz", "held_out.csv", "skipped.csv"),  # nor these
     *("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json"),
 )
 

@@ -48,6 +48,7 @@ from srjt.training.devices import device_name
 #     weights.safetensors  the networks after the last epoch, or after the best one (``keep``)
 #     history.csv          per training sample: how often seen, how often selected by each network, running loss
 #     held_out.csv         probabilities for the samples of the validation and test sides
+#     skipped.csv          the images that could not be read, if there are some: on no side
 #     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
 #     head.json            how likely each head makes held-out labels, if ``network`` was "auto"
 #     checksums.json       the SHA-256 of the small files
@@ -59,6 +60,7 @@ from srjt.training.devices import device_name
 FORMAT = 2
 PLAIN = ("data", "own_network", "noise", "head", "provenance")  # of ``run.json``, as they are in memory
 # written by the noise estimate, and by --log html, before the run itself begins
+SKIPPED = "skipped.csv"
 NOISE_FILES = ("noise.json", "head.json", "warmup", "live.html")
 
 
@@ -346,6 +348,13 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
 def read_estimate(file: Path, model: type[files.Model]) -> files.Model:
     """The contents of ``noise.json`` or ``head.json``, as they were written."""
     return files.read_sealed_json(file, model, advice="restore it, or delete it and run the same command again.")
+
+
+def write_skipped(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
+    """Write the (id, reason) of images that could not be read; without any there is no file."""
+    if skipped:
+        table = pd.DataFrame(list(skipped), columns=["id", "reason"], dtype=object)
+        files.write_atomically(folder / SKIPPED, files.as_csv(table))
 
 
 def read_history(folder: Path) -> pd.DataFrame:

@@ -144,6 +144,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
         run_folder.write_held_out(folder, run.held_out)
+        run_folder.write_skipped(folder, run.skipped)
         write_traces(folder, run.traces)
         averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         run_folder.write_summary(

@@ -361,7 +361,7 @@ def open_store(
         manifest = with_hashes(manifest, hashes)
     ids = manifest.ids
     if skipped := [(ids[row], reason) for row, reason in store.skipped]:
-        manifest = manifest.select(kept)
+        manifest = manifest.leave_out({row: ("unreadable-image", reason) for row, reason in store.skipped})
     return ImageStore(pixels=pixels, manifest=manifest, skipped=skipped, path=build.folder)
 
 

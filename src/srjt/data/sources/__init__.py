@@ -16,17 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data import reading_file
 from srjt.data.images.decode import OnBadImage
-from srjt.data.manifest import Manifest, as_features, drop_unusable, left_out_counts
+from srjt.data.manifest import LEFT_OUT, Manifest, as_features, describe_left_out, drop_unusable, left_out_counts
 from srjt.data.options import ReadOptions
 from srjt.data.sources import assemble, features, folders, table
 from srjt.data.sources.assemble import LoadedData, TorchDataset, from_arrays
 from srjt.data.sources.features import read_ungraded_features
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import SrjtError, unknown_name, warn
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
 
-__all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read"]
+__all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read", "read_source"]
 
 
 class Source(NamedTuple):
@@ -57,7 +58,9 @@ def read(
     """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of features.
 
     Image files are not opened, except for the patients in the headers of DICOM files whose source names none; ``check``
-    finds files that cannot be read.
+    finds files that cannot be read. Rows that cannot be used, such as those without a grade, are left out with a
+    warning that counts them; ``LoadedData.left_out`` has them. Options that ``srjt data inspect`` has written beside
+    the source (``labels.srjt.yaml``) are used where none are passed.
 
     Parameters
     ----------
@@ -84,7 +87,43 @@ def read(
     >>> reading.kind, len(reading.manifest), len(reading.problems)
     ('table', 20, 0)
     """
+    reading = read_source(source, progress=progress, **options)
+    if left_out := [p for p in reading.problems if p.severity == "error" or p.kind in LEFT_OUT]:
+        warn(f"{describe_left_out(left_out)} `LoadedData.left_out` has the rows.")
+    return reading
+
+
+def read_source(
+    source: str | os.PathLike[str] | pd.DataFrame,
+    *,
+    progress: ProgressOption = True,
+    use_file: bool = True,
+    **options: Any,
+) -> LoadedData:
+    """``read`` for those who stop at rows that cannot be used, or count them, themselves.
+
+    use_file: whether options beside the source are used, too.
+    """
     asked = ReadOptions.of(options)
+    kept = _kept_options(source) if use_file and not isinstance(source, pd.DataFrame) else {}
+    if not (new := {name: value for name, value in kept.items() if name not in asked.given}):
+        return _read(source, asked, progress=progress)
+    try:
+        reading = _read(source, ReadOptions.of({**new, **asked.given}), progress=progress)
+    except SrjtError as problem:
+        raise reading_file.used(as_path(source, ""), problem) from None
+    said = f"read as {reading_file.reading_file(as_path(source, '')).name} says: {', '.join(new)}"
+    return replace(reading, notes=(*reading.notes, said))
+
+
+def _kept_options(source: str | os.PathLike[str]) -> dict[str, Any]:
+    """The options beside the source, without what becomes of rows that cannot be used: that is for the caller."""
+    kept = reading_file.load_reading_file(as_path(source, "Labels are read from a path or a DataFrame"))
+    kept.pop(reading_file.ON_BAD_IMAGE, None)
+    return kept
+
+
+def _read(source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption) -> LoadedData:
     if asked.map_grades is not None:
         return _read_mapped(source, asked, progress=progress)
     if asked.kind is not None and asked.kind not in SOURCES:
@@ -127,7 +166,7 @@ def _read_mapped(
             raise unknown_name("grade (in `map_grades`)", grade, wanted)
     own = sorted(asked.grade_map, key=lambda name: wanted.index(asked.grade_map[name]))
     others = {name: value for name, value in asked.given.items() if name not in ("map_grades", "grades")}
-    reading = read(source, progress=progress, grades=own, **others)
+    reading = _read(source, ReadOptions.of({**others, "grades": own}), progress=progress)
     if reading.readings is not None:
         raise SrjtError("`map_grades` is for one grade per sample: rename the readers' grades in the table.")
     code = [*(wanted.index(asked.grade_map[name]) for name in own), -1]  # an unknown one, −1, stays −1
@@ -181,7 +220,7 @@ def labelled_samples(
     if isinstance(data, LoadedData):
         reading = data
     elif isinstance(data, FILES):
-        reading = read(data, grades=grades, progress=progress)
+        reading = read_source(data, grades=grades, progress=progress)
     elif isinstance(data, tuple) and len(data) == 2:
         reading = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):

@@ -65,6 +65,17 @@ class LoadedData:
     notes: tuple[str, ...]
     readings: Readings | None = None
 
+    @property
+    def left_out(self) -> pd.DataFrame:
+        """What was left out of the source: the rows as it has them, with the columns problem and detail.
+
+        Of a row with too many or too few cells, and of a file that is not used, ``id`` is the line or the name.
+        """
+        rows, others = self.manifest.left_out_rows, ("malformed-row", "ignored-file")
+        named = [(p.where, p.kind, p.detail) for p in self.problems if p.kind in others]
+        known = [] if rows is None else [rows]
+        return pd.concat([*known, pd.DataFrame(named, columns=["id", "problem", "detail"])], ignore_index=True)
+
     def __repr__(self) -> str:
         problems = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
         return f"<LoadedData ({self.kind}): {self.manifest.describe()}{problems}>"
@@ -98,7 +109,7 @@ def assemble(
     if not len(rows):
         raise SrjtError(f"The source ({kind}) has no samples.")
     collected = list(problems)
-    keep = np.ones(len(rows), dtype=bool)
+    why: dict[int, tuple[str, str]] = {}  # rows that are left out: the kind of problem, and the line
     table = rows.reset_index(drop=True)
     names = table["id"].tolist()
 
@@ -119,13 +130,15 @@ def assemble(
             continue  # few grades are verified
         side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
         collected.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
-        keep[row] = False
+        why[row] = (problem, collected[-1].detail)
     for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
         table[column] = codes
 
     for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
         collected.append(Problem("missing-image", lines[row], "the row has no image"))
-        keep[row] = False
+        why[row] = ("missing-image", f"{lines[row]}: the row has no image")
+    keep = np.ones(len(table), dtype=bool)
+    keep[list(why)] = False
     if "patient" in table:
         table["patient"] = one_spelling(table["patient"].tolist())
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
@@ -138,7 +151,7 @@ def assemble(
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
-        collected += _drop_repeated(table, keep, lines, grading.names)
+        collected += _drop_repeated(table, keep, lines, grading.names, why)
 
     if not keep.any():
         raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}.")
@@ -147,13 +160,28 @@ def assemble(
         grades=grading.names,
         root=root,
         arrays=arrays if arrays is None or keep.all() else arrays[keep],
+        left_out_rows=_left_out(rows, table, why) if why else None,
     )
     notes = (*notes, f"grades: {grading.note}")
     return LoadedData(manifest=manifest, problems=tuple(collected), kind=kind, notes=notes)
 
 
+def _left_out(rows: pd.DataFrame, table: pd.DataFrame, why: dict[int, tuple[str, str]]) -> pd.DataFrame:
+    """The rows that are left out as the source has them, with the reason; patients in their one spelling."""
+    places = sorted(why)
+    unused = rows.reset_index(drop=True).iloc[places].reset_index(drop=True)
+    if "patient" in table:
+        unused["patient"] = table["patient"].iloc[places].tolist()
+    unused["problem"], unused["detail"] = zip(*(why[place] for place in places), strict=True)
+    return unused
+
+
 def _drop_repeated(
-    table: pd.DataFrame, keep: npt.NDArray[np.bool_], lines: Sequence[str], names: tuple[str, ...]
+    table: pd.DataFrame,
+    keep: npt.NDArray[np.bool_],
+    lines: Sequence[str],
+    names: tuple[str, ...],
+    why: dict[int, tuple[str, str]],
 ) -> list[Problem]:
     """Rows with the same image: keep the first if they agree, none if they contradict each other."""
     problems = []
@@ -166,12 +194,14 @@ def _drop_repeated(
         if all(len(distinct) == 1 for distinct in values.values()):
             keep[rows[1:]] = False
             problems.append(Problem("duplicate-row", first, where))
+            why.update((row, ("duplicate-row", where)) for row in rows[1:].tolist())
         else:
             keep[rows] = False
             detail = f"grades {' and '.join(names[grade] for grade in values['grade'])}"
             if len(values["grade"]) == 1:
                 detail = f"patients {' and '.join(values['patient'])}"
             problems.append(Problem("conflicting-rows", first, f"{where}: {detail}"))
+            why.update((row, ("conflicting-rows", f"{where}: {detail}")) for row in rows.tolist())
     return problems
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import platformdirs
 
+from srjt.data import reading_file
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, order_names, refuse_too_many
 from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
 from srjt.data.manifest import Manifest, Problem
@@ -120,7 +121,7 @@ def is_utf8(name: str) -> bool:
 
 
 def _is_system_file(name: str) -> bool:
-    return name.startswith(".") or name.casefold() in SYSTEM_FILES
+    return name.startswith(".") or name.casefold() in SYSTEM_FILES or name.endswith(reading_file.SUFFIX)
 
 
 # Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's header.
@@ -239,6 +240,9 @@ def _read_key(path: Path) -> bytes:
 # Images without grades, for prediction.
 
 
+OF_IMAGES = ("images", "image_column", "patient_column")  # what is read of a table of images without grades
+
+
 def read_images(
     sources: Sequence[str | os.PathLike[str] | pd.DataFrame],
     *,
@@ -274,9 +278,13 @@ def read_images(
         else:
             table = tables.load_table(path)
             of_tables.extend(table.frame.columns)
-            chosen, _ = tables.choose_columns(table, asked.roles, required=("image",))
+            here = asked
+            if isinstance(path, Path):
+                kept = reading_file.load_reading_file(path)
+                here = ReadOptions.of({**{name: kept[name] for name in OF_IMAGES if name in kept}, **asked.given})
+            chosen, _ = tables.choose_columns(table, here.roles, required=("image",))
             names = table.frame[chosen["image"]].tolist()
-            root, located, ambiguous = tables.find_images(names, asked.images or table.folder)
+            root, located, ambiguous = tables.find_images(names, here.images or table.folder)
             if ambiguous:
                 raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
             part = tables.kept_columns(table.frame, columns).assign(

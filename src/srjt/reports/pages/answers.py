@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,11 +24,12 @@ from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
 from srjt.reports.pages.evaluation import answered, evaluation_facts, named_grades, never_predicted, what_helps
-from srjt.reports.sections import pictures_of, run_name, run_section
+from srjt.reports.sections import pictures_of, run_name, run_section, small
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
 ALL = 500  # answers in the table of the page
+PICTURES = 100  # of them with a picture: each image is read
 NAMED = 50  # samples that were left out
 
 VERDICT: list[Verdict[Any]] = [
@@ -140,11 +142,13 @@ def predictions_page(
     sources: Sequence[str | os.PathLike[str]] = (),
     command: str | None = None,
     skipped: Sequence[tuple[str, str]] = (),
+    pictures: bool = True,
 ) -> Page:
     """The page of a result of ``srjt.predict``.
 
-    data: the samples, for their pictures. sources: the files that they were read from. skipped: (sample, reason) of
-    what was left out before, in addition to those that the predictions know of.
+    data: the samples, for their pictures. pictures: whether the table of answers has some, too. sources: the files that
+    they were read from. skipped: (sample, reason) of what was left out before, in addition to those that the
+    predictions know of.
     """
     run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
@@ -163,7 +167,7 @@ def predictions_page(
         warnings=warnings,
         details=details,
         sections=[
-            Section("every-answer", "Answers", tables=[_table(predictions)]),
+            Section("every-answer", "Answers", tables=[_table(predictions, data, pictures=pictures)]),
             *_least_certain(predictions, facts, data),
             Section("how", "How these answers came about", facts=[*how.items()], closed=True),
             run_section(run, sources=sources, command=command),
@@ -189,7 +193,8 @@ def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNu
     ]
 
 
-def _table(predictions: Predictions) -> Table:
+def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -> Table:
+    """One row per answer; the numbers that few people read are behind a switch."""
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
     per, grades = predictions.attrs["per"], predictions.run.grades
     graded, numbers = ["grade", "grade_low", "grade_high"], ["expected_grade", "entropy", "disagreement"]
@@ -206,7 +211,16 @@ def _table(predictions: Predictions) -> Table:
     if "disagreement" in frame:
         caption += " Disagreement: distance of the networks' probabilities."
     part = f"The first {ALL:,} of {len(predictions):,}" if len(predictions) > ALL else ""
-    return data_table(frame.rename(columns=labels), title=part, caption=caption, slug="answers")
+    extra = [labels.get(name, name) for name in numbers]
+    table = data_table(frame.rename(columns=labels), title=part, caption=caption, slug="answers", extra=extra)
+    if not pictures or len(predictions.run.in_shape) == 1:
+        return table
+    picture, rows = pictures_of(data), list(table.rows)
+    images = predictions["highest_image" if per else "image"][:PICTURES]
+    for place, image in enumerate(images):
+        first, *others = rows[place].cells
+        rows[place] = replace(rows[place], cells=(replace(first, picture=small(picture(str(image)))), *others))
+    return replace(table, rows=tuple(rows))
 
 
 def _probability(answer: Any) -> float:

@@ -1,0 +1,87 @@
+"""``srjt analyse``: inspect, split, train, evaluate and audit by one command, with one page at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from srjt.cli import OptionsReporter, options, print_line, say, show, typed_command
+from srjt.cli.options import Fields, option
+from srjt.progress import progress_bar
+
+SHOWN = ("method", "network", "weights", "image_size", "crop", "epochs", "batch_size", "seed")
+
+
+def analyse(
+    out: Path = option(Path("analysis"), "Folder of everything; what is done in it is not repeated.", metavar="DIR"),
+    *,
+    settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training")],
+    device: options.Device = None,
+    quiet: options.Quiet = False,
+    data: Annotated[options.Source, Fields(options.Source, without=("skipped",))],
+) -> None:
+    """Inspect, split, train, evaluate and audit: from labels.csv to a page with the answers.
+
+    The same as srjt data inspect, split, train, evaluate, compare and audit, one
+    after the other. Without a GPU the settings are those of --preset cpu. Run the
+    same command again to resume after an interruption. index.html in the folder has
+    the story: what the data are, how good the model is, which labels may be wrong,
+    what would help most, and the next commands.
+    """
+    from srjt.auditing.audit import DEFAULTS, with_noise_rate
+    from srjt.cli.audit import audited_as
+    from srjt.cli.data import keep_options
+    from srjt.data.inspection import inspect_source
+    from srjt.files import write_atomically
+    from srjt.reports.analysis import INDEX, Watching, analyse, audit_settings
+    from srjt.reports.page import write_page
+    from srjt.reports.pages.analysis import analysis_page, next_commands
+    from srjt.training.reporters import reporter_for
+    from srjt.training.train import check_settings
+
+    with progress_bar("Reading images", not quiet) as progress:
+        found = inspect_source(data.source, data.how, progress=progress)
+    given = dict(settings)
+    small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
+    if small and "preset" not in given and "config" not in given:
+        given["preset"] = "cpu"
+        if "--method" in small:
+            given.setdefault("method", small[small.index("--method") + 1])
+        if not quiet:
+            say("There is no GPU: --preset cpu.", dim=True)
+    config = options.layered_settings(given)
+    check_settings(config.with_recipe())
+    audit_config = with_noise_rate(options.layered_settings(audit_settings(given), defaults=DEFAULTS))
+
+    @contextlib.contextmanager
+    def opened() -> Any:
+        with reporter_for(quiet=quiet) as reporter:
+            yield OptionsReporter(reporter)
+
+    def tell(text: str) -> None:
+        if not quiet:
+            say(text, bold=True)
+
+    if found.graded:
+        keep_options(found, data.on_bad_image)
+    done = analyse(
+        found,
+        out=out,
+        config=config,
+        audit_config=audit_config,
+        watching=Watching(tell=tell, open=opened),
+        on_bad_image=data.bad_images,
+        device=device,
+        audit_options=audited_as(found.reading, replace(data, **found.options)) if found.graded else None,
+        command=typed_command("analyse"),
+    )
+    page = analysis_page(done)
+    write_page(page, out / INDEX, write=write_atomically)
+    if quiet:
+        return
+    show(page)
+    say(f"The page is in {out / INDEX}.")
+    for command in next_commands(done):
+        print_line(f"Next: {command}")

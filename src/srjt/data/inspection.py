@@ -1,0 +1,190 @@
+"""Look at a source before it is used: what it holds, how it is to be read, and everything that is wrong with it, in
+one go; and the table that is left when what cannot be used is left out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srjt.data.checks import Progress, examine_images, few_patients, image_sizes
+from srjt.data.guesses import Guesses, guess_options
+from srjt.data.manifest import OF_IMAGES, Ints, Manifest, Problem, errors_in
+from srjt.data.options import ReadOptions
+from srjt.data.sources import read_source
+from srjt.data.sources.assemble import LoadedData
+from srjt.data.sources.folders import not_as_published, read_images
+from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
+from srjt.data.sources.table import is_table, load_table
+from srjt.errors import SrjtError
+
+UNKNOWN_ORDER = "unknown-grades"
+NO_PAIRS: Ints = np.empty((0, 2), dtype=np.int64)
+OF_READERS = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What was found in a source.
+
+    Parameters
+    ----------
+    source : Path
+        What was inspected.
+    reading : LoadedData
+        The samples. If the grades are not known, all have the mildest one as a placeholder.
+    options : dict
+        How the source is read, by name: what was asked, and what was guessed.
+    guessed : tuple of str
+        Sentences on what was guessed, and why.
+    unresolved : tuple of str
+        Sentences on what only a person can say.
+    proposed : dict
+        Options that would resolve it, if a person agrees.
+    problems : tuple of Problem
+        Everything that is wrong.
+    pairs : (M, 2) int64
+        Rows with identical or nearly identical images, contradictory ones first.
+    sizes : dict of (int, int) to int
+        (width, height) → how many images of a sample have it.
+    readers : tuple of str
+        Sentences on several readers; empty for one.
+    as_published : bool or None
+        Whether all counts are those of the published data set of this layout; None for other layouts.
+    decoded : bool
+        Whether the images were read.
+    """
+
+    source: Path
+    reading: LoadedData
+    options: dict[str, Any]
+    guessed: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+    proposed: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    pairs: Ints = field(default_factory=NO_PAIRS.copy)
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+    readers: tuple[str, ...] = ()
+    as_published: bool | None = None
+    decoded: bool = True
+
+    @property
+    def manifest(self) -> Manifest:
+        """The samples, also those whose images cannot be read."""
+        return self.reading.manifest
+
+    @property
+    def notes(self) -> list[str]:
+        """How the source was understood; what was guessed says why, instead of "as given"."""
+        guessed = {note.partition(":")[0] for note in self.guessed}
+        known = [note for note in self.reading.notes if note.partition(":")[0] not in guessed]
+        return [*known, *self.guessed]
+
+    @property
+    def graded(self) -> bool:
+        """Whether the grades and their order are known."""
+        return not self.unresolved
+
+    @property
+    def unusable(self) -> list[Problem]:
+        """The problems that make a sample unusable."""
+        return errors_in(self.problems)
+
+    @property
+    def usable(self) -> Manifest:
+        """The samples whose images can be read."""
+        bad = {problem.where: problem for problem in self.unusable if problem.kind in OF_IMAGES}
+        rows = {row: name for row, name in enumerate(self.manifest.ids) if name in bad}
+        return self.manifest.leave_out({row: (bad[name].kind, bad[name].detail) for row, name in rows.items()})
+
+    def kept(self, on_bad_image: str | None) -> dict[str, Any]:
+        """The options that are worth a file: how other commands read the same."""
+        return {**self.options, **({"on_bad_image": on_bad_image} if on_bad_image else {})}
+
+
+def inspect_source(
+    source: Path,
+    asked: Mapping[str, Any],
+    *,
+    folds: int = 5,
+    decode: bool = True,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Read a source as far as it can be read, and find all of its problems.
+
+    asked: options of reading, by name. folds: warn about grades with fewer patients. decode: read every image.
+    An error is raised only if nothing can be read: the source is no table, or no column holds images.
+    """
+    readers, options = _readers(source, asked)
+    found = Guesses(options=options)
+    if options.get("kind") in (None, "table") and is_table(source) and not _is_of_features(source, options):
+        found = guess_options(load_table(source), ReadOptions.of(options))
+    if found.unresolved and "image" not in found.columns:
+        raise SrjtError(" ".join(found.unresolved))
+    if found.unresolved:
+        names = ("images", "image_column", "patient_column")
+        reading = read_images([source], **{name: found.options[name] for name in names if name in found.options})
+    else:
+        reading = read_source(source, use_file=False, **found.options)
+    manifest = reading.manifest
+    try:
+        seen, pairs = examine_images(manifest, progress=progress) if decode else ([], NO_PAIRS)
+    except SrjtError as problem:  # no image exists
+        raise SrjtError(" ".join([str(problem), *found.unresolved])) from None
+    differences = None if found.unresolved else not_as_published(reading)
+    own = [
+        *(Problem(UNKNOWN_ORDER, "all rows", sentence) for sentence in found.unresolved),
+        *(Problem("invalid-grade", line, f"{cell!r}: {why}") for line, (cell, why) in _typos(found)),
+    ]
+    patients = [] if found.unresolved else few_patients(manifest, folds)
+    return Inspection(
+        source=source,
+        reading=reading,
+        options=found.options,
+        guessed=tuple(found.notes),
+        unresolved=tuple(found.unresolved),
+        proposed=found.proposed,
+        problems=(*own, *reading.problems, *(differences or ()), *seen, *patients),
+        pairs=pairs,
+        sizes=dict(Counter(image_sizes(manifest)).most_common()),
+        readers=tuple(readers),
+        as_published=None if differences is None else not differences,
+        decoded=decode,
+    )
+
+
+def _typos(found: Guesses) -> list[tuple[str, tuple[str, str]]]:
+    """Of grades whose order is known, the reading itself reports them."""
+    return list(found.typos.items()) if found.unresolved else []
+
+
+def _is_of_features(source: Path, options: Mapping[str, Any]) -> bool:
+    from srjt.data.sources.features import is_features
+
+    return "feature_columns" in options or (bool(is_features(source)) and "image_column" not in options)
+
+
+def _readers(source: Path, asked: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
+    options = dict(asked)
+    if options.get("kind") not in (None, "table") or not is_table(source):
+        return [], options
+    try:
+        loaded = read_readings(source, **{name: options[name] for name in OF_READERS if name in options})
+    except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
+        return [], options
+    if not (described := describe_readers(loaded.readings, loaded.columns)):
+        return [], options
+    sentences = [described, f"To compare them: srjt readers {shlex.quote(str(source))}"]
+    if "several_readings" not in options and loaded.columns.wide and not has_grade_column(loaded.frame):
+        options["several_readings"] = "consensus"
+        sentences.append("The grades below are their consensus.")
+    elif "several_readings" not in options:
+        sentences.append("To combine the grades of each image: --several-readings consensus")
+    return sentences, options

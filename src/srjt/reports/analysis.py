@@ -1,0 +1,200 @@
+"""``srjt analyse``: from a table of labels to one page. It inspects, splits, trains, evaluates and audits, by the same
+functions as the commands of these names, and every part can be continued, or repeated, by its own command.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from srjt.auditing.audit import Audit, audit
+from srjt.data.checks import group_duplicates
+from srjt.data.images.decode import OnBadImage
+from srjt.data.inspection import Inspection
+from srjt.data.manifest import Manifest
+from srjt.data.splits import Split, folds, official_split, write_splits
+from srjt.errors import SrjtError, count_of
+from srjt.files import is_foreign, write_atomically, write_json
+from srjt.inference.compare import Comparison, compare
+from srjt.inference.evaluate import Evaluation, evaluate_sides
+from srjt.progress import Reporter
+from srjt.reports.page import write_page
+from srjt.reports.pages.audit import audit_page
+from srjt.reports.pages.evaluation import comparison_page, evaluation_page
+from srjt.reports.pages.inspection import inspection_page
+from srjt.reports.report import report
+from srjt.training.config import TrainConfig
+from srjt.training.train import train
+from srjt.training.trained import Trained
+
+RECORD = "analysis.json"
+PLAIN = "standard"  # the method that plain training is
+FOLDS = 5
+STEPS = ("inspect", "split", "train", "plain", "evaluate", "audit")
+MODEL, WITHOUT, AUDIT = "model", "plain", "audit"  # folders
+INDEX, INSPECTION, EVALUATION, COMPARISON = "index.html", "inspection.html", "evaluation.html", "comparison.html"
+SPLITS = "splits.csv"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Analysis:
+    """What the parts have found.
+
+    found: what the data are. run: the model. plain: a model of the same network by plain training; None if the model
+    is that. evaluation: the model on its test side. comparison: with plain training. audited: the labels.
+    """
+
+    folder: Path
+    found: Inspection
+    run: Trained
+    plain: Trained | None
+    evaluation: Evaluation
+    comparison: Comparison | None
+    audited: Audit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watching:
+    """How the parts are followed. tell: a sentence at the beginning of each part. open: the reporter of a training."""
+
+    tell: Callable[[str], None]
+    open: Callable[[], AbstractContextManager[Reporter]]
+
+
+def analyse(
+    found: Inspection,
+    *,
+    out: Path,
+    config: TrainConfig,
+    audit_config: TrainConfig,
+    watching: Watching,
+    on_bad_image: OnBadImage = "error",
+    device: str | None = None,
+    audit_options: Mapping[str, Any] | None = None,
+    command: str | None = None,
+) -> Analysis:
+    """Do what is not done yet in the folder, write its pages, and return what they are made of.
+
+    found: the inspected source. config: of the model; audit_config: of the audit's trainings. audit_options: what
+    ``srjt.audit`` should know of the table, for ``srjt review export``.
+    """
+    begin_folder(out, found)
+    write_page(inspection_page(found), out / INSPECTION, write=write_atomically)
+    refuse_unusable(found, out, on_bad_image=on_bad_image)
+    steps = [step for step in STEPS if step != "plain" or config.method != PLAIN]
+
+    def tell(step: str, text: str) -> None:
+        watching.tell(f"{steps.index(step) + 1} of {len(steps)}: {text}")
+
+    data = group_duplicates(found.manifest)
+    tell("inspect", f"{data.describe()}. Details: {out / INSPECTION}")
+    parts = _write_sides(found, data, out)
+    tell("split", f"{_sides(data, parts)}: {out / SPLITS}")
+    training: dict[str, Any] = {"device": device, "on_bad_image": on_bad_image, "split": _sides_of, "command": command}
+    tell("train", f"training {config.method} on {count_of(len(parts.train), 'sample')}: {out / MODEL}")
+    with watching.open() as reporter:
+        run = train(data, out=out / MODEL, config=config, reporter=reporter, **training)
+    plain = None
+    if config.method != PLAIN:
+        tell("plain", f"plain training of the same network, to compare with: {out / WITHOUT}")
+        with watching.open() as reporter:
+            plain_config = plain_training(config)
+            plain = train(data, out=out / WITHOUT, config=plain_config, reporter=reporter, **training)
+    tell("evaluate", f"both on the test side: {out / EVALUATION}")
+    sides = evaluate_sides(run)
+    if "test" not in sides:
+        raise SrjtError("The split has no test side: how good the model is cannot be told.")
+    evaluation = sides["test"]
+    comparison = None if plain is None else compare(plain, run)
+    write_page(evaluation_page(evaluation, run=run), out / EVALUATION, write=write_atomically)
+    if comparison is not None:
+        write_page(comparison_page(comparison), out / COMPARISON, write=write_atomically)
+    report(out / MODEL)
+    tell("audit", f"which labels are probably wrong, by {FOLDS} trainings: {out / AUDIT}")
+    with watching.open() as reporter:
+        audited = audit(
+            data,
+            out=out / AUDIT,
+            folds=FOLDS,
+            config=audit_config,
+            device=device,
+            reporter=reporter,
+            jobs="auto",
+            on_bad_image=on_bad_image,
+            source=str(found.source),
+            readings=found.reading.readings,
+            **(audit_options or {}),
+        )
+    write_page(audit_page(out / AUDIT), out / AUDIT / "audit.html", write=write_atomically)
+    return Analysis(
+        folder=out,
+        found=found,
+        run=run,
+        plain=plain,
+        evaluation=evaluation,
+        comparison=comparison,
+        audited=audited,
+    )
+
+
+def begin_folder(out: Path, found: Inspection) -> None:
+    """Make the folder; one that holds other files, or the analysis of another source, is an error."""
+    made_of = {"source": str(found.source.absolute())}
+    record = out / RECORD
+    if record.is_file():
+        if json.loads(record.read_text(encoding="utf-8")) != made_of:
+            raise SrjtError(f"{out} holds the analysis of another source: choose another `out`.")
+        return
+    if out.is_dir() and any(is_foreign(path) for path in out.iterdir()):
+        raise SrjtError(f"{out} contains other files: choose another `out`.")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(record, made_of)
+
+
+def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:
+    """An error if the grades are not known, or if rows cannot be used and nobody has said to leave them out."""
+    page = f"{out / INSPECTION} shows everything that was found"
+    if found.unresolved:
+        raise SrjtError(f"{' '.join(found.unresolved)} {page}.")
+    if found.unusable and on_bad_image == "error":
+        first = found.unusable[0]
+        raise SrjtError(
+            f"{count_of(len(found.unusable), 'unusable sample')} (the first: {first.where}: {first.detail}). Correct "
+            f"the source, or leave such samples out with `on_bad_image='skip'`. {page}."
+        )
+
+
+def plain_training(config: TrainConfig) -> TrainConfig:
+    """The same network, images and length, learnt from the labels as they are."""
+    return config.replace(method=PLAIN, method_options={}, noise_rate=None, transition=None)
+
+
+def audit_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a model that the trainings of an audit share."""
+    without = ("method", "method_options", "noise_rate", "transition", "keep")
+    return {name: value for name, value in settings.items() if name not in without}
+
+
+def _sides_of(manifest: Manifest) -> Split:
+    """The split column if it has a test side, else the first of five folds: as ``srjt train --fold 0``."""
+    if "split" in manifest.table and "test" in set(manifest.table["split"]):
+        return official_split(manifest)
+    return folds(manifest, folds=FOLDS)[0]
+
+
+def _write_sides(found: Inspection, data: Manifest, out: Path) -> Split:
+    """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no side."""
+    usable = replace(found, reading=replace(found.reading, manifest=data)).usable
+    split = _sides_of(usable)
+    write_splits(out / SPLITS, usable, [split])
+    return split
+
+
+def _sides(data: Manifest, split: Split) -> str:
+    counts = ", ".join(f"{len(rows):,} {side}" for side, rows in split.sides().items())
+    what = "patients apart" if data.patients is not None else "no patient ids"
+    return f"{counts} ({what})"

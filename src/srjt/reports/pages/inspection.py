@@ -1,0 +1,222 @@
+"""The page of ``srjt data inspect``: grades, examples, problems, duplicates, patients, sizes, readers."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+from srjt.data.checks import example_rows, thumbnail
+from srjt.data.inspection import Inspection
+from srjt.data.manifest import KINDS, Manifest, examples
+from srjt.errors import count_of
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
+from srjt.reports.sections import PICTURE, counts_table
+from srjt.reports.table import data_table
+
+PER_GRADE = 6  # examples
+PAIRS = 24  # of images that are (nearly) the same
+ROWS = 200  # problems in the table
+SIZES = 8
+SQUARE = 1.25  # ratio of the sides, or its inverse, up to which squashing to a square hardly matters
+
+VERDICT: list[Verdict[Any]] = [
+    (lambda f: not f.graded, "{f.counted}; the grades are not known yet", "{f.unresolved}"),
+    (lambda f: f.unusable, "{f.unusable} of {f.rows} cannot be used", "{f.counted}, grades {f.grades}. Correct the "
+     "table, or leave these rows out with --on-bad-image skip."),
+    (lambda f: f.warnings, "{f.counted}, grades {f.grades}: all can be used", "{f.warnings} to look at."),
+    (lambda f: True, "{f.counted}, grades {f.grades}: no problems found", "{f.read}"),
+]  # fmt: skip
+WARNINGS: list[Rule[Any]] = [
+    (lambda f: f.no_patients, "There are no patient ids: images of one patient may be on both sides of a split, and "
+     "results are then too good. A column with the patient, the person or the plant prevents it."),
+    (lambda f: f.squashed, "In {f.squashed:.0%} of the images one side is more than a quarter longer than the other. "
+     "--resize squash changes their shape; --resize crop cuts off the ends."),
+    (lambda f: f.rare, "Few images of {f.rare}: a network can hardly learn such a grade."),
+]  # fmt: skip
+FEW = 20  # images of a grade
+
+
+def inspection_facts(found: Inspection) -> SimpleNamespace:
+    """What the rules know."""
+    manifest, errors = found.manifest, found.unusable
+    rows = len(manifest) + (0 if manifest.left_out_rows is None else len(manifest.left_out_rows))
+    rare = [
+        f"grade {name} ({count_of(int(count), 'image')})"
+        for name, count in zip(manifest.grades, manifest.class_counts, strict=True)
+        if count < FEW
+    ]
+    warnings = sum(problem.severity == "warning" for problem in found.problems)
+    return SimpleNamespace(
+        graded=found.graded,
+        counted=manifest.describe().partition(", grades ")[0],
+        grades=", ".join(manifest.grades),
+        unresolved=" ".join(sentence.replace("`", "--", 1).replace("`", "") for sentence in found.unresolved),
+        unusable=f"{len(errors):,}" if errors else "",
+        rows=count_of(rows, "row"),
+        warnings=count_of(warnings, "warning") if warnings else "",
+        read="Every image was read." if found.decoded else "Images were not read.",
+        no_patients=manifest.patients is None,
+        squashed=_oblong(found),
+        rare=" and ".join(rare) if found.graded and not manifest.are_features else "",
+    )
+
+
+def _oblong(found: Inspection) -> float:
+    """The share of the images whose sides differ by more than a quarter."""
+    oblong = sum(count for (w, h), count in found.sizes.items() if max(w, h) > SQUARE * min(w, h))
+    return oblong / max(sum(found.sizes.values()), 1)
+
+
+@page_of.register(Inspection)
+def inspection_page(found: Inspection, *, command: str = "", next_command: str = "") -> Page:
+    """The page of an inspection. next_command: what to do next."""
+    facts = inspection_facts(found)
+    return Page(
+        kind=f"Inspection of {found.source.name or found.source.resolve().name}",
+        **said(facts, VERDICT, warnings=WARNINGS),
+        key_numbers=_key_numbers(found),
+        sections=[
+            *_next(next_command),
+            *_problems(found),
+            *_grades(found),
+            *_duplicates(found),
+            *_patients(found.manifest),
+            *_sizes(found),
+            *([Section("readers", "Readers", text=found.readers)] if found.readers else []),
+            _how(found, command),
+        ],
+    )
+
+
+def _next(command: str) -> list[Section]:
+    return [Section("next", "Next", code=command)] if command else []
+
+
+def _key_numbers(found: Inspection) -> list[KeyNumber]:
+    manifest, kinds = found.manifest, Counter(problem.kind for problem in found.problems)
+    noun = "rows of features" if manifest.are_features else "images"
+    numbers = [KeyNumber(noun, f"{len(manifest):,}")]
+    if (patients := manifest.patients) is not None:
+        numbers.append(KeyNumber("patients", f"{len(set(patients)):,}"))
+    numbers.append(KeyNumber("grades", f"{manifest.num_classes}" if found.graded else "not known"))
+    numbers.append(KeyNumber("samples that cannot be used", f"{len(found.unusable):,}"))
+    same = kinds["identical-images"] + kinds["identical-images-other-grade"]
+    numbers.append(KeyNumber("groups of identical images", f"{same:,}"))
+    return numbers
+
+
+def _problems(found: Inspection) -> list[Section]:
+    """Every kind with its meaning, and each problem of the first ones."""
+    if not found.problems:
+        return []
+    kinds = pd.DataFrame(
+        [
+            (severity, kind, count, KINDS[kind][1].replace("`", ""))
+            for kind, severity, count, _ in examples(found.problems)
+        ],
+        columns=["severity", "problem", "number", "meaning"],
+    )
+    listed = [problem for _, _, _, some in examples(found.problems, count=ROWS) for problem in some][:ROWS]
+    rows = pd.DataFrame(
+        [(problem.kind, problem.where, problem.detail) for problem in listed], columns=["problem", "where", "what"]
+    )
+    part = (
+        f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv." if len(found.problems) > ROWS else ""
+    )
+    return [
+        Section(
+            "problems",
+            "Problems",
+            tables=[
+                data_table(kinds, title="By kind", slug="kinds"),
+                data_table(rows, title="Each", slug="each", caption=part),
+            ],
+        )
+    ]
+
+
+def _grades(found: Inspection) -> list[Section]:
+    """How frequent each grade is, and some images of it, of different patients where there are enough."""
+    manifest = found.manifest
+    if not found.graded:
+        return []
+    table = counts_table(manifest.grades, manifest.class_counts.tolist(), "rows" if manifest.are_features else "images")
+    parts = []
+    for grade, name in enumerate(manifest.grades if not manifest.are_features else ()):
+        tiles = _tiles(manifest, example_rows(manifest, grade))
+        if tiles:
+            parts.append(Section(f"grade-{grade}", f"Grade {name}", tiles=tiles))
+    return [Section("grades", "Grades, with examples", tables=[table], parts=parts)]
+
+
+def _tiles(manifest: Manifest, rows: Sequence[int]) -> list[Tile]:
+    """Pictures of the first rows whose images can be read."""
+    tiles: list[Tile] = []
+    patients = manifest.patients
+    for row in rows:
+        if len(tiles) == PER_GRADE:
+            break
+        if picture := thumbnail(manifest, row, size=PICTURE):
+            title = "" if patients is None else f"patient {patients[row]}"
+            tiles.append(Tile(picture=picture, title=title, text=manifest.ids[row]))
+    return tiles
+
+
+def _duplicates(found: Inspection) -> list[Section]:
+    manifest = found.manifest
+    if manifest.are_features or not len(found.pairs):
+        return []
+    tiles = []
+    for one, other in found.pairs[:PAIRS].tolist():
+        grades = [manifest.grades[manifest.labels[row]] for row in (one, other)]
+        contradict = found.graded and grades[0] != grades[1]
+        tiles.append(
+            Tile(
+                picture=thumbnail(manifest, one, size=PICTURE),
+                title=f"grades {grades[0]} and {grades[1]}" if contradict else f"grade {grades[0]}" * found.graded,
+                text=f"{manifest.ids[one]} and {manifest.ids[other]}",
+                beside=[(thumbnail(manifest, other, size=PICTURE), "")],
+            )
+        )
+    text = "Identical images are never on two sides of a split; --group-near-duplicates does the same for nearly "
+    text += "identical ones. Those with different grades come first: one of the two must be wrong."
+    more = f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv." if len(found.pairs) > PAIRS else ""
+    return [Section("duplicates", "Images that are the same, or nearly", text=[text + more], tiles=tiles)]
+
+
+def _patients(manifest: Manifest) -> list[Section]:
+    """How many images the patients have."""
+    if manifest.patients is None:
+        return []
+    images = Counter(Counter(manifest.patients).values())
+    frame = pd.DataFrame(sorted(images.items()), columns=["images of a patient", "patients"])
+    return [Section("patients", "Patients", tables=[data_table(frame, title="Images per patient")])]
+
+
+def _sizes(found: Inspection) -> list[Section]:
+    """Width, height and the ratio of the sides."""
+    if not found.sizes:
+        return []
+    rows = [(f"{w} × {h}", w / h, count) for (w, h), count in list(found.sizes.items())[:SIZES]]
+    frame = pd.DataFrame(rows, columns=["width × height", "width ÷ height", "images"])
+    total, others = sum(found.sizes.values()), len(found.sizes) - len(rows)
+    caption = f"And {count_of(others, 'other size')}. " if others > 0 else ""
+    if total < len(found.manifest):
+        caption += f"From a sample of {total:,} images."
+    table = data_table(frame, title="Sizes and shapes", formats={"width ÷ height": ".2f"}, caption=caption)
+    return [Section("sizes", "Sizes", tables=[table])]
+
+
+def _how(found: Inspection, command: str) -> Section:
+    """Which columns are what, with the reasons."""
+    notes = [note.partition(": ") for note in found.notes]
+    facts = [(term, value) if colon else ("", term) for term, colon, value in notes]
+    source = shlex.quote(str(found.source))
+    return Section(
+        "how", "How the source was read", facts=facts, code=command or f"srjt data inspect {source}", closed=True
+    )

@@ -1,0 +1,163 @@
+"""Every command that is printed as the next step works as it is printed; and every command reads a table by the file
+beside it.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from srjt.data.synthetic import generate
+
+from .conftest import Srjt
+
+TINY = [
+    "--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1", "--batch-size", "16",
+]  # fmt: skip
+
+
+@pytest.fixture
+def awkward(tmp_path: Path) -> Path:
+    """A table as people have them: columns of other names, a missing file, a typing error, a row without a grade."""
+    data = generate(images=60, patients=20, size=32)
+    assert data.arrays is not None
+    folder = tmp_path / "here" / "photographs"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{row:03d}.png" for row in range(60)]
+    for name, pixels in zip(names, data.arrays, strict=True):
+        Image.fromarray(np.asarray(pixels, dtype=np.uint8)).save(folder / name)
+    grades = [str(grade) for grade in data.labels]
+    grades[10], grades[11] = "22", ""
+    (folder / names[30]).unlink()
+    table = pd.DataFrame({"nr": range(60), "photo of": names, "Severity (0-3)": grades, "person_no": data.patients})
+    path = tmp_path / "here" / "my labels.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def next_steps(printed: str) -> list[list[str]]:
+    """The words of every command after "Next:", without "srjt"."""
+    commands = [shlex.split(line) for line in re.findall(r"^Next: srjt (.*)$", printed, flags=re.MULTILINE)]
+    assert commands, printed
+    return commands
+
+
+def test_a_table_is_read_once(command: Srjt, awkward: Path) -> None:
+    code, out, _ = command("data", "inspect", awkward.name)
+    assert code == 1  # some samples cannot be used
+    assert "line 12 has '22'" in out
+    kept = awkward.with_suffix(".srjt.yaml").read_text()
+    for line in ("image_column: photo of", "grade_column: Severity (0-3)", "patient_column: person_no"):
+        assert line in kept
+    (words,) = next_steps(out)
+    code, out, err = command(*words, *TINY, "--quiet")
+    assert code == 0, err
+    assert "Read as my labels.srjt.yaml says: --image-column 'photo of'" in err
+    assert "Left out: 1 missing-grade (011.png); 1 invalid-grade (010.png)" in err
+
+
+@pytest.fixture
+def kept(command: Srjt, awkward: Path) -> Path:
+    """The same table with its reading file, which leaves out what cannot be used."""
+    command("data", "inspect", awkward.name, "--on-bad-image", "skip")
+    return awkward
+
+
+@pytest.mark.slow
+def test_every_command_uses_the_reading_file(command: Srjt, kept: Path, tmp_path: Path) -> None:
+    name = kept.name
+    assert command("train", name, "--fold", "0", "--out", "run", "--method", "standard", *TINY)[0] == 0
+    for words in (
+        ["evaluate", "run", name, "--fold", "0"],
+        ["evaluate", "run", name, "--splits", "run"],
+        ["predict", "run", name],
+        ["explain", "run", name, "--limit", "2", "--training", name],
+        ["compare", "run", "run"],
+        ["data", "split", name],
+        ["data", "corrupt", name, "--rate", "0.2"],
+        ["audit", name, "--out", "audit", "--folds", "3", *TINY],
+        ["study", name, "--methods", "standard", "--fold", "0", "--out", "study", *TINY[2:], "--device", "cpu"],
+    ):
+        code, _, err = command(*words)
+        assert code == 0, (words, err)
+    test = pd.read_csv("predictions.csv")
+    assert len(test) == 59  # without the missing file; a row without a grade is an image, too
+
+
+@pytest.mark.slow
+def test_a_missing_file_moves_no_fold(command: Srjt, kept: Path) -> None:
+    """The sides of a training that leaves images out are those of the dry run, and of an evaluation."""
+    words = ["train", kept.name, "--fold", "0", "--out", "run", "--method", "standard", *TINY]
+    code, planned, _ = command(*words, "--dry-run")
+    assert code == 0
+    counts = dict(re.findall(r"^ (train|validation|test) +│ +(\d+) ", planned, flags=re.MULTILINE))
+    assert command(*words)[0] == 0
+    held_out = pd.read_csv("run/held_out.csv")["side"].value_counts()
+    assert {side: int(count) for side, count in counts.items()} == {
+        "train": len(pd.read_csv("run/history.csv")), **held_out.to_dict(),
+    }  # fmt: skip
+    assert pd.read_csv("run/skipped.csv")["id"].tolist() == ["030.png"]
+    _, by_fold, _ = command("evaluate", "run", kept.name, "--fold", "0")
+    _, by_run, _ = command("evaluate", "run", kept.name, "--splits", "run")
+    assert by_fold == by_run
+    assert f"on {counts['test']} images" in by_fold
+
+
+@pytest.mark.slow
+def test_next_steps_of_a_training_and_an_audit(
+    command,
+    labelled: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = []
+    monkeypatch.setattr("srjt.auditing.review_app.serve", lambda session, server, started: served.append(session))
+    monkeypatch.setattr("srjt.auditing.review_app.open_browser", lambda server: None)
+    code, out, _ = command("train", labelled, "--fold", "0", "--out", "run", "--method", "standard", *TINY)
+    for words in next_steps(out):
+        assert command(*words)[0] == 0, words
+    code, out, err = command("audit", labelled, "--out", "audit", "--folds", "3", *TINY)
+    assert code == 0, err
+    for words in next_steps(out):
+        code, after, err = command(*words)
+        assert code == 0, (words, err)
+    assert len(served) == 1
+    assert next_steps(after) == [["review", "export", "audit", "--out", "labels_clean.csv"]]
+
+
+@pytest.mark.slow
+def test_next_steps_of_synthetic_data(command: Srjt) -> None:
+    _, out, _ = command("data", "synthetic", "drawn", "--images", "60", "--patients", "20", "--size", "32")
+    (words,) = next_steps(out)
+    code, out, _ = command(*words)
+    assert code == 0
+    (words,) = next_steps(out)
+    code, _, err = command(*words, *TINY)
+    assert code == 0, err
+
+
+@pytest.mark.slow
+def test_next_step_of_a_study(command: Srjt, labelled: Path) -> None:
+    words = ["study", labelled, "--methods", "standard", "--fold", "0", "--out", "study", *TINY]
+    code, out, err = command(*words)
+    assert code == 0, err
+    for following in next_steps(out):
+        assert command(*following)[0] == 0
+    assert Path("study/report.html").exists()
+
+
+def test_grades_in_a_gap_are_listed_in_the_next_step(command: Srjt, tmp_path: Path) -> None:
+    folder = tmp_path / "here" / "images"
+    folder.mkdir()
+    for row in range(30):
+        Image.new("RGB", (8, 8), (row, 0, 0)).save(folder / f"{row}.png")
+    rows = {"image": [f"{row}.png" for row in range(30)], "grade": [(0, 1, 4)[row % 3] for row in range(30)]}
+    pd.DataFrame(rows).to_csv("labels.csv", index=False)
+    code, out, _ = command("data", "inspect", "labels.csv")
+    assert code == 1
+    (words,) = next_steps(out)
+    assert words == ["data", "inspect", "labels.csv", "--grades", "0,1,2,3,4"]
+    assert command(*words)[0] == 0

@@ -1,0 +1,150 @@
+"""``inspect_source``: columns by what they hold, grades that are typing errors, and all problems in one go."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from srjt.data.inspection import inspect_source
+from srjt.errors import SrjtError
+from srjt.reports.pages.inspection import inspection_page
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Writes a table of 40 images; ``columns`` replace or extend the usual ones, None leaves one out."""
+
+    def write(*, folder: str = "images", **columns: object) -> Path:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        names = [f"{row:03d}.png" for row in range(40)]
+        for row, name in enumerate(names):
+            pixels = np.random.default_rng(row).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / folder / name)
+        table = {
+            "image": names,
+            "grade": [str(row % 4) for row in range(40)],
+            "patient": [f"p{row // 2}" for row in range(40)],
+        }
+        table |= columns  # type: ignore[arg-type]
+        path = tmp_path / "labels.csv"
+        pd.DataFrame({name: cells for name, cells in table.items() if cells is not None}).to_csv(path, index=False)
+        return path
+
+    return write
+
+
+def names() -> list[str]:
+    return [f"{row:03d}.png" for row in range(40)]
+
+
+def graded(**others: str) -> list[str]:
+    """Grades 0 to 3, with others in some rows: ``row7="44"``."""
+    cells = [str(row % 4) for row in range(40)]
+    for row, cell in others.items():
+        cells[int(row[3:])] = cell
+    return cells
+
+
+def test_the_usual_names_need_no_option(make: Make) -> None:
+    found = inspect_source(make(), {})
+    assert found.options == {}
+    assert found.guessed == ()
+    assert found.unusable == []
+    assert found.sizes == {(32, 24): 40}
+
+
+def test_columns_are_found_by_what_they_hold(make: Make) -> None:
+    path = make(
+        folder="raw", image=None, grade=None, patient=None, id=list(range(40)), leaf_photo=names(),
+        how_bad=graded(), SubjectNo=[row // 2 for row in range(40)], age=[20 + row for row in range(40)],
+    )  # fmt: skip
+    found = inspect_source(path, {})
+    assert found.options == {
+        "image_column": "leaf_photo", "images": path.parent / "raw", "patient_column": "SubjectNo",
+        "grade_column": "how_bad",
+    }  # fmt: skip
+    assert "those of 'id' are not" in found.guessed[0]
+    assert found.manifest.class_counts.tolist() == [10, 10, 10, 10]
+
+
+def test_what_is_asked_is_not_guessed(make: Make) -> None:
+    path = make(grade=None, badness=graded(), ugliness=graded(row3="1"))
+    assert inspect_source(path, {"grade_column": "ugliness"}).options == {"grade_column": "ugliness"}
+
+
+def test_two_columns_that_may_be_the_grade_are_for_a_person_to_choose(make: Make) -> None:
+    found = inspect_source(make(grade=None, badness=graded(), ugliness=graded(row3="1")), {})
+    assert not found.graded
+    assert "It may be one of 'badness', 'ugliness'" in found.unresolved[0]
+
+
+def test_the_line_of_a_typing_error_is_named(make: Make) -> None:
+    found = inspect_source(make(grade=graded(row7="33")), {})
+    assert found.options == {"grades": ("0", "1", "2", "3")}
+    assert found.guessed == ("grades: 0, 1, 2, 3; probably typing errors: line 9 has '33'",)
+    assert [(problem.kind, problem.detail) for problem in found.unusable] == [
+        ("invalid-grade", "line 9: '33' is not one of 0, 1, 2, 3")
+    ]
+
+
+def test_a_grade_that_does_not_occur_is_no_typing_error(make: Make) -> None:
+    cells = ["5" if cell == "3" else cell for cell in graded()]
+    found = inspect_source(make(grade=cells), {})
+    assert "none of 3, 4" in found.unresolved[0]
+    assert found.proposed == {"grades": ("0", "1", "2", "3", "4", "5")}
+    assert inspect_source(found.source, found.proposed).graded
+
+
+def test_the_order_of_names_is_proposed_and_not_assumed(make: Make) -> None:
+    words = ["severe", "none", "mild", "moderate"]
+    cells = [words[row % 4] for row in range(40)]
+    cells[11] = "moderat"
+    found = inspect_source(make(grade=cells), {})
+    assert found.proposed == {"grades": ("none", "mild", "moderate", "severe")}
+    assert any(problem.where == "line 13" and "perhaps 'moderate'" in problem.detail for problem in found.unusable)
+    assert "grades" not in found.options
+
+
+def test_all_problems_are_found_at_once(make: Make) -> None:
+    path = make(image=None, leaf_photo=names(), grade=graded(row7="33", row9=""))
+    folder = path.parent / "images"
+    (folder / "000.png").unlink()
+    (folder / "001.png").write_bytes((folder / "001.png").read_bytes()[:100])
+    (folder / "003.png").write_bytes((folder / "002.png").read_bytes())
+    found = inspect_source(path, {})
+    kinds = {problem.kind for problem in found.problems}
+    assert kinds >= {
+        "invalid-grade", "missing-grade", "missing-image", "unreadable-image", "identical-images-other-grade",
+    }  # fmt: skip
+    assert found.pairs.tolist() == [[found.manifest.ids.index("002.png"), found.manifest.ids.index("003.png")]]
+    assert len(found.usable) == 36
+    assert found.usable.left_out_rows is not None
+    assert len(found.usable.left_out_rows) == 4
+    page = inspection_page(found)
+    assert page.title == "4 of 40 rows cannot be used"
+    slugs = [section.slug for section in page.sections]
+    assert slugs == ["problems", "grades", "duplicates", "patients", "sizes", "how"]
+
+
+def test_images_are_checked_although_the_grades_are_not_known(make: Make) -> None:
+    path = make(grade=["b" if row % 2 else "a" for row in range(40)])
+    (path.parent / "images" / "000.png").unlink()
+    found = inspect_source(path, {})
+    assert {problem.kind for problem in found.unusable} == {"unknown-grades", "missing-image"}
+    assert "not known yet" in inspection_page(found).title
+
+
+def test_without_images_and_grades_both_are_said(make: Make) -> None:
+    path = make(image=None, grade=None, note=["x"] * 40)
+    with pytest.raises(SrjtError, match=r"looks like the image.*looks like the grade"):
+        inspect_source(path, {})
+
+
+def test_shapes_that_a_square_would_change_are_said(make: Make) -> None:
+    sentence = "In 100% of the images one side is more than a quarter longer"
+    assert any(warning.startswith(sentence) for warning in inspection_page(inspect_source(make(), {})).warnings)
