@@ -26,12 +26,13 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
+from srjt.networks import registry
 from srjt.noise.estimate import rate_text
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import Page, Section, markdown, templates
 from srjt.reports.pages.evaluation import answered, confusion_table
 from srjt.reports.pages.run import stored_sides
-from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name, versions
+from srjt.reports.sections import source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
 from srjt.training.config import ODDS
@@ -221,7 +222,8 @@ def _beginning(facts: RunFacts) -> str:
         return ""
     if config.weights is not None:
         return f"It started from the weights in {Path(config.weights).name}."
-    published = config.network not in WITHOUT_PUBLISHED_WEIGHTS and len(facts.data["in_shape"]) > 1
+    row = registry.known(config.backbone or config.network)
+    published = row is not None and row.may_be_pretrained and len(facts.data["in_shape"]) > 1
     return f"It started from {'published ImageNet' if config.pretrained and published else 'random'} weights."
 
 

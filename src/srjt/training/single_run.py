@@ -228,15 +228,16 @@ def single_run(
             raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
         return replace(run, metrics=finished_metrics(folder))
     networks = trained.build_networks(config, method, in_shape=in_shape, network=setup.network)
-    if manifest.are_features:
-        backbones.standardise(networks, as_features(store.pixels[parts.train]))
+    pixels = setup.inputs(store, config)
+    if pixels.ndim == 2:
+        backbones.standardise(networks.members, as_features(pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
-        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
+        feed = setup.feeds.open(pixels, device=device, share=config.memory_share)
         run = trained.ready_to_compute(networks, method, replace(begun, config=config), setup, folder=folder)
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
             kind = "rows of features" if manifest.are_features else "images"
-            name = "custom network" if setup.network else str(config.network)
+            name = "custom network" if setup.network else config.network_name
             size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
             fp32 = "fp32" if device.type == "cpu" else config.precision
             reporter.note(
@@ -251,7 +252,7 @@ def single_run(
             ):
                 if config.network == ODDS:
                     own = manifest.select(parts.train, images=False)
-                    rows = as_features(store.pixels[parts.train])
+                    rows = as_features(pixels[parts.train])
                     result = fit_at_once(run, training, sides, samples=own, rows=rows, reporter=reporter)
                 else:
                     result = fit(run, training, sides, reporter=reporter, process=process)
@@ -351,9 +352,9 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
-    # else an error when the network is built
-    is_known = name in backbones.names() or name.startswith("timm:")
-    if setup.network is None and is_known and backbones.takes_rows(name) != data.are_features:
+    row = backbones.known(name)  # one that is not known is an error when it is built
+    trained_on_rows = data.are_features or config.backbone is not None
+    if setup.network is None and row is not None and (row.reads == "rows") != trained_on_rows:
         read, given = "images", "rows of features: choose 'odds' or 'mlp'"
         if not data.are_features:
             read, given = "rows of features", "images: choose 'resnet18' or another for images"
