@@ -4,13 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from srjt import networks
 from srjt.errors import SrjtError
+from srjt.networks.registry import PublishedWeights
+from srjt.networks.weights import ALTERNATIVES, fetch_published
 from test_files import BODY as CONTENT, Server, server  # noqa: F401
 
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HASH = SHA256[:8]
-ADVICE = f"or {networks._ALTERNATIVES}."
+ADVICE = f"or {ALTERNATIVES}."
+
+
+def published(url: str, sha256: str = SHA256, member: str = "") -> PublishedWeights:
+    return PublishedWeights(address=url, sha256=sha256, licence="CC0", megabytes=1, member=member)
 
 
 @pytest.fixture(autouse=True)
@@ -22,14 +27,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(url: str, sha256: str = SHA256) -> str:
     with pytest.raises(SrjtError) as caught:
-        networks.fetch_imagenet_weights(url, sha256, timeout=5)
+        fetch_published(published(url, sha256), timeout=5)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_fetches_once_into_torchs_cache(server: Server, cache: Path):  # noqa: F811
     for _ in range(2):
-        path = networks.fetch_imagenet_weights(f"{server.url}/net-{HASH}.pth", SHA256)
+        path = fetch_published(published(f"{server.url}/net-{HASH}.pth"))
         assert path == cache / f"net-{HASH}.pth"
         assert path.read_bytes() == CONTENT
     assert len(server.asked) == 1
@@ -67,7 +72,7 @@ def test_offline_says_exactly_what_to_do(cache: Path):
 def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
     cache.mkdir(parents=True)
     (cache / f"net-{HASH}.pth").write_bytes(CONTENT)
-    path = networks.fetch_imagenet_weights(f"http://127.0.0.1:9/net-{HASH}.pth", SHA256)
+    path = fetch_published(published(f"http://127.0.0.1:9/net-{HASH}.pth"))
     assert path.read_bytes() == CONTENT
 
 

@@ -20,6 +20,7 @@ from srjt.networks.weights import INSTEAD, fetch_published, load_weights, read_w
 Maker = Callable[[], nn.Module]
 Weights = bool | str | os.PathLike[str] | None  # published ones, those of a file, or none
 
+
 def build(
     network: str | Maker,
     *,

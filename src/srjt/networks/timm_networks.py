@@ -71,5 +71,3 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
             ) from error
 
     return make
-
-

@@ -104,17 +104,20 @@ def cached_file(weights: registry.PublishedWeights) -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints" / weights.file_name
 
 
-def fetch_published(weights: registry.PublishedWeights, *, timeout: float = TIMEOUT) -> Path:
+def fetch_published(
+    weights: registry.PublishedWeights, *, timeout: float = TIMEOUT, advice: str = f", or {ALTERNATIVES}"
+) -> Path:
     """The file of weights in torch's cache, downloaded if it is not there yet, and checked by its SHA-256.
 
-    ``timeout`` (seconds) limits each wait for the server, not the whole download.
+    ``timeout`` (seconds) limits each wait for the server, not the whole download. ``advice`` ends the sentence of an
+    error.
     """
     path = cached_file(weights)
     if path.is_file():
         if (digest := sha256_of(path)) != weights.sha256:
             raise SrjtError(
                 f"{path} is not the published file (its SHA-256 begins with {digest[:16]}, not "
-                f"{weights.sha256[:16]}): delete it and try again, or {ALTERNATIVES}."
+                f"{weights.sha256[:16]}): delete it and try again{advice}."
             )
         return path
     before = socket.getdefaulttimeout()
@@ -128,7 +131,7 @@ def fetch_published(weights: registry.PublishedWeights, *, timeout: float = TIME
     except (OSError, RuntimeError, KeyError, zipfile.BadZipFile) as error:  # no connection, no such file, another file
         reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
         raise SrjtError(
-            f"{weights.address} cannot be downloaded ({reason}): put {_wanted(weights)} at {path}, or {ALTERNATIVES}."
+            f"{weights.address} cannot be downloaded ({reason}): put {_wanted(weights)} at {path}{advice}."
         ) from error
     finally:
         socket.setdefaulttimeout(before)

@@ -142,6 +142,13 @@ def run_facts(folder: Path, facts: RunFacts) -> Known:
     return known
 
 
+RESIZED = {
+    "squash": "resized to",
+    "crop": "scaled by its short side and cut to",
+    "pad": "scaled by its long side and padded to",
+}
+
+
 def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     config, data, made, source = facts.config, facts.data, facts.provenance, source_name(facts)
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
@@ -162,16 +169,20 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "input", f"The only input is a row of {features:,} features, each {scaled}."
     else:
         size, crop = config.image_size, config.crop
-        resized = "resized to" if config.resize == "squash" else "scaled by its short side and cut to"
+        resized = RESIZED[config.resize]
         used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
+        if config.backbone is not None:
+            used = f"the {crop} × {crop} in the centre are used"
         mirrored = "; training images are mirrored at random" if config.flip else ""
         yield "input", f"The only input is the image, {resized} {size} × {size} pixels, of which {used}{mirrored}."
     number = methods.lookup(config.method).networks if config.method in methods.names() else None
     if config.network == ODDS:
         number = 1
     networks = "networks" if number is None else count_of(number, "network")
-    network = "of the authors' own" if facts.own_network else str(config.network)
+    network = "of the authors' own" if facts.own_network else config.network_name
     method = display_name(config.method) + (f" ({paper})" if (paper := paper_of(config.method)) else "")
+    if config.backbone is not None:
+        yield "model", f"The features are those of {config.backbone}, whose weights were not changed."
     yield "model", f"The model consists of {networks} ({network}), trained with the method {method}."
     if config.network == ODDS:
         folds = "the strength of the penalty is the one that makes held-out labels likeliest"

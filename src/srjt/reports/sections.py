@@ -100,7 +100,7 @@ def run_section(run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (),
     facts = [
         ("run", run_name(run)),
         ("method", display_name(run.config.method)),
-        ("network", "your own" if run.facts.own_network else str(run.config.network)),
+        ("network", "your own" if run.facts.own_network else run.config.network_name),
         ("training samples", f"{(run.facts.data.get('samples') or {}).get('train', 0):,}"),
         ("trained", f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip()),
     ]

@@ -5,10 +5,11 @@ The run that comes out is one of images: its networks are the backbone, which al
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from srjt import files
 from srjt._version import __version__
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import FREE_SPACE, ImageStore
-from srjt.data.manifest import Features
-from srjt.errors import SrjtError, warn
+from srjt.data.manifest import Features, Manifest
+from srjt.errors import SrjtError, count_of, duration, warn
 from srjt.networks import network as building, registry, weights as published
 from srjt.training.batches import Preprocess, view_batches
 from srjt.training.config import AUTO, CHOOSE_HEAD, TrainConfig
@@ -46,14 +48,21 @@ NO_WEIGHTS = (
 # Which backbone: "auto" is replaced before anything is trained.
 
 
-def resolve_backbone(config: TrainConfig, *, features: bool, note: Callable[[str], None] | None = None) -> TrainConfig:
+def resolve_backbone(
+    config: TrainConfig,
+    *,
+    features: bool,
+    note: Callable[[str], None] | None = None,
+    before: TrainConfig | None = None,
+) -> TrainConfig:
     """The configuration with the name of a backbone, or None, in place of "auto"; others are checked.
 
     "auto" is the first backbone whose weights are in the cache, else the first whose weights can be downloaded. If
     there is none, a warning says how to get them, and the settings are those of a small network. Rows of features need
     no backbone, and a network for images that was chosen beside "auto" is trained itself.
 
-    features: whether the data are rows of features. note: receives what is downloaded from where.
+    features: whether the data are rows of features. note: receives what is downloaded from where. before: of the run
+    that is continued, which keeps its backbone.
     """
     if config.backbone is None:
         return config
@@ -69,6 +78,9 @@ def resolve_backbone(config: TrainConfig, *, features: bool, note: Callable[[str
         return config.replace(backbone=registry.FROZEN[0])
     if not config.pretrained:
         return _small(config.replace(network=None))
+    if before is not None:
+        kept = config.replace(backbone=before.backbone)
+        return kept if before.backbone is not None else _small(config.replace(network=None))
     candidates = registry.frozen_candidates()
     for name in candidates:
         row = registry.find(name)
@@ -120,9 +132,62 @@ def _download(name: str, *, crop: int, note: Callable[[str], None] | None) -> No
     published.fetch_published(row.weights)
 
 
-def is_without_weights(config: TrainConfig, *, preset: str | None) -> bool:
-    """Whether the run is what ``preset="cpu"`` trains without pretrained weights."""
-    return preset == "cpu" and config.backbone is None and config.network == SMALL["network"]
+def lacks_weights(requested: TrainConfig, resolved: TrainConfig, *, features: bool) -> bool:
+    """Whether "auto" has found no weights, so that the small network is trained in place of a frozen backbone."""
+    asked = requested.backbone == AUTO and requested.network is None and not features
+    return asked and resolved.backbone is None
+
+
+# What a run says about its features.
+
+SIZES_READ = 200  # images whose size is read from their headers, evenly chosen
+SQUARE = 1.01  # the ratio of the sides up to which an image counts as square
+
+
+def image_sizes(data: Manifest) -> list[tuple[int, int]]:
+    """(width, height) of some of the images as they are given; none where that is not easily known."""
+    if data.arrays is not None:
+        return [(int(data.arrays.shape[2]), int(data.arrays.shape[1]))]
+    step = max(1, len(data) // SIZES_READ)
+    sizes = []
+    for path in data.paths[::step]:
+        with contextlib.suppress(Exception), Image.open(path) as image:  # DICOM, or a damaged file
+            sizes.append(image.size)
+    return sizes
+
+
+def frozen_facts(data: Manifest, config: TrainConfig, *, seconds: float) -> dict[str, Any]:
+    """For ``run.json``: how the images became features. seconds: that this took; 0 if they were in the cache."""
+    sizes = image_sizes(data)
+    not_square = [size for size in sizes if max(size) > SQUARE * min(size)]
+    facts: dict[str, Any] = {"images": len(data), "seconds": round(seconds, 1)}
+    if sizes:
+        facts["median_size"] = [int(side) for side in np.median(np.array(sizes), axis=0)]
+        facts["not_square"] = len(not_square) / len(sizes)
+    return facts
+
+
+def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]:
+    """Network, size, what was resized, and how long it took, for a log and the run's page."""
+    weights = "ImageNet weights" if config.pretrained else "random weights"
+    if config.weights is not None:
+        weights = f"the weights in {Path(config.weights).name}"
+    took = f" in {duration(facts['seconds'])}" if facts["seconds"] else ""
+    sentences = [
+        f"{config.backbone} with {weights} stayed frozen: its features of {count_of(facts['images'], 'image')} at "
+        f"{config.crop} × {config.crop} pixels were computed{took}, and only {config.network} was trained on them."
+    ]
+    if size := facts.get("median_size"):
+        how = {
+            "pad": "scaled by the long side and padded to a square",
+            "crop": "scaled by the short side and cut to a square",
+            "squash": "squashed to a square",
+        }[config.resize]
+        share = facts["not_square"]
+        changed = f"; {share:.0%} are not square and were {how}" if share else ", and square"
+        sentences.append(f"The images have {size[0]} × {size[1]} pixels (median){changed}.")
+    sentences.append("With a GPU, training a whole network is better: leave out the preset cpu.")
+    return sentences
 
 
 # The features of a store of images.
@@ -139,6 +204,18 @@ def build_trunk(config: TrainConfig, *, with_weights: bool = True) -> nn.Module:
         pretrained=pretrained if with_weights else None,
     )
     return built.eval()
+
+
+def features_and_seconds(config: TrainConfig, *, device: torch.device) -> tuple[int, float]:
+    """The number of features, and about how long those of one image take. Nothing is read or downloaded."""
+    name = registry.FROZEN[0] if config.backbone == AUTO else config.backbone
+    trunk = build_trunk(config.replace(backbone=name), with_weights=False).to(device)
+    images = torch.zeros(BATCHES[device.type], 3, config.crop, config.crop, device=device)
+    with torch.inference_mode():
+        columns = trunk(images).shape[1]  # the first pass takes longer
+        begin = time.perf_counter()
+        trunk(images).sum().item()  # waits for a GPU
+        return columns, (time.perf_counter() - begin) / len(images)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +292,7 @@ class FeatureCache:
     def __init__(self) -> None:
         self._key: object = None
         self._features: Features | None = None
+        self.seconds = 0.0  # that the latest computation took
 
     def features(
         self,
@@ -238,7 +316,9 @@ class FeatureCache:
                 batch_size=BATCHES[device.type],
             )
             trunk = build_trunk(config)
+            begin = time.perf_counter()
             self._features = compute_features(trunk, store, settings, device=device, cache=cache, report=report)
+            self.seconds = time.perf_counter() - begin
             self._key = key
         return self._features
 

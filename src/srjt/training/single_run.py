@@ -28,6 +28,7 @@ from srjt.methods.base import Method
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
+from srjt.training.frozen import features_and_seconds, frozen_facts, frozen_sentences
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.odds import fit_at_once
 from srjt.training.reporters import FoldReporter
@@ -182,13 +183,15 @@ def single_run(
     out: str | Path | None = None,
     noise: dict[str, Any] | None = None,
     head: dict[str, float] | None = None,
+    weights_missing: bool = False,
     grade_names: Mapping[str, str] | None = None,
     command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
     The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``. head: the
-    mean held-out log-likelihood by network, if the network was chosen by it.
+    mean held-out log-likelihood by network, if the network was chosen by it. weights_missing: whether a small network
+    is trained because no pretrained weights of a backbone were found.
     """
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
@@ -211,16 +214,21 @@ def single_run(
     side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
     used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
+    finished = folder is not None and run_folder.is_finished(folder)
+    pixels = store.pixels if finished else setup.inputs(store, config)
+    about: dict[str, Any] = {"weights_missing": True} if weights_missing else {}
+    if config.backbone is not None:
+        about["frozen"] = frozen_facts(manifest, config, seconds=setup.features.seconds)
     facts = run_folder.RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
-        data=_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
+        data={**_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)), **about},
         own_network=setup.network is not None,
         noise=noise,
         head=head,
         provenance=run_folder.describe_provenance(device, command=command, processes=process.world_size),
     )
-    if folder is not None and run_folder.is_finished(folder):
+    if folder is not None and finished:
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
         reporter.note(f"{folder} is already finished: nothing to do.")
         run = trained.load_run(folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform)
@@ -228,7 +236,6 @@ def single_run(
             raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
         return replace(run, metrics=finished_metrics(folder))
     networks = trained.build_networks(config, method, in_shape=in_shape, network=setup.network)
-    pixels = setup.inputs(store, config)
     if pixels.ndim == 2:
         backbones.standardise(networks.members, as_features(pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
@@ -244,6 +251,8 @@ def single_run(
                 f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
                 f"{devices.device_name(device)}, {'bf16' if devices.amp_dtype(config, device) else fp32}."
             )
+            for sentence in frozen_sentences(config, about["frozen"]) if config.backbone is not None else ():
+                reporter.note(sentence)
         training, sides = _tensors(manifest, parts, feed, run, readers)
         try:
             with (
@@ -409,6 +418,11 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     The second epoch of a short training on noise is timed; nothing is read, written or downloaded. On a GPU the step
     is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
     """
+    if config.backbone is not None and not data.are_features:
+        columns, seconds = features_and_seconds(config, device=device)
+        rows = replace(data, arrays=np.zeros((len(data), columns), np.float32))
+        head = training_seconds(rows, split, config=config.replace(backbone=None), device=device)
+        return len(data) * seconds + head
     config = config.for_data(features=data.are_features, samples=len(data))
     if config.network == CHOOSE_HEAD:  # the slower of the two
         config = config.with_head(HEAD)

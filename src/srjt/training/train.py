@@ -33,7 +33,7 @@ from srjt.training.batches import Transform
 from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
-from srjt.training.frozen import resolve_backbone
+from srjt.training.frozen import lacks_weights, resolve_backbone
 from srjt.training.odds import folds_by_patient
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
@@ -578,7 +578,11 @@ def train(
             feeds=feeds or FeedCache(),
             reporter=watching,
         )
-        requested = resolve_backbone(requested, features=data.are_features, note=watching.note)
+        asked = requested
+        before = None
+        if out is not None and (Path(out) / "run.json").exists():
+            before = run_folder.read_facts(Path(out)).config
+        requested = resolve_backbone(asked, features=data.are_features, note=watching.note, before=before)
         if out is None or not run_folder.is_finished(Path(out)):
             fetch_weights(requested, setup, features=data.are_features)
         shared = shared_estimate or out
@@ -599,6 +603,7 @@ def train(
             out=out,
             noise=noise_record(requested, config, estimate),
             head=head.held_out,
+            weights_missing=lacks_weights(asked, requested, features=data.are_features),
             command=command,
             grade_names=names,
         )
