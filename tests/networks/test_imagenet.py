@@ -22,6 +22,7 @@ def published(url: str, sha256: str = SHA256, member: str = "") -> PublishedWeig
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("SRJT_OFFLINE")
     return tmp_path / "hub" / "checkpoints"
 
 
@@ -83,3 +84,13 @@ def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
     assert said.startswith(f"{cache / f'net-{HASH}.pth'} is not the published file")
     assert "delete it and try again" in said
     assert (cache / f"net-{HASH}.pth").read_bytes() == CONTENT[:-1]
+
+
+def test_nothing_is_downloaded_if_that_is_forbidden(
+    server: Server,  # noqa: F811
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("SRJT_OFFLINE", "1")
+    assert "cannot be downloaded (SRJT_OFFLINE is set)" in refused(f"{server.url}/net-{HASH}.pth")
+    assert server.asked == []

@@ -83,6 +83,7 @@ def test_a_file_of_weights_inside_of_a_zip_file_is_fetched_and_checked(
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("SRJT_OFFLINE")
     content = b"weights"
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

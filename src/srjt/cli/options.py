@@ -187,7 +187,7 @@ Import = Annotated[list[str] | None, about(A_MODULE, "--import", metavar="MODULE
 Preset = Annotated[
     str | None,
     about(
-        "Start from these settings, which other options override. cpu: a small network, for a machine without a GPU.",
+        "Start from these settings, which other options override. cpu: for a machine without a GPU.",
         metavar="cpu|paper|limuc|dr|demo",
     ),
 ]

@@ -36,4 +36,5 @@ if TYPE_CHECKING:
     )
     from srjt.networks.weights import load_weights as load_weights, read_weights as read_weights
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+_, __getattr__, __dir__ = lazy_names(__name__)
+__all__ = ["PublishedWeights", "build", "fetch_weights", "names", "register_backbone"]

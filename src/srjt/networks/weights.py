@@ -96,6 +96,7 @@ def _unwrap(content: object) -> dict[str, Tensor]:
 
 INSTEAD = "pass a local file with `weights`, or start from random weights with `pretrained=False`"
 ALTERNATIVES = f"{INSTEAD}, or choose the network tiny, or train on features (srjt features)"
+OFFLINE = "SRJT_OFFLINE"  # an environment variable: if it is set, no weights are downloaded
 TIMEOUT = 30.0  # seconds of each wait for the server
 
 
@@ -123,6 +124,8 @@ def fetch_published(
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(timeout)  # torch.hub would wait for ever
     try:
+        if os.environ.get(OFFLINE):
+            raise OSError(f"{OFFLINE} is set")
         path.parent.mkdir(parents=True, exist_ok=True)
         if weights.member:
             _download_member(weights, path)
