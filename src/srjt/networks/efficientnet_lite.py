@@ -60,7 +60,7 @@ class LiteBlock(nn.Module):
         self.keeps_shape = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        y = x
+        y: Tensor = x
         if self.expands:
             y = relu6(self._bn0(self._expand_conv(y)), inplace=True)
         y = relu6(self._bn1(self._depthwise_conv(y)), inplace=True)

@@ -333,15 +333,16 @@ _TRANSFORMERS = ("vit", "deit", "swin", "beit", "eva", "cait", "xcit", "transfor
 
 
 def _timm(name: str) -> Backbone:
-    def make(shape: tuple[int, ...], pretrained: bool) -> Maker:
-        from srjt.networks.timm_networks import timm_maker
+    def of_timm(function: str) -> Any:
+        return getattr(importlib.import_module("srjt.networks.timm_networks"), function)
 
-        return timm_maker(name, in_shape=shape, pretrained=pretrained)
+    def make(shape: tuple[int, ...], pretrained: bool) -> Maker:
+        maker: Maker = of_timm("timm_maker")(name, in_shape=shape, pretrained=pretrained)
+        return maker
 
     def trained_input() -> TrainedInput | None:
-        from srjt.networks.timm_networks import timm_input
-
-        return timm_input(name)
+        known: TrainedInput | None = of_timm("timm_input")(name)
+        return known
 
     transformer = any(word in name for word in _TRANSFORMERS)
     return Backbone(
