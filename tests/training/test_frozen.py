@@ -242,6 +242,10 @@ def test_the_run_says_what_became_of_the_images(wide: Path, tmp_path: Path) -> N
     said = " ".join(reporter.notes)
     assert "tiny with random weights stayed frozen: its features of 24 images at 32 × 32 pixels" in said
     assert "40 × 20 pixels (median); 100% are not square and were scaled by the long side and padded" in said
-    assert "With a GPU, training a whole network is better" in " ".join(trained_page(run).remarks)
+    page = trained_page(run)
+    assert "With a GPU, training a whole network is better" in " ".join(page.remarks)
+    about = next(section for section in page.sections if section.slug == "data")
+    assert "stayed frozen" in about.text[0]
+    assert "padded to a square" in about.text[1]
     facts = run.facts.data["frozen"]
     assert (facts["median_size"], facts["not_square"], facts["images"]) == ([40, 20], 1.0, 24)

@@ -147,7 +147,8 @@ def print_dry_run(
     from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
-    by_size = None in (config.epochs, config.batch_size) and not manifest.are_features
+    on_images = not manifest.are_features and config.backbone is None
+    by_size = on_images and None in (config.epochs, config.batch_size)
     config = config.for_data(features=manifest.are_features, samples=len(manifest))
     networks = methods.lookup(config.method, registered_by=config.imports).networks
     seconds = training_seconds(manifest, split, config=config, device=chosen)
@@ -164,6 +165,8 @@ def print_dry_run(
         batches = f"{count_of(head.known_epochs, 'epoch')} in batches of {head.known_batch_size:,}"
         learnt = f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out labels likelier"
     more = " with mlp, and as long again for the choice" if config.network == CHOOSE_HEAD else ""
+    if config.backbone is not None:
+        more = ""  # most of the time is that of the features, which are computed once
     say(f"{config.method}: {first}{learnt}. About {duration(seconds)} on {device_name(chosen)}{more}.")
     if by_size and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size:
         say(

@@ -40,8 +40,8 @@ SMALL = {"network": "tiny", "epochs": 15, "learning_rate": 1e-3}
 SMALL_IMAGES = {"image_size": 64, "crop": 56}
 
 NO_WEIGHTS = (
-    "No pretrained weights: this is a small network that started from random weights, and its grades are hardly better "
-    "than one grade for all."
+    "No pretrained weights: this is a small network that started from random weights, and it grades worse than a "
+    "pretrained one."
 )
 
 
@@ -168,7 +168,7 @@ def frozen_facts(data: Manifest, config: TrainConfig, *, seconds: float) -> dict
 
 
 def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]:
-    """Network, size, what was resized, and how long it took, for a log and the run's page."""
+    """For a log and the run's page: network, size and how long it took; what was resized; and what is better."""
     weights = "ImageNet weights" if config.pretrained else "random weights"
     if config.weights is not None:
         weights = f"the weights in {Path(config.weights).name}"
@@ -177,6 +177,7 @@ def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]
         f"{config.backbone} with {weights} stayed frozen: its features of {count_of(facts['images'], 'image')} at "
         f"{config.crop} × {config.crop} pixels were computed{took}, and only {config.network} was trained on them."
     ]
+    shapes = "The shapes of the images are not known."
     if size := facts.get("median_size"):
         how = {
             "pad": "scaled by the long side and padded to a square",
@@ -184,8 +185,9 @@ def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]
             "squash": "squashed to a square",
         }[config.resize]
         share = facts["not_square"]
-        changed = f"; {share:.0%} are not square and were {how}" if share else ", and square"
-        sentences.append(f"The images have {size[0]} × {size[1]} pixels (median){changed}.")
+        changed = f"; {share:.0%} are not square and were {how}" if share else "; all are square"
+        shapes = f"The images have {size[0]} × {size[1]} pixels (median){changed}."
+    sentences.append(shapes)
     sentences.append("With a GPU, training a whole network is better: leave out the preset cpu.")
     return sentences
 
@@ -209,8 +211,9 @@ def build_trunk(config: TrainConfig, *, with_weights: bool = True) -> nn.Module:
 def features_and_seconds(config: TrainConfig, *, device: torch.device) -> tuple[int, float]:
     """The number of features, and about how long those of one image take. Nothing is read or downloaded."""
     name = registry.FROZEN[0] if config.backbone == AUTO else config.backbone
-    trunk = build_trunk(config.replace(backbone=name), with_weights=False).to(device)
+    trunk = channels_last(build_trunk(config.replace(backbone=name), with_weights=False).to(device))
     images = torch.zeros(BATCHES[device.type], 3, config.crop, config.crop, device=device)
+    images = images.contiguous(memory_format=torch.channels_last)
     with torch.inference_mode():
         columns = trunk(images).shape[1]  # the first pass takes longer
         begin = time.perf_counter()

@@ -57,7 +57,7 @@ WARNINGS: list[Rule[Any]] = [
      "run is cannot be seen while it trains."),
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
-    (lambda f: f.frozen, "{f.frozen}"),
+    (lambda f: f.frozen, "{f.frozen[2]}"),
     (lambda f: f.head, "{f.head}"),
     (lambda f: f.side and not f.answers and not f.kept and f.averaged > 1, "Scores are means over the last "
      "{f.averaged} epochs, not the answers of srjt predict."),
@@ -184,7 +184,7 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         untested="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
-        frozen=" ".join(frozen_sentences(config, how)) if (how := record.facts.data.get("frozen")) else "",
+        frozen=frozen_sentences(config, how) if (how := record.facts.data.get("frozen")) else [],
         weights_missing=bool(record.facts.data.get("weights_missing")),
         head="" if record.facts.head is None else head_sentence(record.facts.head),
         starved=", ".join(grade for grade in grades if grade in starved),
@@ -272,6 +272,8 @@ def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
     if f.training:
         network = "your own network" if record.facts.own_network else config.network_name
         made_by = f"{display_name(config.method)} on {network}"
+        if f.frozen:
+            made_by += f", {config.crop} px"
         numbers.append(KeyNumber("training samples", f"{f.training:,}", compared=made_by))
     return numbers
 
@@ -313,7 +315,7 @@ def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedF
     yield Section(
         "data",
         "Data",
-        text=[str(noise["why"])] if noise.get("why") else [],
+        text=[*f.frozen[:2], *([str(noise["why"])] if noise.get("why") else [])],
         facts=[row for row in rows.items() if row[1]],
         tables=[counts_table(facts.grades.shown, labels, "training labels")] if any(labels) else [],
     )
