@@ -17,6 +17,7 @@ FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
 
+os.environ["SRJT_OFFLINE"] = "1"  # no test downloads weights, wherever it runs
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests open sessions of onnxruntime themselves
 
 # Whatever the environment says: without bytecode every process compiles all tests again, which takes as long as to

@@ -197,6 +197,7 @@ class Reporter(Protocol):
 
     def note(self, text: str) -> None: ...
     def decoded(self, done: int, total: int) -> None: ...
+    def embedded(self, done: int, total: int) -> None: ...
     def stepped(self, epoch: int, step: int, steps: int) -> None: ...
     def finished_epoch(self, epoch: int, rows: list[Any]) -> None: ...
 
@@ -215,6 +216,9 @@ class Forwarding:
 
     def decoded(self, done: int, total: int) -> None:
         self.inner.decoded(done, total)
+
+    def embedded(self, done: int, total: int) -> None:
+        self.inner.embedded(done, total)
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self.inner.stepped(epoch, step, steps)

@@ -89,13 +89,13 @@ def test_inspect_with_warnings_only_is_fine(srjt: Srjt, labels: Path) -> None:
 def test_the_next_command_fits_the_machine(
     srjt: Srjt, labels: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    """Without a GPU a small network, and with few images the method that which-method.md names for them."""
+    """Without a GPU the features of a frozen network."""
     monkeypatch.setattr("srjt.training.devices.choose_device", lambda: torch.device(device))
     words = ["srjt", "train", str(labels), "--fold", "0", "--out", "run"]
     _, out, _ = srjt("inspect", labels, "--no-decode", "--patient-column", "patient")
     assert "patient_column: patient\n" in labels.with_suffix(".srjt.yaml").read_text()
     said, _, command = out.rpartition("Next: ")
-    small = ["--preset", "cpu", "--method", "standard"]
+    small = ["--preset", "cpu"]
     assert shlex.split(command) == words + small * (device == "cpu")
     assert (f"no GPU: train a small network, or compute the features of a large one first: srjt features {labels}"
             in said) == (device == "cpu")  # fmt: skip

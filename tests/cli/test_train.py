@@ -371,11 +371,11 @@ def test_what_cannot_be_written_is_known_first(command: Srjt, labelled: Path) ->
 def test_a_stopped_command_continues(
     command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from srjt.inference import embed
+    from srjt.training import frozen
 
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(embed, "SAVE_SECONDS", 0)
-    save, saved = embed.save_chunk, 0
+    monkeypatch.setattr(frozen, "SAVE_SECONDS", 0)
+    save, saved = frozen.save_chunk, 0
 
     def stop_after_two(*arguments: Any) -> None:
         nonlocal saved
@@ -384,7 +384,7 @@ def test_a_stopped_command_continues(
         if saved == 2:
             raise SrjtError("stopped")
 
-    monkeypatch.setattr(embed, "save_chunk", stop_after_two)
+    monkeypatch.setattr(frozen, "save_chunk", stop_after_two)
     arguments = ["features", labelled, *SMALL, "--batch-size", 32]
     assert command(*arguments)[0] == 2
     assert not Path("features.npz").exists()

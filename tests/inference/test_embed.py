@@ -99,7 +99,8 @@ KILLED = """
 import os, signal, sys
 from srjt.data import read
 from srjt.inference import embed
-embed.SAVE_SECONDS = 0
+from srjt.training import frozen
+frozen.SAVE_SECONDS = 0
 def progress(done, total):
     if done >= 0.64 * total:
         os.kill(os.getpid(), signal.SIGKILL)

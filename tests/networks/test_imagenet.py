@@ -4,32 +4,38 @@ from pathlib import Path
 
 import pytest
 
-from srjt import networks
 from srjt.errors import SrjtError
+from srjt.networks.registry import PublishedWeights
+from srjt.networks.weights import ALTERNATIVES, fetch_published
 from test_files import BODY as CONTENT, Server, server  # noqa: F401
 
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HASH = SHA256[:8]
-ADVICE = f"or {networks._ALTERNATIVES}."
+ADVICE = f"or {ALTERNATIVES}."
+
+
+def published(url: str, sha256: str = SHA256, member: str = "") -> PublishedWeights:
+    return PublishedWeights(address=url, sha256=sha256, licence="CC0", megabytes=1, member=member)
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("SRJT_OFFLINE")
     return tmp_path / "hub" / "checkpoints"
 
 
 def refused(url: str, sha256: str = SHA256) -> str:
     with pytest.raises(SrjtError) as caught:
-        networks.fetch_imagenet_weights(url, sha256, timeout=5)
+        fetch_published(published(url, sha256), timeout=5)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_fetches_once_into_torchs_cache(server: Server, cache: Path):  # noqa: F811
     for _ in range(2):
-        path = networks.fetch_imagenet_weights(f"{server.url}/net-{HASH}.pth", SHA256)
+        path = fetch_published(published(f"{server.url}/net-{HASH}.pth"))
         assert path == cache / f"net-{HASH}.pth"
         assert path.read_bytes() == CONTENT
     assert len(server.asked) == 1
@@ -67,7 +73,7 @@ def test_offline_says_exactly_what_to_do(cache: Path):
 def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
     cache.mkdir(parents=True)
     (cache / f"net-{HASH}.pth").write_bytes(CONTENT)
-    path = networks.fetch_imagenet_weights(f"http://127.0.0.1:9/net-{HASH}.pth", SHA256)
+    path = fetch_published(published(f"http://127.0.0.1:9/net-{HASH}.pth"))
     assert path.read_bytes() == CONTENT
 
 
@@ -78,3 +84,13 @@ def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
     assert said.startswith(f"{cache / f'net-{HASH}.pth'} is not the published file")
     assert "delete it and try again" in said
     assert (cache / f"net-{HASH}.pth").read_bytes() == CONTENT[:-1]
+
+
+def test_nothing_is_downloaded_if_that_is_forbidden(
+    server: Server,  # noqa: F811
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("SRJT_OFFLINE", "1")
+    assert "cannot be downloaded (SRJT_OFFLINE is set)" in refused(f"{server.url}/net-{HASH}.pth")
+    assert server.asked == []

@@ -16,7 +16,7 @@ from fixtures.fake_timm import FakeTimm
 from srjt import networks
 from srjt.data.images import feed
 from srjt.errors import SrjtError, UnknownNameError
-from srjt.training.workers import WITH_MONAI
+from srjt.networks import network as building, registry
 
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 
@@ -70,11 +70,11 @@ def test_published_imagenet_files_load_into_the_network_they_belong_to(name, key
     assert len(state) == keys
     file, fetched = tmp_path / "published.pth", []
     torch.save(state, file)
-    monkeypatch.setattr(networks, "fetch_imagenet_weights", lambda *what: fetched.append(what) or file)
+    monkeypatch.setattr(building, "fetch_published", lambda what: fetched.append(what) or file)
     before = random.getstate()  # importing MONAI would advance it
     network = build(name, pretrained=True).eval()
     assert random.getstate() == before
-    assert fetched == [networks.OFFICIAL_WEIGHTS[name]]
+    assert fetched == [registry.find(name).weights]
     x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = official_features(x, state, name)
@@ -114,11 +114,11 @@ def test_a_resnet_is_monais_to_the_bit(name):
 def test_only_the_networks_of_monai_import_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "monai.networks.nets", None)
     for name in networks.names():
-        if name.startswith(WITH_MONAI):
+        if registry.find(name).package:
             with pytest.raises(SrjtError, match=r'needs monai, .* pip install "monai'):
-                networks.maker(name, in_shape=(3, 32, 32))
+                registry.find(name).make((3, 32, 32), False)
         else:
-            networks.maker(name, in_shape=(8,) if networks.takes_rows(name) else (3, 32, 32))
+            registry.find(name).make((8,) if networks.takes_rows(name) else (3, 32, 32), False)
 
 
 def test_timm_missing_gives_the_line_to_type(monkeypatch):

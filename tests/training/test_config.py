@@ -192,9 +192,10 @@ def test_a_preset_lies_between_the_defaults_and_what_is_given(name: str, tmp_pat
     assert config == TrainConfig(**{**defaults, **own, "seed": 3, "crop": 9})
 
 
-def test_the_preset_of_a_cpu_is_small_and_an_unknown_one_is_an_error() -> None:
-    small = TrainConfig().replace(preset="cpu")
-    assert (small.network, small.image_size, small.crop, small.epochs) == ("tiny", 64, 56, 15)
+def test_the_preset_of_a_cpu_freezes_a_network_and_an_unknown_one_is_an_error() -> None:
+    frozen = TrainConfig().replace(preset="cpu")
+    assert (frozen.backbone, frozen.network, frozen.image_size, frozen.crop) == ("auto", None, 224, 224)
+    assert frozen.resize == "pad"
     with pytest.raises(SrjtError, match="Unknown preset 'gpu'"):
         TrainConfig().replace(preset="gpu")
 

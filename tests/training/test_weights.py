@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 import torch
 
 import srjt
-from srjt import networks as weights
 from srjt.data import read
 from srjt.errors import SrjtError
+from srjt.networks import registry
 from srjt.studies.study import study
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
@@ -32,9 +33,11 @@ class Decoding(BarReporter):
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
-    sha256 = weights.OFFICIAL_WEIGHTS["resnet18"][1]
-    unreachable = ("http://127.0.0.1:9/resnet18-f37072fd.pth", sha256)
-    monkeypatch.setitem(weights.OFFICIAL_WEIGHTS, "resnet18", unreachable)
+    for name in ("resnet18", "efficientnet-lite0"):
+        row = registry.find(name)
+        assert row.weights is not None
+        unreachable = replace(row.weights, address="http://127.0.0.1:9/weights.pth")
+        monkeypatch.setitem(registry._ROWS, name, replace(row, weights=unreachable))
 
 
 @pytest.mark.parametrize("method", ["srjt", "standard"])

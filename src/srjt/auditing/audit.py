@@ -37,6 +37,7 @@ from srjt.progress import Reported, Reporter, html_block, html_pictures, html_ta
 from srjt.readers.readings import Readings
 from srjt.training.config import CHOOSE_HEAD, TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
+from srjt.training.frozen import resolve_backbone
 from srjt.training.reporters import reporter_in_python
 from srjt.training.train import choose_head, resolve_noise_rate
 from srjt.training.trained import Setup, Trained, load_run
@@ -334,7 +335,9 @@ def audit(
         # without verified grades: with more of them the finished trainings are still valid
         unverified = replace(manifest, table=manifest.table.drop(columns=VERIFIED, errors="ignore"))
         warm_up = None if folder is None else folder / "warmup"
-        if manifest.are_features and config.network is None and config.method == DEFAULTS["method"]:
+        config = resolve_backbone(config, features=manifest.are_features, note=watching.note)
+        on_rows = manifest.are_features or config.backbone is not None
+        if on_rows and config.network is None and config.method == DEFAULTS["method"]:
             config = config.replace(network=CHOOSE_HEAD)
         head = choose_head(unverified, config=config, setup=setup, out=warm_up)
         config, _ = resolve_noise_rate(unverified, config=head.config, setup=setup, out=warm_up, fitted=head.fitted)
@@ -372,7 +375,7 @@ def audit(
             **({"grade_names": names} if names else {}),
             "samples": len(samples),
             "method": config.method,
-            "network": used.network,
+            "network": used.network_name,
             "epochs": used.epochs,
             "folds": folds,
             "seed": seed,

@@ -280,6 +280,7 @@ SUMMARIES = {
     "data": "Inspect, check, split and corrupt data; make or download a data set.",
     "features": "Compute features of images with a frozen network, once.",
     "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
+    "weights": "List pretrained weights, and fetch them for machines that have no connection.",
     "methods": "List the methods: how each judges samples, what it learns from, and what it needs to know.",
     "doctor": "Check the installation: versions, devices, cache, extras, and what to do about what is missing.",
     "demo": "Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.",
@@ -294,7 +295,7 @@ MODULES = {
     "audit": ("audit", "readers", "review"),
     "study": ("study", "report", "demo"),
     "data": ("data",),
-    "doctor": ("doctor", "methods"),
+    "doctor": ("doctor", "methods", "weights"),
 }
 
 
@@ -338,7 +339,7 @@ class App(typer.Typer):
             from srjt.cli.options import expand  # the help of all verbs does without
 
             summary = " ".join(verb.__doc__.partition("\n\n")[0].split())
-            self.command(verb.__name__, cls=Command, short_help=summary)(expand(verb))
+            self.command(verb.__name__.rstrip("_"), cls=Command, short_help=summary)(expand(verb))
 
 
 class LazyVerbs(TyperGroup):

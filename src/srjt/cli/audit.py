@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
 
 SHOWN = (
-    "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
-    "learning_rate", "seed", "precision",
+    "method", "noise_rate", "network", "backbone", "pretrained", "weights", "image_size", "crop", "resize", "epochs",
+    "batch_size", "learning_rate", "seed", "precision",
 )  # fmt: skip
 DEFAULT = {"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"}
 

@@ -1,4 +1,4 @@
-"""``srjt doctor`` and ``srjt methods``: what is installed, what is missing, and what there is to choose from.
+"""``srjt doctor``, ``srjt methods`` and ``srjt weights``: what is installed, what is missing, and what to choose from.
 Loads neither torch nor rich before it must, so that it answers at once.
 """
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import tempfile
 import textwrap
@@ -16,10 +17,11 @@ from typing import NamedTuple
 import typer
 
 from srjt._version import __version__
-from srjt.cli import print_line
-from srjt.cli.options import Import
-from srjt.errors import count_of, requirements_of
+from srjt.cli import SUMMARIES, App, check_outputs, print_line
+from srjt.cli.options import Force, Import, option
+from srjt.errors import SrjtError, count_of, requirements_of
 from srjt.methods import RegisteredMethod, lookup, names
+from srjt.networks import registry
 
 # ``srjt doctor``: what is installed, what is missing, and what to do about it.
 
@@ -142,6 +144,56 @@ def _cache() -> tuple[Path, int, int, bool]:
 def _size(size: int) -> str:
     gigabytes = size / 2**30
     return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
+
+
+# ``srjt weights``: pretrained weights, fetched where there is a connection, for machines that have none.
+
+
+def list_() -> None:
+    """List the networks with published weights: their size and licence, and whether they are here."""
+    from srjt.networks.weights import cached_file
+
+    print_line(f"{'name':20}{'MB':>5}  {'licence':14}{'pixels':>6}  here", bold=True)
+    for row in map(registry.find, registry.names()):
+        if (weights := row.weights) is None:
+            continue
+        path = cached_file(weights)
+        trained = row.trained_input()
+        size = "" if trained is None else str(trained.size)
+        here = str(path) if path.is_file() else "no"
+        print_line(f"{row.name:20}{weights.megabytes:>5}  {weights.licence:14}{size:>6}  {here}")
+    print_line("Those of timm:NAME are fetched by timm itself.", dim=True)
+
+
+def fetch(
+    name: str = typer.Argument(metavar="NAME", help="A network of srjt weights list, such as efficientnet-lite0."),
+    out: Path | None = option(None, "Copy the file to here, too."),
+    force: Force = False,
+    import_: Import = None,
+) -> None:
+    """Download the pretrained weights of a network and check them by their SHA-256.
+
+    They are kept where every command looks for them. A machine without a
+    connection takes the file with --weights FILE, or at the same place.
+    """
+    from srjt.files import write_output
+    from srjt.networks.weights import fetch_published
+
+    row = registry.find(name)
+    if row.weights is None:
+        known = [one for one in registry.names() if registry.find(one).weights is not None]
+        raise SrjtError(f"There are no published weights of {name} to fetch, only of {', '.join(known)}.")
+    check_outputs(out, force=force)
+    path = fetch_published(row.weights, advice="")
+    if out is not None:
+        write_output(out, path.read_bytes())
+    print_line(f"{row.weights.address}\nLicence: {row.weights.licence}. SHA-256: {row.weights.sha256}.", dim=True)
+    print_line(f"The weights of {name} are in {path}.")
+    file = shlex.quote(str(out or path))
+    print_line(f"Elsewhere: srjt train labels.csv --preset cpu --backbone {name} --weights {file} --out run")
+
+
+weights_app = App(list_, fetch, help=SUMMARIES["weights"])
 
 
 # ``srjt methods``: what there is to choose from. Loads neither torch nor rich, so that it answers at once.

@@ -156,16 +156,14 @@ def _option(field: Field[Any], hint: Any, help: str, *, panel: str | None, hidde
 
 # Options for the commands that we suggest: a training that the machine can do, by a method that the data suffice for.
 
-FEW_IMAGES = 500  # with fewer, a network without pretrained weights is better off without the noise estimate
-
 
 def machine_options(samples: int, *, features: bool = False) -> list[str]:
-    """What to add to ``srjt train`` on this machine: a small network if there is no GPU. Features need none."""
+    """What to add to ``srjt train`` on this machine: a frozen network if there is no GPU. Features need none."""
     from srjt.training.devices import choose_device
 
     if features or choose_device().type == "cuda":
         return []
-    return ["--preset", "cpu", *(["--method", "standard"] if samples < FEW_IMAGES else [])]
+    return ["--preset", "cpu"]
 
 
 # Options that several commands share, each declared once.
@@ -194,7 +192,7 @@ Import = Annotated[list[str] | None, about(A_MODULE, "--import", metavar="MODULE
 Preset = Annotated[
     str | None,
     about(
-        "Start from these settings, which other options override. cpu: a small network, for a machine without a GPU.",
+        "Start from these settings, which other options override. cpu: for a machine without a GPU.",
         metavar="cpu|paper|limuc|dr|demo",
     ),
 ]

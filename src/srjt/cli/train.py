@@ -17,8 +17,9 @@ import srjt
 from srjt.cli import OptionsReporter, check_outputs, options, print_line, print_table, say, show, typed_command
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
+from srjt.networks import registry
 from srjt.progress import Reporter, progress_bar
-from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
+from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig
 
 # ``srjt train``: a classifier from your own images and labels.
 
@@ -51,6 +52,10 @@ def train(
     With --fold, --splits or --official-split the validation and test
     sides are evaluated every epoch; without, all samples are used for training.
     Run the same command again to resume after an interruption.
+
+    Without a GPU, --preset cpu computes features of all images with a frozen
+    network that is pretrained on ImageNet, and trains a small head on them. srjt
+    weights fetch gets its weights for a machine without a connection.
 
     A joint method trains two networks that select clean samples for each other
     (co-teaching, jocor, codis). NAME+ours is the paper's method on top of it:
@@ -144,12 +149,17 @@ def print_dry_run(
     from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
-    by_size = None in (config.epochs, config.batch_size) and not manifest.are_features
+    on_images = not manifest.are_features and config.backbone is None
+    by_size = on_images and None in (config.epochs, config.batch_size)
     config = config.for_data(features=manifest.are_features, samples=len(manifest))
     networks = methods.lookup(config.method, registered_by=config.imports).networks
     seconds = training_seconds(manifest, split, config=config, device=chosen)
     batches = f"{count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}"
     learnt = f"{networks} × {config.network}, {batches}"
+    first = ""
+    if config.backbone is not None:
+        name = "a pretrained network" if config.backbone == AUTO else config.backbone
+        first = f"features of {name}, {config.crop} × {config.crop} pixels, and "
     if config.network == ODDS:
         learnt = "odds, fitted at once"
     if config.network == CHOOSE_HEAD:
@@ -157,7 +167,9 @@ def print_dry_run(
         batches = f"{count_of(head.known_epochs, 'epoch')} in batches of {head.known_batch_size:,}"
         learnt = f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out labels likelier"
     more = " with mlp, and as long again for the choice" if config.network == CHOOSE_HEAD else ""
-    say(f"{config.method}: {learnt}. About {duration(seconds)} on {device_name(chosen)}{more}.")
+    if config.backbone is not None:
+        more = ""  # most of the time is that of the features, which are computed once
+    say(f"{config.method}: {first}{learnt}. About {duration(seconds)} on {device_name(chosen)}{more}.")
     if by_size and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size:
         say(
             f"This length is chosen for {len(manifest):,} images: with fewer images, smaller batches and more epochs "
@@ -178,12 +190,15 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
     """On a CPU, where the paper's network takes hours or days: what would take minutes."""
     from srjt.training.devices import choose_device
 
+    if config.backbone is not None:
+        return
     chosen = config.for_data(features=False, samples=images)
-    small = str(chosen.network).startswith("tiny") or images * chosen.known_epochs < HOURS_ON_A_CPU
+    row = registry.known(chosen.network)
+    small = (row is not None and row.small) or images * chosen.known_epochs < HOURS_ON_A_CPU
     if not small and choose_device(device).type == "cpu":
         say(
-            "There is no GPU: this training may take hours (--dry-run measures it). --preset cpu trains a small one in "
-            "minutes; srjt features computes the features of a large one once, and a training on them takes seconds.",
+            "There is no GPU: this training may take hours (--dry-run measures it). --preset cpu takes minutes: a "
+            "pretrained network stays as it is, and a small head is trained on its features.",
             fg=typer.colors.YELLOW,
         )
 
@@ -204,7 +219,7 @@ EMBEDDING = ("weights", "pretrained", "image_size", "resize", "batch_size")
 def features(
     out: Path = option(Path("features.npz"), "File to write."),
     force: options.Force = False,
-    backbone: str = option("resnet18", "resnet18, densenet121, timm:NAME, …", metavar="NAME"),
+    backbone: str = option("resnet18", "resnet18, efficientnet-lite0, timm:NAME, …", metavar="NAME"),
     flip: bool = option(False, "Average with the features of the mirror image."),
     ungraded: bool = option(False, "Images without grades, for srjt predict: a folder, or a table."),
     crop: int = option(224, "Side of the centre crop.", panel="Network and images"),

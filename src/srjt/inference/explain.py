@@ -248,7 +248,7 @@ def network_maps(run: Trained, pixels: Samples, *, progress: Callable[[int, int]
         batch = torch.from_numpy(np.asarray(pixels[start : start + BATCH])).to(run.device)
         x = run.preprocess.evaluate(batch).float()
         with use_run_settings(run):
-            parts.append([contributions(member.eval(), x, severity).cpu() for member in run.networks.members])
+            parts.append([contributions(network.eval(), x, severity).cpu() for network in run.networks.whole])
         if progress is not None:
             progress(min(start + BATCH, len(pixels)), len(pixels))
     return torch.stack([torch.cat(maps) for maps in zip(*parts, strict=True)]).numpy()

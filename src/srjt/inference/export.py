@@ -45,12 +45,12 @@ OUTPUTS = ("probabilities", "grade", "severity")
 
 def on_cpu(run: Trained) -> Trained:
     """The same model on the CPU in float32: the reference for an exported file."""
-    members = [copy.deepcopy(member).cpu().float() for member in run.networks.members]
-    for member in members:
-        member.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    networks = run.networks
+    copied = copy.deepcopy(StackedNetworks(list(networks.members), trunk=networks.trunk)).cpu().float()
+    copied.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return replace(
         run,
-        networks=StackedNetworks(members).eval(),
+        networks=copied.eval(),
         method=run.method.to("cpu"),
         config=run.config.replace(precision="fp32"),
         preprocess=replace(run.preprocess, dtype=torch.float32, channels_last=False),
@@ -74,7 +74,7 @@ class ExportModule(nn.Module):
                 "Your own eval_transform cannot be exported: export a run without one, and apply the transform "
                 "before the exported network."
             )
-        self.networks = nn.ModuleList(run.networks.members)
+        self.networks = run.networks
         self.method = run.method
         self.rule, self.own_rule = prepared.grade_rule, prepared.own_rule
         margin = (run.config.image_size - run.config.crop) // 2
@@ -91,7 +91,7 @@ class ExportModule(nn.Module):
         if samples.ndim == 4:  # the centre crop, as in evaluation: (N, H, W, 3) uint8 → (N, 3, crop, crop)
             x = samples[:, self.centre, self.centre].permute(0, 3, 1, 2).to(torch.float32)
             x = x * self.scale + self.shift
-        logits = torch.stack([network(x) for network in self.networks])
+        logits = self.networks(x)
         probabilities = self.method.probabilities(logits).mean(dim=0)
         if self.recalibrates:
             log_p = probabilities.clamp(min=FLOOR).log()
@@ -251,7 +251,7 @@ def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict
         "input": _input_name(samples),
         "input_shape": list(samples.shape[1:]),
         "method": config.method,
-        "network": config.network,
+        "network": config.network_name,
         "networks": run.method.networks,
         "grade_names": [run.grades.names[grade] for grade in run.grades] if run.grades.names else None,
         "feature_names": list(run.feature_names) or None,

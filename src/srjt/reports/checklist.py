@@ -26,12 +26,13 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
+from srjt.networks import registry
 from srjt.noise.estimate import rate_text
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import Page, Section, markdown, templates
 from srjt.reports.pages.evaluation import answered, confusion_table
 from srjt.reports.pages.run import stored_sides
-from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name, versions
+from srjt.reports.sections import source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
 from srjt.training.config import ODDS
@@ -141,6 +142,13 @@ def run_facts(folder: Path, facts: RunFacts) -> Known:
     return known
 
 
+RESIZED = {
+    "squash": "resized to",
+    "crop": "scaled by its short side and cut to",
+    "pad": "scaled by its long side and padded to",
+}
+
+
 def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     config, data, made, source = facts.config, facts.data, facts.provenance, source_name(facts)
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
@@ -161,16 +169,20 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "input", f"The only input is a row of {features:,} features, each {scaled}."
     else:
         size, crop = config.image_size, config.crop
-        resized = "resized to" if config.resize == "squash" else "scaled by its short side and cut to"
+        resized = RESIZED[config.resize]
         used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
+        if config.backbone is not None:
+            used = f"the {crop} × {crop} in the centre are used"
         mirrored = "; training images are mirrored at random" if config.flip else ""
         yield "input", f"The only input is the image, {resized} {size} × {size} pixels, of which {used}{mirrored}."
     number = methods.lookup(config.method).networks if config.method in methods.names() else None
     if config.network == ODDS:
         number = 1
     networks = "networks" if number is None else count_of(number, "network")
-    network = "of the authors' own" if facts.own_network else str(config.network)
+    network = "of the authors' own" if facts.own_network else config.network_name
     method = display_name(config.method) + (f" ({paper})" if (paper := paper_of(config.method)) else "")
+    if config.backbone is not None:
+        yield "model", f"The features are those of {config.backbone}, whose weights were not changed."
     yield "model", f"The model consists of {networks} ({network}), trained with the method {method}."
     if config.network == ODDS:
         folds = "the strength of the penalty is the one that makes held-out labels likeliest"
@@ -221,7 +233,8 @@ def _beginning(facts: RunFacts) -> str:
         return ""
     if config.weights is not None:
         return f"It started from the weights in {Path(config.weights).name}."
-    published = config.network not in WITHOUT_PUBLISHED_WEIGHTS and len(facts.data["in_shape"]) > 1
+    row = registry.known(config.backbone or config.network)
+    published = row is not None and row.may_be_pretrained and len(facts.data["in_shape"]) > 1
     return f"It started from {'published ImageNet' if config.pretrained and published else 'random'} weights."
 
 

@@ -17,6 +17,7 @@ from srjt.data.checks import data_uri, thumbnail as sample_thumbnail
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import duration
+from srjt.networks import registry
 from srjt.reports.page import Section
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
@@ -25,7 +26,6 @@ from srjt.training.trained import Trained
 
 # The settings of a run or a study as a section of a page.
 
-WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp", "odds")  # "pretrained" has no effect on these
 OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")  # without effect on rows of features
 
 
@@ -34,7 +34,8 @@ def settings_section(config: Mapping[str, Any], *, own_network: bool = False, fe
     shown = {name: value for name, value in config.items() if value not in (None, {}, [], ())}
     if features:
         shown = {name: value for name, value in shown.items() if name not in OF_IMAGES}
-    if own_network or shown.get("network") in WITHOUT_PUBLISHED_WEIGHTS or "weights" in shown:
+    row = registry.known(shown.get("backbone") or shown.get("network"))
+    if own_network or "weights" in shown or (row is not None and not row.may_be_pretrained):
         shown.pop("pretrained", None)
     if own_network:
         shown["network"] = "your own"
@@ -111,7 +112,7 @@ def run_section(run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (),
     facts = [
         ("run", run_name(run)),
         ("method", display_name(run.config.method)),
-        ("network", "your own" if run.facts.own_network else str(run.config.network)),
+        ("network", "your own" if run.facts.own_network else run.config.network_name),
         ("training samples", f"{(run.facts.data.get('samples') or {}).get('train', 0):,}"),
         ("trained", f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip()),
     ]

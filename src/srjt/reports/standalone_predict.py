@@ -31,6 +31,7 @@ UPRIGHT = {  # EXIF orientation → what makes it upright
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }  # fmt: skip
+PADDING = (124, 116, 104)  # of images that are not square, if the model was trained so
 BATCH = 32  # samples that are predicted at a time
 
 Array = npt.NDArray[Any]
@@ -49,6 +50,12 @@ def read_image(path: Path, *, size: int, resize: str) -> Array:
     if orientation in UPRIGHT:
         picture = picture.transpose(UPRIGHT[orientation])
     width, height = picture.size
+    if resize == "pad" and picture.size != (size, size):
+        scale = size / max(width, height)
+        inner = (max(1, round(width * scale)), max(1, round(height * scale)))
+        square = Image.new("RGB", (size, size), PADDING)
+        square.paste(picture.resize(inner, Image.Resampling.BILINEAR), ((size - inner[0]) // 2, (size - inner[1]) // 2))
+        return np.array(square)
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side) if resize == "crop" else None  # None: all of it is squashed

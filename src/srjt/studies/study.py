@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.devices import choose_device
+from srjt.training.frozen import resolve_backbone
 from srjt.training.trained import Setup, fetch_weights
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
@@ -87,7 +88,7 @@ def run_locally(work: Work, *, devices: Sequence[str], threads: int | None, cach
     _fetch_weights(work.waiting)
     folder, stop, waiting = work.folder, work.stop, list(work.waiting)
     by_key = {planned.key: planned for planned in waiting}
-    networks = sorted({str(planned.config.network) for planned in waiting})
+    networks = sorted({str(planned.config.backbone or planned.config.network) for planned in waiting})
     with WorkerPool(devices=devices, threads=threads, networks=networks) as pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
@@ -107,9 +108,13 @@ def run_locally(work: Work, *, devices: Sequence[str], threads: int | None, cach
                 work.end(by_key[ended.name], status)
 
 
+def _weights_of(config: TrainConfig) -> tuple[Any, ...]:
+    return (config.backbone, config.network, config.weights, config.pretrained)
+
+
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
     """Fetch pretrained weights before every run reads its images; an error if no run can have its weights."""
-    problems, wanted = [], {(p.config.network, p.config.weights, p.config.pretrained): p for p in waiting}
+    problems, wanted = [], {_weights_of(p.config): p for p in waiting}
     for planned in wanted.values():
         try:
             fetch_weights(planned.config, Setup())
@@ -270,9 +275,18 @@ def choose_executor(where: Execution) -> Executor:
     return partial(run_locally, devices=devices, threads=threads, cache=where.cache)
 
 
+def _with_backbone(data: StudyPlan) -> StudyPlan:
+    """The plan with the name of a backbone in place of "auto", which is the same for all runs."""
+    asked = TrainConfig().replace(**data.config.train)
+    resolved = resolve_backbone(asked, features=data.manifest.are_features)
+    changed = {name: value for name, value in vars(resolved).items() if getattr(asked, name) != value}
+    return replace(data, config=replace(data.config, train={**data.config.train, **changed})) if changed else data
+
+
 def run_study(
     data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
+    data = _with_backbone(data)
     with study_folder.lock_study(folder):
         return train_runs(folder, study_folder.write_plan(folder, data, command=command), execute, watcher=watcher)

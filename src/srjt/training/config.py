@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from srjt import methods
 from srjt.errors import SrjtError, unknown_name
+from srjt.networks import registry
 from srjt.ordinal import Purpose
 from srjt.progress import Plain
 from srjt.settings import check_types, documented, from_names, load_config, setting, show
@@ -40,8 +40,8 @@ WEIGHT_DECAY = {"adam": 1e-4, "adamw": 0.05}
 WARMUP_SHARE = 0.3  # of the learning rate, in the first epoch of a warm-up
 COSINE_END = 0.01  # of the learning rate, in the last epoch
 
-# For features. Measured: with 1e-3 an mlp memorises wrong labels of embeddings, with 1e-4 it is slow on few columns.
-HEAD, HEAD_RATES = "mlp", {"mlp": 3e-4, "linear": 1e-3}
+# For features, of a file or of a frozen backbone
+HEAD = "mlp"
 ODDS = "odds"
 CHOOSE_HEAD = "auto"  # odds or mlp: the one that makes held-out labels likelier
 MOST_HEAD_EPOCHS = 40  # of the mlp, if it is chosen. Measured: with 300 rows 150 epochs memorise, 12 learn too little
@@ -49,10 +49,7 @@ FITTED_BY_ODDS = ("standard", "f-correction", "srjt")  # methods whose loss is a
 # What has no meaning for the network odds, which is fitted at once; epochs is 1
 NOT_OF_ODDS = ("optimizer", "schedule", "warmup_epochs", "learning_rate", "weight_decay", "milestones", "patience")
 
-# Pretrained transformers lose what they know at the rate of a recipe for convolutions; the usual rate of fine-tuning.
-TRANSFORMERS = re.compile(r"timm:\w*(vit|deit|swin|beit|eva|cait|xcit|transformer)")
-TRANSFORMER_RATE = 1e-4
-
+AUTO = "auto"  # of ``backbone``: the first of the registry whose weights can be had
 
 # Settings of *how* to compute, and where the method's code is: they may change the speed, but not what is computed.
 COMPUTE_ONLY = frozenset({"step", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"})
@@ -74,8 +71,8 @@ class TrainConfig(Plain):
     Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
     the rule for predicted grades (``optimise``) and the precision. On the command line a setting is an option
     (``--batch-size 32``) or given by name (``--set weight_decay=0``). Beside the fields, ``replace`` and ``from_dict``
-    take ``preset``, the name of settings that those given beside it override: ``"cpu"`` (a small network that a CPU
-    trains in minutes), ``"paper"``, ``"limuc"``, ``"dr"``, ``"demo"``.
+    take ``preset``, the name of settings that those given beside it override: ``"cpu"`` (the features of a frozen,
+    pretrained network, which take a CPU minutes), ``"paper"``, ``"limuc"``, ``"dr"``, ``"demo"``.
 
     Examples
     --------
@@ -147,13 +144,23 @@ class TrainConfig(Plain):
         "f-correction and srjt: epochs, batch size, learning rate and seed do not apply to it.",
         shown="resnet18; for features auto for srjt, else mlp",
     )
+    backbone: str | None = setting(
+        None,
+        "Freeze this network, such as resnet18 or timm:NAME, and train `network` on its features.",
+        more="Features of all images are computed once and kept in the cache; `network` is then odds, mlp or linear. "
+        "The run is one of images like any other. `auto` takes the first of efficientnet-lite0, resnet18 and "
+        "timm:resnet18 whose weights are here or can be downloaded; without them the network tiny is trained.",
+        metavar="NAME|auto",
+    )
     pretrained: bool = setting(True, "Start from ImageNet weights.")
     weights: str | None = setting(None, "Start from a local file of weights instead.", metavar="FILE")
 
     # the images
     image_size: int = setting(256, "Side of the stored, square images in pixels.", panel="Images", gt=0, le=2**14)
     crop: int = setting(224, "Side of the random crop from them, and of the centre crop in evaluation.", gt=0)
-    resize: Literal["squash", "crop"] = setting("squash", "Resize to a square, or the short side, then crop.")
+    resize: Literal["squash", "crop", "pad"] = setting(
+        "squash", "Resize to a square, or the short side, then crop, or the long side, then pad."
+    )
     flip: bool = setting(True, "Mirror training images at random.")
 
     # the optimisation; None: chosen by for_data
@@ -310,6 +317,11 @@ class TrainConfig(Plain):
         return self.batch_size
 
     @property
+    def network_name(self) -> str:
+        """The network for people; of a frozen backbone with what is trained on its features."""
+        return str(self.network) if self.backbone is None else f"{self.backbone} + {self.network}"
+
+    @property
     def requested_noise_rate(self) -> float | Literal["auto"] | None:
         """The noise rate as it was given; else the recipe's, if the method lacks something that it needs."""
         known = methods.lookup(self.method, registered_by=self.imports)
@@ -347,8 +359,12 @@ class TrainConfig(Plain):
 
         samples: of all sides. The length of a recipe depends on them.
         """
+        features = features or self.backbone is not None
         network = self.network or (self._head() if features else PAPER_NETWORK)
         chosen = self.replace(network=network)
+        if self.backbone is not None:  # its features are computed once, in float32, of images that are not mirrored
+            precision = "fp32" if self.precision == "auto" else self.precision
+            chosen = chosen.replace(flip=False, precision=precision)
         if network == ODDS:
             fixed: dict[str, Any] = {**dict.fromkeys(NOT_OF_ODDS), "epochs": 1, "keep": "last"}
             fixed["batch_size"] = self.batch_size or PAPER_BATCH
@@ -365,7 +381,7 @@ class TrainConfig(Plain):
         recipe = methods.lookup(self.method, registered_by=self.imports).recipe
         own = {"optimizer": self.optimizer, "schedule": self.schedule}
         differs = any(value not in (None, recipe.for_images.get(name)) for name, value in own.items())
-        is_head = self.network in (*HEAD_RATES, CHOOSE_HEAD, ODDS)
+        is_head = self.network == CHOOSE_HEAD or registry.takes_rows(str(self.network))
         if is_head or not recipe.length_by_size or differs or self.milestones is not None:
             return {"epochs": PAPER_EPOCHS, "batch_size": PAPER_BATCH}
         fewest, most = RECIPE_EPOCHS
@@ -391,12 +407,13 @@ class TrainConfig(Plain):
         if self.network in (CHOOSE_HEAD, ODDS):
             return {}  # the head is not known yet; odds is fitted at once
         learning: dict[str, Any] = dict(PAPER_OPTIMISATION)
-        if self.network in HEAD_RATES:
-            learning["learning_rate"] = HEAD_RATES[self.network]
+        row = registry.known(self.network)
+        if row is not None and row.reads == "rows":
+            learning["learning_rate"] = row.learning_rate
         else:
             learning |= methods.lookup(self.method, registered_by=self.imports).recipe.for_images
-            if TRANSFORMERS.match(self.network):
-                learning["learning_rate"] = min(learning["learning_rate"], TRANSFORMER_RATE)
+            if row is not None and row.learning_rate is not None:
+                learning["learning_rate"] = min(learning["learning_rate"], row.learning_rate)
         if self.milestones is not None:
             learning["schedule"] = "steps"
         learning["weight_decay"] = WEIGHT_DECAY[self.optimizer or learning["optimizer"]]
@@ -413,7 +430,10 @@ class TrainConfig(Plain):
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
-        return {name: value for name, value in self.to_dict().items() if name not in NOT_LEARNT}
+        values = {name: value for name, value in self.to_dict().items() if name not in NOT_LEARNT}
+        if self.backbone is None:  # as before there was such a setting
+            del values["backbone"]
+        return values
 
     def identity(self) -> dict[str, Any]:
         """The settings without those of how to compute: a run in which one of them differs is another run."""

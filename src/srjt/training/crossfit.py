@@ -26,7 +26,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
 from srjt.methods.joint import JointTraining
-from srjt.networks import takes_rows
+from srjt.networks import registry
 from srjt.ordinal.metrics import Floats, Ints
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
@@ -45,8 +45,6 @@ BLOCK = 1024  # samples compared with all others at a time
 @torch.no_grad()
 def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
     """Store rows (N,) → (N, F): the input of the last layer of the run's first network."""
-    backbone = run.networks.members[0].backbone
-    assert isinstance(backbone, torch.nn.Module)
     amp = devices.amp_dtype(run.config, run.device)
     vectors = []
     size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
@@ -54,7 +52,7 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
         batches = view_batches(feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size)
         for (x,), part in batches:
             with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                vectors.append(backbone(x)[: part.stop - part.start].float().cpu())
+                vectors.append(run.networks.features(x)[: part.stop - part.start].float().cpu())
     return torch.cat(vectors).numpy()
 
 
@@ -103,7 +101,7 @@ class Folds:
 def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Trained, Predicted]:
     """Train fold ``k``, or open it if it is finished, and predict its held-out samples; a folder keeps both.
 
-    pixels: of the image store.
+    pixels: of the image store, or the features of a frozen backbone.
     """
     held_out = np.flatnonzero(folds.fold == k)
 
@@ -151,9 +149,6 @@ Jobs = int | Literal["auto"]
 PARALLEL_PAYS = 4_000
 PARALLEL_PAYS_SMALL = 200_000
 PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch, and MONAI or timm
-# Bytes that a network keeps for its backward pass per pixel of a batch, from the shapes; large ones need the most.
-PIXEL_BYTES = {"tiny": 70, "tiny-gn": 70, "resnet18": 1000, "resnet34": 1500}
-LARGE_PIXEL_BYTES = 6000
 
 FEEDS = FeedCache()  # of a worker process
 
@@ -203,13 +198,14 @@ def choose_workers(
     if isinstance(jobs, int):
         count = min(folds, jobs)
     else:
-        pays = PARALLEL_PAYS_SMALL if str(config.network).startswith("tiny") else PARALLEL_PAYS
+        row = registry.find(str(config.network))
+        pays = PARALLEL_PAYS_SMALL if row.small else PARALLEL_PAYS
         seen, available = folds * samples * config.known_epochs * (config.crop / 64) ** 2, available_memory()
-        if takes_rows(str(config.network)) or seen < pays or available is None:
+        if row.reads == "rows" or seen < pays or available is None:
             return None  # rows of features are trained in seconds
         networks = methods.lookup(config.method, registered_by=config.imports).networks
         pixels = networks * min(config.known_batch_size, samples) * config.crop**2
-        needed = PROCESS_BYTES + pixels * PIXEL_BYTES.get(str(config.network), LARGE_PIXEL_BYTES)
+        needed = PROCESS_BYTES + pixels * row.pixel_bytes
         count = min(folds, threads, available // needed)
     return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
 
@@ -282,8 +278,9 @@ def _train_fold(folds: Folds, k: int, setup: Setup, threads: int | None, *, devi
     if threads is not None:
         torch.set_num_threads(threads)
     reporter = BarReporter()
-    pixels = setup.open_store(folds.manifest, folds.config).pixels
-    fit_fold(folds, k, pixels, replace(setup, device=device, feeds=FEEDS, reporter=reporter))
+    setup = replace(setup, device=device)
+    pixels = setup.inputs(setup.open_store(folds.manifest, folds.config), folds.config)
+    fit_fold(folds, k, pixels, replace(setup, feeds=FEEDS, reporter=reporter))
     return reporter.notes
 
 
@@ -439,13 +436,14 @@ def cross_fit(
         out=out,
         neighbours=neighbours,
     )
+    pixels = setup.inputs(store, config)
     trained = set() if workers is None else train_in_parallel(common, workers, setup)
     times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
     predictions = []
     for k in range(folds):
         in_fold = FoldReporter(reporter, before=k * config.known_epochs, title=f"Fold {k + 1} of {folds}: ")
         watching = BarReporter() if k in trained else in_fold
-        run, predicted = fit_fold(common, k, store.pixels, replace(setup, reporter=watching))
+        run, predicted = fit_fold(common, k, pixels, replace(setup, reporter=watching))
         in_fold.stepped(config.known_epochs, 1, 1)  # also if another process has trained this fold
         predictions.append(predicted)
         if isinstance(run.method, JointTraining):

@@ -24,18 +24,47 @@ from srjt.training.config import TrainConfig
 class StackedNetworks(nn.Module):
     """K networks that process the same batch: (B, …) → (K, B, C).
 
+    trunk: a frozen network that makes features (B, F) of images for all K. Where these have been computed already, the
+    batch has the shape (B, F), and the trunk is left out.
+
     On a GPU each network may run on its own stream: at batch 64 one network does not use the whole GPU. Autograd
     runs each backward pass on the stream of its forward pass.
     """
 
-    def __init__(self, members: Sequence[nn.Module]) -> None:
+    def __init__(self, members: Sequence[nn.Module], *, trunk: nn.Module | None = None) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
+        self.trunk = None if trunk is None else trunk.requires_grad_(False)
         self.streams: list[torch.cuda.Stream] = []
         # torch.compile of each member; they share its parameters
         self.compiled: list[Callable[[Tensor], Tensor]] = []
 
+    def train(self, mode: bool = True) -> StackedNetworks:
+        super().train(mode)
+        if self.trunk is not None:
+            self.trunk.eval()  # the statistics of its batch norms stay those of its own training
+        return self
+
+    @property
+    def whole(self) -> list[nn.Module]:
+        """Each network from its input to its logits."""
+        if self.trunk is None:
+            return list(self.members)
+        return [nn.Sequential(self.trunk, member) for member in self.members]
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, …) → (B, F): the input of the last layer of the first network."""
+        backbone = self.members[0].backbone
+        assert isinstance(backbone, nn.Module)
+        features: Tensor = backbone(self.as_rows(x))
+        return features
+
+    def as_rows(self, x: Tensor) -> Tensor:
+        """Images (B, 3, H, W) → the features (B, F) of the trunk; what has another shape, or no trunk, is unchanged."""
+        return x if self.trunk is None or x.ndim != 4 else self.trunk(x)
+
     def forward(self, x: Tensor) -> Tensor:
+        x = self.as_rows(x)
         networks = self.compiled or list(self.members)
         if not self.streams:
             return torch.stack([network(x) for network in networks])
@@ -147,13 +176,16 @@ def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = T
 ARM = platform.machine() in ("aarch64", "arm64")
 
 
-def uses_channels_last(network: nn.Module, device: torch.device, *, own_network: bool = False) -> bool:
+def uses_channels_last(
+    network: nn.Module, device: torch.device, *, own_network: bool = False, frozen: bool = False
+) -> bool:
     """Whether the network and its images are laid out as channels last: always on a GPU.
 
     On a CPU a network of the user's own is not, because it may call ``view``; nor, on ARM, one with grouped
-    convolutions, such as an EfficientNet, which then trains 0.7 times as fast.
+    convolutions, such as an EfficientNet, which then trains 0.7 times as fast. If it is ``frozen``, and only forward
+    passes are computed, it is 1.3 to 1.6 times as fast with channels last.
     """
-    return device.type == "cuda" or not (own_network or (ARM and _is_grouped(network)))
+    return device.type == "cuda" or not (own_network or (ARM and not frozen and _is_grouped(network)))
 
 
 @contextlib.contextmanager

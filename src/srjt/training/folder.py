@@ -111,6 +111,8 @@ class _Data(BaseModel, extra="allow"):
     side_patients: dict[str, NonNegativeInt] | None = None
     left_out: dict[str, NonNegativeInt] | None = None
     several_readings: Literal["consensus"] | None = None
+    frozen: dict[str, Any] | None = None  # how images became features of a frozen backbone
+    weights_missing: bool = False  # a small network was trained, because there were no pretrained weights
 
     @model_validator(mode="after")
     def _one_name_per_feature(self) -> _Data:

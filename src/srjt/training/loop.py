@@ -116,7 +116,7 @@ def fit(
     samples, batch_size = len(data.labels), min(config.known_batch_size, len(data.labels))
     steps = samples // batch_size
 
-    optimizer = update.make_optimizer(networks.parameters(), config=config, device=device)
+    optimizer = update.make_optimizer(networks.members.parameters(), config=config, device=device)
     recorder = update.Recorder(
         data.labels, data.true, networks=method.networks, num_classes=method.num_classes, steps=steps
     )

@@ -65,6 +65,10 @@ class BarReporter:
         self.notes.append(text)
         self.bar.note(text)
 
+    def embedded(self, done: int, total: int) -> None:
+        """The features of so many images have been computed by a frozen backbone."""
+        self.bar.update(done, total, f"{done:,}/{total:,}", label="computing features")
+
     def decoded(self, done: int, total: int) -> None:
         processed = f"{count_of(total, 'image file')} processed."  # some of them may be damaged
         # a search for identical images may decode them again
@@ -125,6 +129,9 @@ class FoldReporter:
         self.inner.note(self.title + text)
 
     def decoded(self, done: int, total: int) -> None:
+        pass
+
+    def embedded(self, done: int, total: int) -> None:
         pass
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:

@@ -28,6 +28,7 @@ from srjt.methods.base import Method
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
+from srjt.training.frozen import features_and_seconds, frozen_facts, frozen_sentences
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.odds import fit_at_once
 from srjt.training.reporters import FoldReporter
@@ -183,13 +184,15 @@ def single_run(
     out: str | Path | None = None,
     noise: dict[str, Any] | None = None,
     head: dict[str, float] | None = None,
+    weights_missing: bool = False,
     grade_names: Mapping[str, str] | None = None,
     command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
     The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``. head: the
-    mean held-out log-likelihood by network, if the network was chosen by it.
+    mean held-out log-likelihood by network, if the network was chosen by it. weights_missing: whether a small network
+    is trained because no pretrained weights of a backbone were found.
     """
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
@@ -212,16 +215,21 @@ def single_run(
     side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
     used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
+    finished = folder is not None and run_folder.is_finished(folder)
+    pixels = store.pixels if finished else setup.inputs(store, config)
+    about: dict[str, Any] = {"weights_missing": True} if weights_missing else {}
+    if config.backbone is not None:
+        about["frozen"] = frozen_facts(manifest, config, seconds=setup.features.seconds)
     facts = run_folder.RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
-        data=_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
+        data={**_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)), **about},
         own_network=setup.network is not None,
         noise=noise,
         head=head,
         provenance=run_folder.describe_provenance(device, command=command, processes=process.world_size),
     )
-    if folder is not None and run_folder.is_finished(folder):
+    if folder is not None and finished:
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
         reporter.note(f"{folder} is already finished: nothing to do.")
         run = trained.load_run(folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform)
@@ -229,21 +237,23 @@ def single_run(
             raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
         return replace(run, metrics=finished_metrics(folder))
     networks = trained.build_networks(config, method, in_shape=in_shape, network=setup.network)
-    if manifest.are_features:
-        backbones.standardise(networks, as_features(store.pixels[parts.train]))
+    if pixels.ndim == 2:
+        backbones.standardise(networks.members, as_features(pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
-        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
+        feed = setup.feeds.open(pixels, device=device, share=config.memory_share)
         run = trained.ready_to_compute(networks, method, replace(begun, config=config), setup, folder=folder)
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
             kind = "rows of features" if manifest.are_features else "images"
-            name = "custom network" if setup.network else str(config.network)
+            name = "custom network" if setup.network else config.network_name
             size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
             fp32 = "fp32" if device.type == "cpu" else config.precision
             reporter.note(
                 f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
                 f"{devices.device_name(device)}, {'bf16' if devices.amp_dtype(config, device) else fp32}."
             )
+            for sentence in frozen_sentences(config, about["frozen"]) if config.backbone is not None else ():
+                reporter.note(sentence)
         training, sides = _tensors(manifest, parts, feed, run, readers)
         try:
             with (
@@ -252,7 +262,7 @@ def single_run(
             ):
                 if config.network == ODDS:
                     own = manifest.select(parts.train, images=False)
-                    rows = as_features(store.pixels[parts.train])
+                    rows = as_features(pixels[parts.train])
                     result = fit_at_once(run, training, sides, samples=own, rows=rows, reporter=reporter)
                 else:
                     result = fit(run, training, sides, reporter=reporter, process=process)
@@ -352,9 +362,9 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
-    # else an error when the network is built
-    is_known = name in backbones.names() or name.startswith("timm:")
-    if setup.network is None and is_known and backbones.takes_rows(name) != data.are_features:
+    row = backbones.known(name)  # one that is not known is an error when it is built
+    trained_on_rows = data.are_features or config.backbone is not None
+    if setup.network is None and row is not None and (row.reads == "rows") != trained_on_rows:
         read, given = "images", "rows of features: choose 'odds' or 'mlp'"
         if not data.are_features:
             read, given = "rows of features", "images: choose 'resnet18' or another for images"
@@ -411,6 +421,11 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     The second epoch of a short training on noise is timed; nothing is read, written or downloaded. On a GPU the step
     is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
     """
+    if config.backbone is not None and not data.are_features:
+        columns, seconds = features_and_seconds(config, device=device)
+        rows = replace(data, arrays=np.zeros((len(data), columns), np.float32))
+        head = training_seconds(rows, split, config=config.replace(backbone=None), device=device)
+        return len(data) * seconds + head
     config = config.for_data(features=data.are_features, samples=len(data))
     if config.network == CHOOSE_HEAD:  # the slower of the two
         config = config.with_head(HEAD)

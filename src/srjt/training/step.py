@@ -110,12 +110,11 @@ class Recorder:
 
 
 def weights(networks: StackedNetworks) -> dict[str, Tensor]:
-    """Parameters and buffers, named ``0.…`` and ``1.…`` by network."""
-    return {
-        f"{k}.{name}": tensor
-        for k, member in enumerate(networks.members)
-        for name, tensor in member.state_dict().items()
-    }
+    """Parameters and buffers, named ``0.…`` and ``1.…`` by network, and ``trunk.…`` of a frozen one below them."""
+    parts: dict[str, torch.nn.Module] = {str(k): member for k, member in enumerate(networks.members)}
+    if networks.trunk is not None:
+        parts["trunk"] = networks.trunk
+    return {f"{part}.{name}": tensor for part, module in parts.items() for name, tensor in module.state_dict().items()}
 
 
 def state_tensors(

@@ -30,9 +30,10 @@ from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
-from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
+from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
+from srjt.training.frozen import lacks_weights, resolve_backbone
 from srjt.training.odds import folds_by_patient
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
@@ -180,7 +181,7 @@ def choose_head(
         return ChosenHead(config=config)
     if setup.network is not None:  # one of your own learns as an mlp does
         return ChosenHead(config=config.replace(network=HEAD))
-    if not manifest.are_features:
+    if not manifest.are_features and config.backbone is None:
         raise SrjtError("The network 'auto' chooses between heads for features, and these data are images.")
     heads = {name: config.with_head(name) for name in (ODDS, HEAD)}
     if config.method == WARM_UP_METHOD:  # an audit's: odds maximises a likelihood
@@ -320,10 +321,9 @@ def check_settings(config: TrainConfig) -> None:
             "a file, separated by commas), or `noise_rate='auto'` to estimate it."
         )
     needs_estimate(config)  # an error if the soft labels cannot follow the estimate
-    name = config.network
-    known = (*networks.names(), CHOOSE_HEAD)
-    if name is not None and name not in known and not name.startswith("timm:"):
-        raise unknown_name("network", name, (*known, "timm:NAME"))
+    for name in (config.network, config.backbone):
+        if name is not None and networks.known(name) is None and name not in (CHOOSE_HEAD, AUTO):
+            raise unknown_name("network", name, (*networks.names(), CHOOSE_HEAD, "timm:NAME"))
 
 
 def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
@@ -580,6 +580,11 @@ def train(
             feeds=feeds or FeedCache(),
             reporter=watching,
         )
+        asked = requested
+        before = None
+        if out is not None and (Path(out) / "run.json").exists():
+            before = run_folder.read_facts(Path(out)).config
+        requested = resolve_backbone(asked, features=data.are_features, note=watching.note, before=before)
         if out is None or not run_folder.is_finished(Path(out)):
             fetch_weights(requested, setup, features=data.are_features)
         shared = shared_estimate or out
@@ -600,6 +605,7 @@ def train(
             out=out,
             noise=noise_record(requested, config, estimate),
             head=head.held_out,
+            weights_missing=lacks_weights(asked, requested, features=data.are_features),
             command=command,
             grade_names=names,
         )

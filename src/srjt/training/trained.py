@@ -29,12 +29,14 @@ from srjt.errors import SrjtError, count_of
 from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.methods.single import ProportionalOdds
+from srjt.networks import registry
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.progress import Reporter
 from srjt.training import batches, checkpoint, devices, folder as run_folder, step
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
 from srjt.training.config import FITTED_BY_ODDS, ODDS, TrainConfig
+from srjt.training.frozen import FeatureCache, build_trunk
 from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
@@ -56,6 +58,7 @@ class Setup:
     cache: str | Path | None = None
     on_bad_image: OnBadImage = "error"
     feeds: FeedCache = field(default_factory=FeedCache)
+    features: FeatureCache = field(default_factory=FeatureCache)
     reporter: Reporter = field(default_factory=BarReporter)
 
     def open_store(self, data: Manifest, config: TrainConfig) -> ImageStore:
@@ -72,6 +75,14 @@ class Setup:
         if data.duplicates is None:
             warn_of_duplicates(store.manifest)
         return store
+
+    def inputs(self, store: ImageStore, config: TrainConfig) -> Samples:
+        """What is trained on: the pixels or rows of the store, or the features of its images by a frozen backbone."""
+        if config.backbone is None:
+            return store.pixels
+        device = devices.choose_device(self.device)
+        report = getattr(self.reporter, "embedded", None)  # a reporter of the user's own may not have it
+        return self.features.features(store, config, device=device, cache=self.cache, report=report)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -147,7 +158,7 @@ class Trained:
     def describe(self) -> str:
         """Method, network, number of epochs and folder, in one line."""
         epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.known_epochs
-        network = "your own network" if self.facts.own_network else str(self.config.network)
+        network = "your own network" if self.facts.own_network else self.config.network_name
         folder = "" if self.folder is None else f", {self.folder}"
         length = "fitted at once" if self.config.network == ODDS else count_of(epochs, "epoch")
         return f"{self.config.method}, {network}, {length}{folder}"
@@ -420,12 +431,16 @@ def build_networks(
     """The method's networks, each with a different seed: pretrained ones differ in their heads only."""
     name = network or config.network
     assert name is not None, "for_data sets it"
+    trunk = None
+    if config.backbone is not None:
+        trunk = build_trunk(config, with_weights=with_weights)
+        in_shape = (networks.count_features(trunk, shape=in_shape, name=config.backbone),)
     members = [
         networks.build(
             name,
             head=lambda features: method.head(features, method.num_classes),
             in_shape=in_shape,
-            pretrained=_pretrained(config, network) if with_weights else None,
+            pretrained=_pretrained(config, network) if with_weights and trunk is None else None,
             seed=subseed(config.seed, "weights", k),
         )
         for k in range(method.networks)
@@ -436,7 +451,7 @@ def build_networks(
             "The network function returned the same module twice: it must return a new one at each call, because "
             "two networks need separate weights."
         )
-    return devices.StackedNetworks(members)
+    return devices.StackedNetworks(members, trunk=trunk)
 
 
 def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) -> None:
@@ -445,7 +460,8 @@ def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) 
     if features:  # networks for rows have none
         return
     config = config.for_data(features=False, samples=1)
-    name, pretrained = setup.network or config.network, _pretrained(config, setup.network)
+    name: str | NetworkMaker | None = setup.network or config.backbone or config.network
+    pretrained = _pretrained(config, setup.network)
     assert name is not None, "for_data sets it"
     shape = (3, config.crop, config.crop)
     if pretrained is not None and (note := networks.fetch_weights(name, pretrained, in_shape=shape)):
@@ -455,7 +471,8 @@ def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) 
 def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str | None:
     if config.weights is not None:
         return config.weights
-    small = config.network in ("tiny", "tiny-gn", "linear", "mlp", ODDS)
+    row = networks.known(config.backbone or config.network)
+    small = row is not None and not row.may_be_pretrained
     return None if network is not None or small else config.pretrained
 
 
@@ -543,7 +560,10 @@ def ready_to_compute(
 ) -> Trained:
     """A run, before or after its training: its networks on the device, laid out as they compute fastest there."""
     config, device = facts.config, devices.choose_device(setup.device)
-    last = devices.uses_channels_last(networks, device, own_network=facts.own_network)
+    row = registry.known(config.backbone or config.network)
+    own_network = facts.own_network or (row is not None and row.registered)
+    frozen = config.backbone is not None
+    last = devices.uses_channels_last(networks, device, own_network=own_network, frozen=frozen)
     networks.to(device)
     if last:
         devices.channels_last(networks)

@@ -27,6 +27,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from srjt.errors import STOP_SECONDS, Interrupted, SrjtError, exit_after, warn
+from srjt.networks import registry
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -239,7 +240,6 @@ def release_memory() -> None:
 # A task that raises a ``SrjtError`` leaves its worker as it was. After any other exception the worker ends, because
 # its process, or its GPU, may no longer work. A worker that ends or dies is replaced when the next task needs one.
 
-WITH_MONAI = ("densenet", "efficientnet")  # names of networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
 SAVING = ".saving"  # what is appended to the name of a task's file when the worker saves its state
 END_SECONDS = 30.0  # for an idle worker to end; a thread of somebody's code may keep its process alive
@@ -383,8 +383,6 @@ def _imports(networks: Sequence[str]) -> list[str]:
     """The modules that training these networks needs."""
     # torch._dynamo is imported by every optimiser, which takes two seconds
     modules = ["srjt.training.train", "srjt.training.devices", "torch._dynamo"]
-    if any(network.startswith("timm:") for network in networks):
-        modules.append("timm")
-    if any(network.startswith(WITH_MONAI) for network in networks):
-        modules.append("monai.networks.nets")
-    return modules
+    rows = [registry.known(network) for network in networks]
+    packages = {row.package for row in rows if row is not None and row.package}
+    return [*modules, *sorted(packages)]

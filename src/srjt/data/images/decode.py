@@ -137,7 +137,8 @@ def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
 
 # Decode one image file of any supported format to an 8-bit RGB array.
 
-Resize = Literal["squash", "crop"]
+Resize = Literal["squash", "crop", "pad"]
+PADDING = (124, 116, 104)  # the mean colour of ImageNet, which networks see as 0
 OnBadImage = Literal["error", "skip"]
 
 # A file with another suffix, or with none, is an image if its content is one.
@@ -223,7 +224,7 @@ def is_image(path: str | os.PathLike[str]) -> bool:
 
 
 def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
-    """Resize an image to size × size.
+    """Resize an image to size × size: all of it squashed, its centre, or all of it with a border.
 
     Bilinear with antialiasing (Pillow widens the filter when it shrinks), as for the ImageNet weights. Unlike
     bicubic it adds no bright and dark rims around small lesions.
@@ -231,6 +232,12 @@ def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
     if picture.size == (size, size):
         return picture
     width, height = picture.size
+    if resize == "pad":
+        scale = size / max(width, height)
+        inner = (max(1, round(width * scale)), max(1, round(height * scale)))
+        square = Image.new("RGB", (size, size), PADDING)
+        square.paste(picture.resize(inner, Image.Resampling.BILINEAR), ((size - inner[0]) // 2, (size - inner[1]) // 2))
+        return square
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     # The same as scaling the short side and then cropping, without the rounding of two steps.

@@ -26,6 +26,7 @@ from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
+from srjt.training.frozen import NO_WEIGHTS, frozen_sentences
 from srjt.training.loop import starvation_advice, starved_grades, to_try
 from srjt.training.single_run import finished_metrics
 from srjt.training.train import head_sentence
@@ -43,6 +44,8 @@ VERDICT: list[Verdict[Any]] = [
     *evaluation.VERDICT,
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
+    (lambda f: f.weights_missing, NO_WEIGHTS + " Fetch weights where there is a connection (srjt weights fetch "
+     "efficientnet-lite0), and train again with --weights FILE."),
     (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it.{f.starved_advice}"),
     (lambda f: f.state != "finished" and f.verdict == "not better", "No better than one grade for all so far: "
      "{f.metric} {f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
@@ -54,6 +57,7 @@ WARNINGS: list[Rule[Any]] = [
      "run is cannot be seen while it trains."),
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
+    (lambda f: f.frozen, "{f.frozen[2]}"),
     (lambda f: f.head, "{f.head}"),
     (lambda f: f.side and not f.answers and not f.kept and f.averaged > 1, "Scores are means over the last "
      "{f.averaged} epochs, not the answers of srjt predict."),
@@ -180,6 +184,8 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         untested="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
+        frozen=frozen_sentences(config, how) if (how := record.facts.data.get("frozen")) else [],
+        weights_missing=bool(record.facts.data.get("weights_missing")),
         head="" if record.facts.head is None else head_sentence(record.facts.head),
         starved=", ".join(grade for grade in grades if grade in starved),
         starved_advice=_starved_advice(config.method),
@@ -272,8 +278,10 @@ def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
             number = KeyNumber("wrong labels", "unknown", interval, "not determined by the labels")
         numbers.append(number)
     if f.training:
-        network = "your own network" if record.facts.own_network else str(config.network)
+        network = "your own network" if record.facts.own_network else config.network_name
         made_by = f"{display_name(config.method)} on {network}"
+        if f.frozen:
+            made_by += f", {config.crop} px"
         numbers.append(KeyNumber("training samples", f"{f.training:,}", compared=made_by))
     return numbers
 
@@ -315,7 +323,7 @@ def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedF
     yield Section(
         "data",
         "Data",
-        text=[str(noise["why"])] if noise.get("why") else [],
+        text=[*f.frozen[:2], *([str(noise["why"])] if noise.get("why") else [])],
         facts=[row for row in rows.items() if row[1]],
         tables=[counts_table(facts.grades.shown, labels, "training labels")] if any(labels) else [],
     )
