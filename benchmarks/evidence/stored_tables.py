@@ -33,6 +33,7 @@ from recipe_tables import (
     unseen,
 )
 
+from srjt.noise.estimate import rate_text
 from srjt.ordinal.metrics import holm
 from srjt.studies.results import PairedTest, corrected_t_test
 
@@ -76,18 +77,18 @@ def noise_rates(folder: Path) -> str:
     found = pd.concat([pd.read_csv(folder / f"noise_rates{part}.csv") for part in ("", "_untuned")])
     truth = found["true rate"]
     found = found.assign(
-        ours=(found["rate"] - truth).abs(), theirs=(found["cleanlab"] - truth).abs(),
-        width=found["high"] - found["low"],
-    )  # fmt: skip
+        ours=(found["rate"] - truth).abs(),
+        theirs=(found["cleanlab"] - truth).abs(),
+    )
     # the last bit of a sum differs between processors: a mean at half a digit must not be rounded by it
-    means = found.groupby("family")[["true rate", "ours", "theirs", "width"]].mean().round(9)
+    means = found.groupby("family")[["true rate", "ours", "theirs"]].mean().round(9)
     sets = found.groupby("family").size() // found.groupby("family")["kind"].nunique()
     rows = [
-        [name, str(sets[family]), f"{truth:.2f}", f"{ours:.3f}", f"{theirs:.3f}", f"{width:.2f}"]
+        [name, str(sets[family]), f"{truth:.2f}", f"{ours:.3f}", f"{theirs:.3f}"]
         for family, name in (FAMILIES | UNTUNED).items() if family in means.index
-        for truth, ours, theirs, width in [means.loc[family]]
+        for truth, ours, theirs in [means.loc[family]]
     ]  # fmt: skip
-    return pipes(["readers", "label sets", "true rate", "error", "error of cleanlab", "width"], rows)
+    return pipes(["readers", "label sets", "true rate", "error", "error of cleanlab"], rows)
 
 
 def label_errors(folder: Path) -> str:
@@ -193,19 +194,6 @@ def lead(runs: pd.DataFrame, other: str, column: str) -> PairedTest:
 
 def interval(test: PairedTest) -> str:
     return f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f})".replace("-", "−")
-
-
-def verified_labels(folder: Path) -> str:
-    found = pd.read_csv(folder / "verified_labels.csv")
-    rows = []
-    for count, part in found.groupby("verified"):
-        means = part.groupby("family")[["width", "width of the sample alone"]].mean()
-        cells = [
-            f"{means.loc[name].iloc[0]:.2f}" + (f" ({means.loc[name].iloc[1]:.2f})" if count else "")
-            for name in FAMILIES
-        ]
-        rows.append([str(count), *cells, f"{part['covered'].sum()} of {len(part)}"])
-    return pipes(["verified", *FAMILIES, "covered"], rows)
 
 
 VERIFIED_SETS = {
@@ -335,20 +323,27 @@ def summary(folder: Path) -> str:
 
     til = pd.read_csv(folder / "readers_til.csv").groupby("method")["log-loss"].mean()
     panel = f"**{til[TIL]:.2f}**; smoothed votes {til['smoothed votes']:.2f}"
+    acne = pd.read_csv(folder / "noise_rates_acne.csv").iloc[0]
+    share = rate_text(acne["rate"] if acne["determined"] else None, (acne["low"], acne["high"]))
     rates = pd.read_csv(folder / "noise_rates_untuned.csv")
     ours, theirs = ((rates[name] - rates["true rate"]).abs().mean() for name in ("rate", "cleanlab"))
     rows = [
         ["a classifier: MAE by true grades, fine-tuned", trained("acne"),
          trained("others")],
         ["… heads on features", "–", trained("features")],
-        ["how many labels are wrong", "–", f"off by **{ours:.2f}**; cleanlab {theirs:.2f}"],
+        ["how many labels are wrong",
+         f"{acne['true rate']:.0%} are: **{share}**; cleanlab {acne['cleanlab']:.0%}",
+         f"off by **{ours:.2f}**; cleanlab {theirs:.2f}"],
         ["which ones: average precision", found("label_errors_acne"), found("label_errors")],
         ["the true grade from two or three readings: log-loss (shared errors: chosen on ACNE04)",
          read(pd.read_csv(folder / "readers_acne.csv")),
          read(pd.read_csv(folder / "readers_seeds.csv").query("readings == 3"))],
         ["… beside a panel of experts (pathology)", "–", panel],
-        [f"ranges that promise 90 %: hold the truth, in the worst of {len(covered)} simulations", "–", held],
     ]  # fmt: skip
+    if len(covered):
+        rows.append(
+            [f"ranges that promise 90 %: hold the truth, in the worst of {len(covered)} simulations", "–", held]
+        )
     return pipes(["question (**srjt** first)", "six doctors (ACNE04)", "other data, mostly with errors put in"], rows)
 
 
@@ -378,7 +373,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "reader-targets": reader_targets,
     "readers-real": readers_real,
     "feature-differences": feature_differences,
-    "verified-labels": verified_labels,
     "active-verification": active_verification,
     "purposes": purposes,
     "pooling": pooling,

@@ -494,9 +494,9 @@ PROMISES = (
     ),
     Promise(
         name="plan-pilot",
-        says="95 % interval of the number of patients that is needed, from a pilot",
+        says="the plausible numbers of patients hold the one that is needed, from a pilot",
         where="plan PILOT",
-        promised=0.95,
+        promised=0.9,
         printed_by=("inference/sample_size.py: SamplePlan",),
     ),
     Promise(

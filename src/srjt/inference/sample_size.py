@@ -73,8 +73,8 @@ class SamplePlan(Reported):
     patients, images : int
         Needed for the half-width; of a noise rate, verified labels.
     plausible : tuple of int or None
-        The lowest and the highest plausible number of patients (95 %), by how well the pilot tells the deviation. None
-        without a pilot.
+        The lowest and the highest plausible number of patients, by how well the pilot tells the deviation: of ten
+        pilots, nine or more hold the number that is needed. None without a pilot.
     pilot : int
         Patients of the pilot; 0 if values were assumed.
     source : str
