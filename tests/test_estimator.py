@@ -336,7 +336,7 @@ def test_a_network_of_your_own_and_ctrl_c() -> None:
 def test_the_recipe_is_the_default_and_needs_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
     data = rows(240)
-    model = OrdinalNoiseClassifier(epochs=3, random_state=0, device="cpu").fit(data.X, data.y)
+    model = OrdinalNoiseClassifier(epochs=3, network="linear", random_state=0, device="cpu").fit(data.X, data.y)
     assert model.trained_.config.method == "srjt"
     estimate = model.noise_estimate_
     assert (model.transition_ == usable_matrix(estimate.rate, estimate.transition)).all()

@@ -1,6 +1,7 @@
 """The table of mutants fits the source and the tests. ``python tests/mutants.py`` runs them."""
 
 import ast
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,18 @@ class Rate:
 '''
 
 
+@cache
+def tests_of(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_change_applies_and_the_test_exists(mutant: Mutant) -> None:
     text = (ROOT / "src/srjt" / mutant.file).read_text(encoding="utf-8")
     compile(mutated(mutant, text), mutant.file, "exec")  # a mutant that cannot be imported would count as killed
     file, _, name = mutant.test.partition("::")
-    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
-    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert name in tests_of(file)
 
 
 def test_there_are_at_least_150_with_names_that_differ() -> None:

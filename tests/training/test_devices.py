@@ -105,6 +105,7 @@ def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> No
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
 def test_the_compiler_knows_the_steps_that_are_left_out() -> None:
     assert LEFT_OUT.keys() <= set(torch._inductor.list_options())
 

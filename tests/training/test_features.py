@@ -23,7 +23,7 @@ from srjt.training.trained import Trained, load_run
 
 from .test_resume import StopAt
 
-SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 16, "noise_rate": 0.4, "device": "cpu"}
+SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 16, "noise_rate": 0.4, "device": "cpu", "network": "mlp"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def rows() -> Rows:
 @pytest.fixture(scope="module")
 def run(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     out = tmp_path_factory.mktemp("run") / "run"
-    return srjt.train(rows.manifest, split=rows.split, out=out, network="mlp", **SETTINGS)
+    return srjt.train(rows.manifest, split=rows.split, out=out, **SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -124,14 +124,14 @@ def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained)
     assert written["config"]["network"] == run.config.network == "mlp"
     assert written["config"]["learning_rate"] == run.config.learning_rate == 3e-4
     assert written["data"]["in_shape"] == [10]
-    again = srjt.train(rows.manifest, split=rows.split, out=run.folder, network="mlp", **SETTINGS)  # the same command
+    again = srjt.train(rows.manifest, split=rows.split, out=run.folder, **SETTINGS)  # the same command
     assert again.folder == run.folder
     with pytest.raises(SrjtError, match="network was 'mlp' and is now 'linear'"):
-        srjt.train(rows.manifest, split=rows.split, out=run.folder, network="linear", **SETTINGS)
+        srjt.train(rows.manifest, split=rows.split, out=run.folder, **{**SETTINGS, "network": "linear"})
     other = rows.x.copy()
     other[rows.split.test[0], 0] += 1.0
     with pytest.raises(SrjtError, match="verified grades or split are not the same"):
-        srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=run.folder, network="mlp", **SETTINGS)
+        srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=run.folder, **SETTINGS)
     assert run.history["id"].tolist() == [rows.manifest.ids[i] for i in rows.split.train]
     assert run.history["seen"].max() == SETTINGS["epochs"]
 
@@ -159,7 +159,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: P
 
 def test_one_s_own_network(rows: Rows) -> None:
     own = {"network": lambda: torch.nn.Linear(10, 5), "method": "standard"}
-    run = srjt.train(rows.manifest, split=rows.split, **own, **SETTINGS)
+    run = srjt.train(rows.manifest, split=rows.split, **{**SETTINGS, **own})
     assert run.probabilities(rows.x)[0].shape == (1, 150, 4)
 
 
