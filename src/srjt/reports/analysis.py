@@ -4,7 +4,6 @@ functions as the commands of these names, and every part can be continued, or re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, folds, official_split, write_splits
 from srjt.errors import SrjtError, count_of
-from srjt.files import is_foreign, write_atomically, write_json
+from srjt.files import as_json, is_foreign, write_atomically
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.progress import Reporter
@@ -146,13 +145,13 @@ def begin_folder(out: Path, found: Inspection) -> None:
     made_of = {"source": str(found.source.absolute())}
     record = out / RECORD
     if record.is_file():
-        if json.loads(record.read_text(encoding="utf-8")) != made_of:
+        if record.read_bytes() != as_json(made_of):
             raise SrjtError(f"{out} holds the analysis of another source: choose another `out`.")
         return
     if out.is_dir() and any(is_foreign(path) for path in out.iterdir()):
         raise SrjtError(f"{out} contains other files: choose another `out`.")
     out.mkdir(parents=True, exist_ok=True)
-    write_json(record, made_of)
+    write_atomically(record, as_json(made_of))
 
 
 def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:

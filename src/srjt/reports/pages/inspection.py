@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: f.rare, "Few images of {f.rare}: a network can hardly learn such a grade."),
 ]  # fmt: skip
 FEW = 20  # images of a grade
+OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']+)'?)?`")
 
 
 def inspection_facts(found: Inspection) -> SimpleNamespace:
@@ -55,7 +57,7 @@ def inspection_facts(found: Inspection) -> SimpleNamespace:
         graded=found.graded,
         counted=manifest.describe().partition(", grades ")[0],
         grades=", ".join(manifest.grades),
-        unresolved=" ".join(sentence.replace("`", "--", 1).replace("`", "") for sentence in found.unresolved),
+        unresolved=" ".join(map(_as_options, found.unresolved)),
         unusable=f"{len(errors):,}" if errors else "",
         rows=count_of(rows, "row"),
         warnings=count_of(warnings, "warning") if warnings else "",
@@ -64,6 +66,16 @@ def inspection_facts(found: Inspection) -> SimpleNamespace:
         squashed=_oblong(found),
         rare=" and ".join(rare) if found.graded and not manifest.are_features else "",
     )
+
+
+def _as_options(text: str) -> str:
+    """A sentence with options as they are typed: "`several_readings='consensus'`" is --several-readings consensus."""
+
+    def typed(option: re.Match[str]) -> str:
+        value = "" if option[2] in (None, "True") else f" {option[2]}"
+        return f"--{option[1].replace('_', '-')}{value}"
+
+    return OPTION.sub(typed, text)
 
 
 def _oblong(found: Inspection) -> float:
@@ -115,10 +127,7 @@ def _problems(found: Inspection) -> list[Section]:
     if not found.problems:
         return []
     kinds = pd.DataFrame(
-        [
-            (severity, kind, count, KINDS[kind][1].replace("`", ""))
-            for kind, severity, count, _ in examples(found.problems)
-        ],
+        [(severity, kind, count, _as_options(KINDS[kind][1])) for kind, severity, count, _ in examples(found.problems)],
         columns=["severity", "problem", "number", "meaning"],
     )
     listed = [problem for _, _, _, some in examples(found.problems, count=ROWS) for problem in some][:ROWS]
