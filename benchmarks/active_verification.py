@@ -20,8 +20,8 @@ its certainty. Doubt, truth and the networks' grades (else those of a fourth rea
 
 Of the accuracy, the mean absolute error and κ of the networks' grades against the truth the intervals are those of
 ``srjt evaluate``; their truth is that of all samples, and these are not drawn anew, so that they hold more often than
-promised. ``labels for 100``: as many labels drawn by doubt, or with the model, give the width of 100 at random; the
-variance goes with 1 / n − 1 / N.
+promised. ``ranked``: how often the doubt of a wrong label is above that of a right one. ``at best``: the share of
+labels that would be needed if somebody knew how often labels of each fifth by doubt are wrong.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from sklearn.metrics import roc_auc_score
 
 from srjt.inference.answers import Answers
 from srjt.inference.true_scores import true_scores
@@ -164,6 +165,7 @@ def real(args: argparse.Namespace) -> None:
         classes = int(max(labels.max(), true.max(), predicted.max())) + 1
         answers = answers_of(predicted, labels, classes)
         known = _true_scores(predicted, true, classes)
+        doubted = {"ranked": float(roc_auc_score(wrong, doubt)), "at best": at_best(wrong, doubt)}
         for size in SIZES:
             for way in WAYS:
                 found = {"noise rate": [rate(wrong, doubt, size, way, seed) for seed in range(args.draws)]}
@@ -173,12 +175,21 @@ def real(args: argparse.Namespace) -> None:
                 rows += [
                     {"set": file.stem, "labels": len(labels), "verified": size, "drawn": way, "statistic": name}
                     | _summary(np.array(values), truth[name])
+                    | doubted
                     for name, values in found.items()
                 ]
         print(pd.DataFrame(rows[-len(SIZES) * len(WAYS) * 4 :]).round(3).to_string(index=False), flush=True)
     table = pd.DataFrame(rows)
     if args.out is not None:
         table.to_csv(args.out, index=False, float_format="%.5g", lineterminator="\n")
+
+
+def at_best(wrong: Floats, doubt: Floats, *, parts: int = 5) -> float:
+    """The share of labels that is needed if it is known how often labels of each fifth by doubt are wrong."""
+    part = np.argsort(np.argsort(doubt, kind="stable")) * parts // len(doubt)
+    rates = np.array([wrong[part == one].mean() for one in range(parts)])
+    mean = wrong.mean()
+    return float(np.sqrt(rates * (1.0 - rates)).mean() ** 2 / (mean * (1.0 - mean)))
 
 
 def _true_scores(predicted: Ints, true: Ints, classes: int) -> dict[str, float]:

@@ -222,8 +222,10 @@ def active_verification(folder: Path) -> str:
         by_doubt = part[part["drawn"] == "doubt"]
         worst = by_doubt.groupby("verified")["covered"].mean().min()
         cells = [f"{widths[way]:.3f}" for way in ("random", "model", "doubt")]
-        rows.append([VERIFIED_SETS[data], VERIFIED_STATISTICS[statistic], *cells, f"{needed:.0f}", f"{worst:.2f}"])
-    head = ["labels", "what is wanted", "at random", "and a model", "by doubt", "labels for 100", "covered"]
+        best = f"{100 * part['at best'].mean():.0f}" if statistic == "noise rate" else "–"
+        cells += [f"{needed:.0f}", best, f"{worst:.2f}"]
+        rows.append([VERIFIED_SETS[data], VERIFIED_STATISTICS[statistic], *cells])
+    head = ["labels", "what is wanted", "at random", "and a model", "by doubt", "labels for 100", "at best", "covered"]
     return pipes(head, sorted(rows, key=lambda row: (row[0], list(VERIFIED_STATISTICS.values()).index(row[1]))))
 
 

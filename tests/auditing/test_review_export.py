@@ -250,7 +250,7 @@ def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, s
         (["FOLDER", "--host", "0.0.0.0"], "--allow-remote"),
         (["FOLDER", "--reviewer", " "], "--reviewer NAME"),
         (["FOLDER", "--sample", "5", "--limit", "5"], "leave out --limit and --alone"),
-        (["FOLDER", "--worklist", "w.csv", "--sample", "3"], "leave out --sample, --limit and --alone"),
+        (["FOLDER", "--worklist", "w.csv", "--sample", "3"], "leave out --sample, --within, --limit and --alone"),
         (["../no/folder"], "is not the folder of an audit"),
     ],
 )

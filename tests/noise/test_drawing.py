@@ -52,7 +52,7 @@ def test_a_doubt_is_a_probability(doubt: list[float]) -> None:
 def test_a_sum_divided_by_the_probabilities_is_unbiased() -> None:
     """Exactly, whatever the values are: over 10,000 draws of 5 of 12 labels, within four standard errors."""
     rng = np.random.default_rng(0)
-    values, doubt = rng.normal(size=12), rng.random(12)
+    values, doubt = 1.0 + rng.random(12), rng.random(12)
     size = draw_sizes(doubt)
     sums = []
     for _ in range(10_000):
