@@ -201,8 +201,18 @@ def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = F
 
 WRITTEN = ("out", "html", "conflicts", "skipped")  # options that name a file to write
 # of runs, audits, studies and readers, beside those that have a checksum
-OWN_FILES = ("run.json", "weights.safetensors", "history.csv", "held_out.csv", "study.json", "splits.csv", "audit.json")
-OWN_FILES += ("readers.json", "decisions.sqlite", "checksums.json")
+OWN_FILES = {
+    "run.json",
+    "weights.safetensors",
+    "history.csv",
+    "held_out.csv",
+    "study.json",
+    "splits.csv",
+    "audit.json",
+    "readers.json",
+    "decisions.sqlite",
+    "checksums.json",
+}
 
 
 def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
