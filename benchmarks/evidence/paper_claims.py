@@ -144,7 +144,7 @@ def pack(data: Path, out: Path) -> None:
     for image in table["image"]:
         small = Image.open(data / image).convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
         buffer = io.BytesIO()
-        small.save(buffer, "WEBP", quality=85)
+        small.save(buffer, "WEBP", quality=70)
         content.append(np.frombuffer(buffer.getvalue(), np.uint8))
     np.savez(
         out,
