@@ -93,7 +93,7 @@ def guess_options(table: Table, asked: ReadOptions) -> Guesses:
 def _guess_images(found: Guesses, table: Table, folder: Path) -> None:
     """By its name if the cells are image files, else the column whose cells are."""
     by_name = found.columns.get("image")
-    shares = {column: _share_of_images(table.frame[column], folder) for column in table.frame}
+    shares = {column: _share_of_images(table.frame[column], folder) for column in _columns(table)}
     best = max(shares, key=lambda column: shares[column])
     if by_name is not None and (shares[by_name] >= FILES or shares[best] < FILES):
         return
@@ -138,14 +138,14 @@ def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
 
 def _guess_patients(found: Guesses, table: Table) -> None:
     taken = found.columns.values()
-    named = [column for column in table.frame if column not in taken and WORDS["patient"] & _words(column)]
+    named = [column for column in _columns(table) if column not in taken and WORDS["patient"] & _words(column)]
     if named:
         found.guess("patient", named[0], "a word in its name")
 
 
 def _guess_grades(found: Guesses, table: Table) -> None:
     """By a word in its name, else the only column of few whole numbers."""
-    free = [column for column in table.frame if column not in found.columns.values()]
+    free = [column for column in _columns(table) if column not in found.columns.values()]
     named = [column for column in free if WORDS["grade"] & _words(column)]
     graded = [column for column in free if _looks_graded(table.frame[column])]
     both = [column for column in named if column in graded]
@@ -167,6 +167,10 @@ def _looks_graded(cells: pd.Series[str]) -> bool:
         return False
     numbers = sum(count for value, count in values.items() if re.fullmatch(r"\d{1,2}(\.0+)?", value))
     return numbers >= (1 - RARE) * values.total()
+
+
+def _columns(table: Table) -> list[str]:
+    return [str(column) for column in table.frame.columns]
 
 
 def _words(column: str) -> set[str]:
