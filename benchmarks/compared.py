@@ -208,7 +208,9 @@ QUESTIONS = (
         table=MODELS,
         text="trains segmentation networks, of 3-D volumes too, and plans them by the data",
         pattern=r"experiment_?plann|deep_supervision|unet",
-        has={"nnU-Net": "nnunetv2.experiment_planning.experiment_planners.default_experiment_planner:ExperimentPlanner"},
+        has={
+            "nnU-Net": "nnunetv2.experiment_planning.experiment_planners.default_experiment_planner:ExperimentPlanner"
+        },
     ),
     Question(
         table=MODELS,
@@ -293,7 +295,7 @@ class Fact:
     by: str
 
 
-class WrongFact(Exception):
+class FactError(Exception):
     """What this file says of a tool is not so."""
 
 
@@ -309,7 +311,7 @@ def package_folder(package: str) -> Path:
     """The folder of an installed package; importing the package is not necessary."""
     found = next((Path(part) / package for part in sys.path if (Path(part) / package).is_dir()), None)
     if found is None:
-        raise WrongFact(f"The package {package} is not on the path.")
+        raise FactError(f"The package {package} is not on the path.")
     return found
 
 
@@ -349,7 +351,7 @@ def has_it(tool: str, where: str) -> str:
     module, _, name = where.partition(":")
     if module == "command":
         if name not in commands_of(tool):
-            raise WrongFact(f"{tool} has no command {name}.")
+            raise FactError(f"{tool} has no command {name}.")
         return "command"
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
         if hasattr(importlib.import_module(module), name):
@@ -358,7 +360,7 @@ def has_it(tool: str, where: str) -> str:
     for file in (path.with_suffix(".py"), path / "__init__.py"):
         if file.exists() and name in definitions(ast.parse(file.read_text(encoding="utf-8"))):
             return "source"
-    raise WrongFact(f"{tool} has no {where}.")
+    raise FactError(f"{tool} has no {where}.")
 
 
 def check(question: Question, tool: str) -> Fact:
@@ -367,12 +369,12 @@ def check(question: Question, tool: str) -> Fact:
     cell = (question.table, question.text, tool, version)
     if where := question.has.get(tool):
         if not any(re.search(question.pattern, name) for name in names_of(tool)):
-            raise WrongFact(f'{tool}, {question.text!r}: the pattern matches nothing, so its "no" means nothing.')
+            raise FactError(f'{tool}, {question.text!r}: the pattern matches nothing, so its "no" means nothing.')
         return Fact(*cell, "yes", where, has_it(tool, where))
     apart = question.apart.get(tool, ())
     matching = sorted(name for name in names_of(tool) if re.search(question.pattern, name) and name not in apart)
     if matching:
-        raise WrongFact(f"{tool}, {question.text!r}: these names match: {', '.join(matching[:8])}.")
+        raise FactError(f"{tool}, {question.text!r}: these names match: {', '.join(matching[:8])}.")
     but = f"; {', '.join(apart)}: something else" if apart else ""
     return Fact(*cell, "no", f"/{question.pattern}/{but}", "names")
 
@@ -384,7 +386,7 @@ def checked(tools: Sequence[str]) -> tuple[list[Fact], list[str]]:
         for question in QUESTIONS:
             try:
                 facts.append(check(question, tool))
-            except WrongFact as problem:
+            except FactError as problem:
                 wrong.append(str(problem))
     return facts, wrong
 

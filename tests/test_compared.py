@@ -52,7 +52,7 @@ def test_what_it_says_of_srjt_and_of_coral_pytorch_is_so(compared: ModuleType) -
 )
 def test_a_wrong_fact_is_found(compared: ModuleType, pattern: str, has: dict[str, str], said: str) -> None:
     question = compared.Question(table="t", text="a question", pattern=pattern, has=has)
-    with pytest.raises(compared.WrongFact, match=said):
+    with pytest.raises(compared.FactError, match=said):
         compared.check(question, "srjt")
 
 
