@@ -24,7 +24,7 @@ for name in ("fork", "getuid", "geteuid", "mkfifo", "sched_getaffinity", "O_NONB
 for name in ("SIGHUP", "pthread_sigmask"):
     delattr(signal, name)
 multiprocessing.get_all_start_methods = lambda: ["spawn"]
-warnings.filterwarnings("error", category=EncodingWarning, module=r"srjt\\\\.")  # cp1252 is the default there
+warnings.filterwarnings("error", category=EncodingWarning, module=r"srjt\\.")  # cp1252 is the default there
 
 
 def in_use():
@@ -73,7 +73,7 @@ if __name__ == "__main__":
     srjt.report("run")
     srjt.audit(data, out="audit", folds=2, **settings)
     srjt.study(
-        "set", out="study", methods="standard srjt", noise="quasi:0.2", folds=3, only_folds=(0,), jobs=2, **settings
+        "set", out="study", methods=["standard", "srjt"], noise="quasi:0.2", folds=3, only_folds=0, jobs=2, **settings
     )
 """
 
