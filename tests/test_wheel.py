@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -108,6 +109,41 @@ def test_the_demo_works_without_any_extra(clean: Path, tmp_path: Path) -> None:
     assert (tmp_path / "srjt-demo" / "audit" / "audit.html").exists()
 
 
+@pytest.mark.parametrize("tool", ["uv", "pipx"])
+def test_the_demo_runs_by_uvx_and_by_pipx_run(tool: str, built: Path, tmp_path: Path) -> None:
+    """In an environment that the tool makes: it downloads the requirements, torch among them, unless it has them."""
+    program = shutil.which(tool)
+    if program is None:
+        pytest.skip(f"{tool} is not installed")
+    (wheel,) = built.glob("srjt-*.whl")
+    start = {"uv": ["tool", "run", "--from", wheel], "pipx": ["run", "--spec", wheel]}[tool]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment |= {"SRJT_CACHE": str(tmp_path / "cache"), "PIPX_HOME": str(tmp_path / "pipx")}
+    which_python = ["--python", sys.executable]
+    command = [program, *start, *which_python, "srjt", "demo", "--epochs", "2", "--images", "200"]
+    ran = subprocess.run([str(c) for c in command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    if ran.returncode and "error sending request" in ran.stderr.lower() + ran.stdout.lower():
+        pytest.skip(f"{tool} has no network here")
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "srjt-demo" / "audit" / "audit.html").exists()
+
+
+SHOW = """
+import pandas
+from srjt.integrations import fiftyone
+
+fiftyone.show(pandas.DataFrame({"grade": [0]}), ["a.png"])
+"""
+
+
+def pip_line(clean: Path, extra: str) -> str:
+    """The line that installs an extra, as the metadata of the wheel have it."""
+    lines = installed(clean).metadata.get_all("Requires-Dist") or []
+    of_extra = [line for line in lines if f"extra == '{extra}'" in line.replace('"', "'")]
+    assert of_extra
+    return "pip install " + " ".join(f'"{line.partition(";")[0].strip()}"' for line in of_extra)
+
+
 def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     """Each of the optional things is asked for where it is not installed: one sentence with the pip line."""
     size = ("--images", "40", "--patients", "8", "--size", "32")
@@ -132,21 +168,18 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         "parquet": ["data", "inspect", "table.parquet"],
         "excel": ["data", "inspect", "table.xlsx"],
         "dicom": ["predict", "run", "dicom"],
+        "highdicom": ["predict", "run", "set", "--format", "dicom-sr", "--out", "reports"],
         "hub": ["predict", "hf://owner/name", "set"],
         "ray": ["study", "set/labels.csv", "--noise", "quasi:0.2", "--out", "s", "--executor", "ray"],
     }
     for extra, command in asked.items():
         ran = run(clean, *command, cwd=tmp_path)
         assert ran.returncode == 2, (extra, ran.stdout, ran.stderr)
-        packages = [
-            line.partition(";")[0].strip()
-            for line in installed(clean).metadata.get_all("Requires-Dist") or []
-            if f"extra == '{extra}'" in line.replace('"', "'")
-        ]
-        assert packages
-        line = "pip install " + " ".join(f'"{package}"' for package in packages)
-        assert line in ran.stderr, (extra, ran.stderr)
+        assert pip_line(clean, extra) in ran.stderr, (extra, ran.stderr)
         assert "Traceback" not in ran.stderr
+    asked["fiftyone"] = []  # it has no command
+    python = subprocess.run([clean / "bin" / "python", "-c", SHOW], cwd=tmp_path, capture_output=True, text=True)
+    assert pip_line(clean, "fiftyone") in python.stderr
     ran = run(clean, "doctor", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     for extra in asked:

@@ -30,6 +30,8 @@ EXTRAS = {
     "timm": "the networks timm:NAME",
     "monai": "the networks densenet… and efficientnet…",
     "dicom": "DICOM files",
+    "highdicom": "predict --format dicom-sr",
+    "fiftyone": "results in FiftyOne",
     "parquet": "Parquet tables",
     "excel": "Excel tables",
     "tensorboard": "train --log tensorboard",
