@@ -215,7 +215,7 @@ class StudyConfig(Plain):
         takes="settings by name",
     )
     methods: tuple[str, ...] = setting(
-        ("all",), "all, or names separated by spaces; with options: codis:select=soft. Repeatable.",
+        ("all",), "Methods to compare: all, or names separated by spaces, such as codis:select=soft. Repeatable.",
         more="all: the paper's fourteen and your own.", shown="all", metavar="NAMES", listed=True,
         takes="methods, at least one",
     )  # fmt: skip
@@ -251,7 +251,7 @@ class StudyConfig(Plain):
         takes="a path",
     )  # fmt: skip
     hold_out: str | None = setting(
-        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN",
+        None, "Make one fold for each value of this column, such as a site, and test on it.", metavar="COLUMN",
         takes="the name of a column",
     )  # fmt: skip
     group_near_duplicates: bool = setting(
