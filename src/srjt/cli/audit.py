@@ -149,14 +149,16 @@ def readers(
     ),
     out: Path | None = option(None, "Folder for the page, the consensus and all lists.", metavar="DIR"),
     next_: int | None = option(
-        None, "List the N readings that would gain most: which image, by whom.", "--next", metavar="N", min=1
+        None,
+        "List the N readings (image and reader) that would improve the consensus most.",
+        "--next", metavar="N", min=1
     ),
     per_reader: int | None = option(
         None, "With --next: at most N readings by one reader. [default: no limit]", metavar="N", min=1
     ),
     probabilities: Path | None = option(
         None,
-        "Predictions of a network (srjt predict) that was not trained on these images: one more witness."
+        "Predictions of a network (srjt predict) that was not trained on these images, as further evidence."
     ),
     date_column: str | None = option(
         None, "Column of the reading's date. [default: found by its name]", metavar="NAME", panel=READING

@@ -232,7 +232,7 @@ def split(
         metavar="random|stratified",
     ),
     hold_out: str | None = option(
-        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
+        None, "Make one fold for each value of this column, such as a site, and test on it.", metavar="COLUMN"
     ),
     out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split."),
     group_near_duplicates: options.NearDuplicates = False,
@@ -272,7 +272,7 @@ def split(
 def corrupt(
     noise: str = option(
         "quasi",
-        "quasi (errors towards all other grades), truncated (neighbours only), uniform.",
+        "Kind of noise: quasi (errors towards all other grades), truncated (neighbours only) or uniform.",
         metavar="KIND",
     ),
     rate: float | None = option(None, "Target share of wrong labels."),

@@ -197,18 +197,18 @@ Preset = Annotated[
     ),
 ]
 Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
-A_SETTING = "A setting by its name: weight_decay=0.001; except in a study, method_options.ramp_epochs=10. Repeatable."
+A_SETTING = "A setting and its value: weight_decay=0.001; except in a study, method_options.ramp_epochs=10. Repeatable."
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
 settings_of_a_run = functools.partial(Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
-Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
+Device = Annotated[str | None, about("Device: cpu, cuda or cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
 WithoutIds = Annotated[
     bool, about("Leave ids, patients and paths out of the page, before it is sent. Pictures stay.", "--without-ids")
 ]
-Html = Annotated[Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)]
+Html = Annotated[Path | None, about("Also write a page to send.", "--html", metavar="FILE", callback=html_file)]
 if TYPE_CHECKING:
     GradeNames = Mapping[str, str] | None  # what the callback returns
 else:

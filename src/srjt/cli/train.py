@@ -39,7 +39,7 @@ def train(
         "Files go into the run's folder. Repeatable.",
         metavar="html|tensorboard|mlflow|wandb",
     ),
-    dry_run: bool = option(False, "Say what would be trained, and for how long."),
+    dry_run: bool = option(False, "Print what would be trained and how long it would take, and stop."),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     data: Annotated[options.Source, Fields(options.Source)],
@@ -219,7 +219,7 @@ EMBEDDING = ("weights", "pretrained", "image_size", "resize", "batch_size")
 def features(
     out: Path = option(Path("features.npz"), "File to write."),
     force: options.Force = False,
-    backbone: str = option("resnet18", "resnet18, efficientnet-lite0, timm:NAME, …", metavar="NAME"),
+    backbone: str = option("resnet18", "Network: resnet18, efficientnet-lite0, timm:NAME, …", metavar="NAME"),
     flip: bool = option(False, "Average with the features of the mirror image."),
     ungraded: bool = option(False, "Images without grades, for srjt predict: a folder, or a table."),
     crop: int = option(224, "Side of the centre crop.", panel="Network and images"),

@@ -40,7 +40,7 @@ class ReadOptions:
     split_column: str | None = _column("Column with train, validation or test.", shown=None)
     grades: tuple[str, ...] | None = _option(
         'Grades from mild to severe: "none,mild,severe".',
-        more="Else whole numbers, or names that end in numbers, in their order.",
+        more="Without it, grades are whole numbers, or names that end in numbers, in their order.",
         metavar="LIST",
         takes="names of grades, the mildest first",
     )
@@ -55,14 +55,16 @@ class ReadOptions:
         "Columns of a table that are features: 'f*'.", metavar="PATTERN"
     )
     several_readings: Literal["error", "consensus"] | None = _option(
-        "Several grades of one image: report them, or combine them.",
+        "What to do with several grades of one image: report an error, or combine them.",
         more="They are rows of a table, or a column of grades per reader; see read_readings. The manifest of a "
         "consensus has the columns readings, certainty and p_true_0 …, the probabilities of the true grades.",
         shown="error",
     )
     reader_column: str | None = _column("Column of readers.")
     reference_column: str | None = _column("Column of trusted grades, for several readings.")
-    kind: str | None = _option("table, folders, limuc, dr, medmnist or features.", shown="recognised", metavar="KIND")
+    kind: str | None = _option(
+        "Kind of source: table, folders, limuc, dr, medmnist or features.", shown="recognised", metavar="KIND"
+    )
 
     def __post_init__(self) -> None:
         grades: Any = self.grades

@@ -36,11 +36,11 @@ class Grading:
     network: WhichNetwork = setting("ensemble", "Average the networks, or use one of them.")
     optimise: Purpose | None = setting(
         None,
-        "Metric that the grades are for: it decides how they follow from the probabilities.",
+        "Metric to optimise when probabilities are turned into grades.",
         shown="the run's; mae if it was trained with none",
     )
     decoding: Literal["argmax", "median", "expected"] | None = setting(
-        None, "Most likely grade, median or rounded mean, whatever `optimise` says.", flag="--decode"
+        None, "Use the most likely grade, the median or the rounded mean, instead of `optimise`.", flag="--decode"
     )
 
     def __post_init__(self) -> None:
@@ -64,8 +64,8 @@ class Answering(Grading):
     on_bad_image: Literal["error", "skip"] = setting("error", "Stop at unusable samples, or leave them out.")
     precision: Precision | None = setting(
         None,
-        "bf16 needs a GPU.",
-        more="It computes with 8 significant bits.",
+        "Number format; bf16 needs a GPU.",
+        more="bf16 computes with 8 significant bits.",
         shown="that of the run",
         panel=COMPUTING,
     )
@@ -82,29 +82,31 @@ class Answering(Grading):
     )
     coverage_by: str | None = setting(
         None,
-        "The promise holds for each true grade, or for each value of a column.",
-        more="The samples calibrated on have that column, too.",
+        "Make ranges keep their promise for each true grade, or for each value of a column.",
+        more="The calibration samples must have that column, too.",
         metavar="grade|COLUMN",
     )
     calibrate_on: Any = setting(
         None,
-        "Labelled samples that the run was not trained on; to evaluate, also a share of the source, such as 0.3.",
-        more="That share, of whole patients, is not judged.",
+        "Labelled samples for calibration that the run was not trained on. For evaluate, also a share of the "
+        "source, such as 0.3.",
+        more="The share consists of whole patients, which are not evaluated.",
         shown="its validation side",
         metavar="SOURCE",
     )
     label_noise: Literal["unknown", "class-conditional", "none"] = setting(
         "unknown",
-        "What wrong labels among them depend on: not known; on the true grade alone, not on the image; none is wrong.",
+        "Assumption about wrong calibration labels: unknown, dependent on the true grade alone (class-conditional), or "
+        "none.",
     )
     recalibrate: bool = setting(
-        True, "Recalibrate the probabilities on at least 100 of these samples, if it is worth it."
+        True, "Recalibrate the probabilities if there are at least 100 calibration samples and it helps."
     )
 
     refer_from: str | int | None = setting(
         None,
-        "Decide whether to refer: from this grade on.",
-        more="The grade or its name.",
+        "Refer samples from this grade on.",
+        more="Give the grade or its name.",
         metavar="GRADE",
         panel=DECISIONS,
     )
@@ -129,13 +131,14 @@ class Answering(Grading):
     )
     per: tuple[str, ...] = setting(
         (),
-        "One answer per value of this column: patient. Several are a key: `per=['patient', 'eye']`.",
-        more="It is judged by the highest label.",
+        "Give one answer per value of this column, such as patient, or of several: `per=['patient', 'eye']`.",
+        more="It is compared with the highest label of its images.",
         metavar="COLUMN",
     )
     pool: Literal["highest", "mean", "learned"] = setting(
         "highest",
-        "How the answers of several images become one: the highest grade, the mean, or fitted on the validation side.",
+        "How the answers for several images are combined: the highest grade, the mean, or a rule that is fitted on "
+        "the validation side.",
     )
 
     def __post_init__(self) -> None:
@@ -163,7 +166,7 @@ class Evaluating(Answering):
 
     by: tuple[str, ...] = setting(
         (),
-        "Scores for each value of this column: site; of numbers for each 10: age:10. Repeatable.",
+        "Give scores for each value of this column, such as site, or for each range of a number: age:10. Repeatable.",
         metavar="COLUMN",
         panel=EVALUATION,
     )
@@ -178,20 +181,20 @@ class Evaluating(Answering):
 class Planning:
     """What is wanted, and what is known beforehand."""
 
-    metric: PlannedMetric = setting("mae", "The score, or the share of wrong labels (noise-rate).")
-    half_width: float = setting(0.05, "Half the width of its 95 % interval.", ge=1e-4, lt=1)
-    value: float | None = setting(None, "What it will probably be. Needed without a pilot.", le=10)
+    metric: PlannedMetric = setting("mae", "Metric to plan for; noise-rate is the share of wrong labels.")
+    half_width: float = setting(0.05, "Wanted half-width of its 95 % interval.", ge=1e-4, lt=1)
+    value: float | None = setting(None, "Expected value of the metric. It is needed if there is no pilot.", le=10)
     spread: float | None = setting(
         None, "Standard deviation of one absolute error, for mae.", gt=0, le=100, shown="that of errors by one grade"
     )
-    images_per_patient: float = setting(1.0, "Images of one patient.", shown="1, or the pilot's", gt=0, le=1e6)
+    images_per_patient: float = setting(1.0, "Number of images per patient.", shown="1, or the pilot's", gt=0, le=1e6)
     correlation: float = setting(0.0, "Correlation of the errors of a patient's images, from 0 to 1.", ge=0, le=1)
     prevalence: float = setting(0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1)
     refer_from: str | None = setting(None, "The lowest grade to refer, for the sensitivity of a pilot.")
     grade_shares: str | None = setting(
         None, "Shares of the grades from the lowest, for qwk, such as 0.8,0.15,0.05.", shown="0.6,0.25,0.1,0.05"
     )
-    reader_error: float | None = setting(None, "How often one reader is wrong: plans readings too.", gt=0, lt=1)
+    reader_error: float | None = setting(None, "Error rate of one reader, to plan readings too.", gt=0, lt=1)
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -218,7 +218,7 @@ class StudyConfig(Plain):
     )
     on_bad_image: Literal["error", "skip"] = setting("error", more="Stop at unusable samples, or leave them out.")
     methods: tuple[str, ...] = setting(
-        ("all",), "all, or names separated by spaces; with options: codis:select=soft. Repeatable.",
+        ("all",), "Methods to compare: all, or names separated by spaces, such as codis:select=soft. Repeatable.",
         more="all: the paper's fourteen and your own.", shown="all", metavar="NAMES", listed=True,
         takes="methods, at least one",
     )  # fmt: skip
@@ -254,7 +254,7 @@ class StudyConfig(Plain):
         takes="a path",
     )  # fmt: skip
     hold_out: str | None = setting(
-        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN",
+        None, "Make one fold for each value of this column, such as a site, and test on it.", metavar="COLUMN",
         takes="the name of a column",
     )  # fmt: skip
     group_near_duplicates: bool = setting(

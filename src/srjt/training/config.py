@@ -91,7 +91,7 @@ class TrainConfig(Plain):
     )
     noise_rate: float | Literal["auto"] | None = setting(
         None,
-        "ε, the share of wrong labels, such as 0.2; auto estimates it first. srjt: auto.",
+        "ε, the share of wrong labels, such as 0.2; auto estimates it first and is the default of srjt.",
         more="Methods that select samples or prune weights need it. A number given to srjt replaces its estimate by "
         "errors of one grade at that rate.",
         metavar="RATE|auto",
@@ -107,7 +107,8 @@ class TrainConfig(Plain):
     )
     soft_labels: Literal["paper", "estimated"] = setting(
         "paper",
-        "Soft labels, for +ours and sord: Eq. 3, or p(true grade | label) as estimated (`noise_rate='auto'`).",
+        "Soft labels of +ours and sord: those of Eq. 3, or the estimated p(true grade | label), which needs "
+        "`noise_rate='auto'`.",
     )
     reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"] = setting(
         "auto",
@@ -123,7 +124,7 @@ class TrainConfig(Plain):
     convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
         "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and Co-teaching.",
-        more="It counts where descriptions of a method differ. For other methods original is the same as paper.",
+        more="It matters where the descriptions of a method differ. For other methods original is the same as paper.",
         metavar="NAME",
     )
     imports: tuple[str, ...] = setting(
@@ -210,7 +211,7 @@ class TrainConfig(Plain):
     gamma: float = setting(0.1, "Factor of the learning rate at each milestone.", gt=0, le=1)
     balance: float | None = setting(
         None,
-        "0 draws a grade as often as it occurs, 1 all grades equally often.",
+        "How grades are drawn: 0 as often as they occur, 1 equally often.",
         more="Grade c is drawn with probability ∝ n_c^(1 − balance).",
         shown="the method's; 0 for the paper's",
         ge=0,
@@ -221,33 +222,33 @@ class TrainConfig(Plain):
     # what is kept, and what for
     optimise: Purpose = setting(
         "mae",
-        "Metric that predicted grades are for: it decides how they follow from the probabilities.",
+        "Metric to optimise when probabilities are turned into grades.",
         more="`metrics.csv` always has the most likely grades, as in the paper.",
         panel="Evaluation",
     )
     keep: Literal["last", "best"] = setting(
-        "last", "Networks after the last epoch, or after the best one on the validation side by `optimise`."
+        "last", "Keep the networks of the last epoch, or of the best one on the validation side by `optimise`."
     )
     patience: int | None = setting(
-        None, "With `keep='best'`: stop after N epochs without a better one.", metavar="N", gt=0, le=MANY
+        None, "With `keep='best'`: stop after N epochs without an improvement.", metavar="N", gt=0, le=MANY
     )
     keep_columns: tuple[str, ...] = setting(
         (),
-        "Columns that later commands may use: `keep_columns=['eye', 'centre']`.",
+        "Keep these columns for later commands: `keep_columns=['eye', 'centre']`.",
         metavar="COLUMN",
         shown="none but the patient",
         takes="names of columns, such as [eye, centre]",
     )
     track_wrong_labels: bool = setting(
         False,
-        "If true grades are known: how many wrong labels the networks repeat.",
+        "If true grades are known, record how many wrong labels the networks repeat.",
         more="`metrics.csv` then has the split `wrong_labels`, the training samples whose labels are wrong: their "
         "accuracy is the share of wrong labels that the networks repeat.",
     )
 
     # how it is computed
     precision: Precision = setting(
-        "auto", "fp32, tf32 or bf16.", panel="How it is computed", shown="bf16 on a GPU, else fp32"
+        "auto", "Number format: fp32, tf32 or bf16.", panel="How it is computed", shown="bf16 on a GPU, else fp32"
     )
     step: StepMode = setting(
         "auto",
@@ -255,11 +256,11 @@ class TrainConfig(Plain):
         more="The fastest is compiled and captured in a CUDA graph where possible.",
         shown="the fastest",
     )
-    deterministic: bool = setting(False, "Same bits on a GPU too (slower).")
+    deterministic: bool = setting(False, "Make results reproducible bit for bit on a GPU, too (slower).")
     sync_batchnorm: bool = setting(False, "Synchronise batch normalisation over distributed processes.")
     memory_share: float = setting(0.5, "Share of the free GPU memory that the images may fill.", gt=0, le=1)
     eval_batch_size: int = setting(1024, "Samples per step of an evaluation.", gt=0, le=MANY)
-    checkpoint_seconds: float = setting(30.0, "Least time between two checkpoints.", ge=0, le=1e9)
+    checkpoint_seconds: float = setting(30.0, "Shortest time between two checkpoints, in seconds.", ge=0, le=1e9)
 
     def __post_init__(self) -> None:
         check_types(self)
