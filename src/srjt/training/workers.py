@@ -30,7 +30,7 @@ from srjt.errors import STOP_SECONDS, Interrupted, SrjtError, exit_after, warn
 from srjt.networks import registry
 
 if TYPE_CHECKING:
-    from multiprocessing.context import BaseContext, ForkServerContext
+    from multiprocessing.context import ForkServerContext
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -104,14 +104,6 @@ def check_not_starting(call: str) -> None:
         )
 
 
-def worker_context(preload: Sequence[str]) -> BaseContext:
-    """How workers start: forked from a server that has imported ``preload``, or, where there is none, as on Windows,
-    as new processes, each of which imports torch itself."""
-    if "forkserver" in multiprocessing.get_all_start_methods():
-        return start_forkserver(preload)
-    return multiprocessing.get_context("spawn")
-
-
 def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
     """The process that imports the modules ``preload`` once, forks the workers and ends with the last of them.
 
@@ -175,9 +167,8 @@ class Ended:
         number = -self.exitcode if self.exitcode < 0 else self.exitcode - 128
         if number not in set(signal.Signals):
             return f"with status {self.exitcode}"
-        name = signal.Signals(number).name  # Windows has no SIGKILL
-        hint = "; the machine may be out of memory" if name == "SIGKILL" else ""
-        return f"by {name}{hint}"
+        hint = "; the machine may be out of memory" if number == signal.SIGKILL else ""
+        return f"by {signal.Signals(number).name}{hint}"
 
 
 def _prepare_worker(threads: int | None) -> None:
@@ -188,8 +179,7 @@ def _prepare_worker(threads: int | None) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_unless_saving)
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows, which has no fork server either
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     # deterministic trainings need it, and cuBLAS reads it at its first use
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -282,7 +272,7 @@ class WorkerPool:
     threads: int | None = None
     networks: Sequence[str] = ()
     _workers: list[_Worker] = field(init=False)
-    _context: BaseContext = field(init=False)
+    _context: ForkServerContext = field(init=False)
     _folder: Path = field(init=False)  # for the tasks
     _stopped_at: float | None = field(init=False, default=None)  # when the tasks were first asked to end
 
@@ -344,7 +334,7 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         self._workers = [_Worker(device=device) for device in self.devices]
         self._folder = Path(tempfile.mkdtemp(prefix="srjt-tasks-"))  # readable by this user only
-        self._context = worker_context(_imports(self.networks))
+        self._context = start_forkserver(_imports(self.networks))
         return self
 
     def __exit__(self, *exception: object) -> None:
