@@ -305,8 +305,8 @@ PROMISES = (
         says="95 % intervals of the noise matrix, mean over its cells",
         where="Python: NoiseEstimate",
         promised=0.95,
-        condition=NOT_SHARED,
-        meets=_own_errors,
+        condition="wrong labels depend on the true grade alone",
+        meets=_by_true_grade,
         printed_by=("noise/estimate.py: NoiseEstimate.transition_interval",),
     ),
     Promise(
@@ -314,8 +314,8 @@ PROMISES = (
         says="95 % intervals of the shares of the true grades",
         where="Python: NoiseEstimate",
         promised=0.95,
-        condition=NOT_SHARED,
-        meets=_own_errors,
+        condition="wrong labels depend on the true grade alone",
+        meets=_by_true_grade,
         printed_by=("noise/estimate.py: NoiseEstimate.prior_interval",),
     ),
     Promise(

@@ -365,7 +365,7 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     true, answer = (np.array([*map(pilot.grades.index, rows[name])]) for name in ("label", "grade"))
     owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))
     patients = int(owner.max()) + 1
-    own = patient_tables(true, answer, num_classes=classes, groups=owner)
+    own = patient_tables(true, answer, num_classes=classes, groups=owner.tolist())
     scores = _score(asked, pilot)(resampled_tables(own, resamples=resamples, seed=0))
     spread = scores[1:][np.isfinite(scores[1:])]
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:

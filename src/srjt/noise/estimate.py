@@ -242,9 +242,9 @@ class NoiseEstimate(Plain):
     rate: float  # share of wrong labels that a training uses; a guess unless ``identifiable`` (``known_rate``)
     rate_interval: tuple[float, float]
     transition: Floats  # (C, C) P[i, j] = Pr(label = j | true grade = i)
-    transition_interval: Floats  # (2, C, C) lower and upper
+    transition_interval: Floats  # (2, C, C) lower and upper, if wrong labels depend on the true grade alone
     prior: Floats  # (C,) shares of the true grades
-    prior_interval: Floats  # (2, C)
+    prior_interval: Floats  # (2, C), on the same condition
     form: str  # the likeliest form of noise
     held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
     samples: int

@@ -121,7 +121,7 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
 def _patients_of_grades(found: Evaluation) -> Ints:
     """(C,) how many patients have a sample of each grade."""
     rows = found.answers[["label", "patient"]].drop_duplicates()
-    return rows["label"].value_counts().reindex(list(found.grades), fill_value=0).to_numpy(np.int64)
+    return np.array([(rows["label"] == grade).sum() for grade in found.grades], dtype=np.int64)
 
 
 def never_predicted(found: Evaluation) -> list[int]:

@@ -267,7 +267,7 @@ GAIN_VERDICT: list[Rule[Any]] = [
 ]  # fmt: skip
 
 
-def learning_curve_section(results: StudyResults, *, metric: str) -> list[Section]:
+def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Section]:
     """What all training patients gain over half of them, and what better labels gain, for each method and noise.
 
     Empty if the study has no shares of the training patients, or no scores yet.
