@@ -35,7 +35,7 @@ class Rate:
 
 
 @cache
-def tests_of(file: str) -> set[str]:
+def names_in(file: str) -> set[str]:
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
@@ -45,7 +45,7 @@ def test_the_change_applies_and_the_test_exists(mutant: Mutant) -> None:
     text = (ROOT / "src/srjt" / mutant.file).read_text(encoding="utf-8")
     compile(mutated(mutant, text), mutant.file, "exec")  # a mutant that cannot be imported would count as killed
     file, _, name = mutant.test.partition("::")
-    assert name in tests_of(file)
+    assert name in names_in(file)
 
 
 def test_there_are_at_least_150_with_names_that_differ() -> None:
