@@ -391,7 +391,7 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
     their values; with several readers also of what they say about the true grades."""
     digest, posterior = hashlib.blake2b(digest_size=16), manifest.posterior
     about = (manifest.ids, manifest.labels, manifest.true_labels, manifest.verified_labels, manifest.patients)
-    columns = [column for column in about if column is not None]
+    columns: list[Any] = [column for column in about if column is not None]
     if manifest.verified_probability is not None:
         columns.append(manifest.verified_probability)
     digest.update(bytes(column is not None for column in about))
