@@ -15,7 +15,8 @@ from srjt import methods
 from srjt.data.synthetic import generate, write
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read_text(), flags=re.DOTALL)
+PRINTED = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read_text(), flags=re.DOTALL)
+BLOCKS = [block for block in PRINTED if "@register" in block]  # the others use them: test_docs_code.py
 
 
 @pytest.fixture
@@ -31,7 +32,8 @@ def examples(monkeypatch):
 
 @pytest.mark.usefixtures("examples")
 def test_the_single_network_of_the_guide() -> None:
-    assert methods.names()[-3:] == ("focal", "consensus", "consensus+ours")
+    hosts = ("consensus", "consensus+ours", "threshold", "threshold+ours", "remembered")
+    assert methods.names()[-6:] == ("focal", *hosts)
     assert all(len([line for line in block.splitlines() if line.strip()]) <= 20 for block in BLOCKS)
     logits = torch.tensor([[[0.25, 0.75]]], dtype=torch.float64).log()
     loss = methods.create("focal", num_classes=2, gamma=2.0).loss(logits, torch.tensor([0]))
@@ -51,6 +53,21 @@ def test_the_host_of_the_guide() -> None:
         each = [torch.nn.functional.cross_entropy(z / tau, labels, reduction="none") for z in logits]
         expected = sum(each).argsort()[:5]
         assert loss.selected.tolist() == [[i in expected for i in range(8)]] * 2
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_hosts_of_the_guide_that_select_no_fixed_number() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(2, 8, 4, generator=generator), torch.arange(8) % 4
+    p = logits.softmax(dim=-1).gather(-1, labels.expand(2, -1)[..., None]).squeeze(-1)
+    found = methods.create("threshold", num_classes=4, limit=1.2).loss(logits, labels)
+    assert torch.equal(found.selected, -p.log() < 1.2)
+    remembered = methods.create("remembered", num_classes=4, momentum=0.5)
+    memory = remembered.memory(8)
+    for step in range(1, 4):
+        mean = (1 - 0.5**step) * logits.softmax(dim=-1).amax(dim=-1)
+        found = remembered.loss(logits, labels, memory=memory, rows=torch.arange(8))
+        assert torch.equal(found.selected, p > mean)
 
 
 SMALL = [
