@@ -142,7 +142,7 @@ def test_every_row_that_is_left_out_is_counted_and_named(command: Srjt, finished
         source.unlink()
     assert code == 0
     assert ". 58 images: " in out
-    assert "Left out: 1 duplicate-row" in err
+    assert "Left out: 1 malformed-row (line 61); 1 duplicate-row" in err
     listed = pd.read_csv("skipped.csv")
     assert sorted(listed["kind"]) == ["duplicate-row", "malformed-row"]
     assert "line 2, line 60" in listed["detail"].tolist()
