@@ -40,8 +40,8 @@ SMALL = {"network": "tiny", "epochs": 15, "learning_rate": 1e-3}
 SMALL_IMAGES = {"image_size": 64, "crop": 56}
 
 NO_WEIGHTS = (
-    "No pretrained weights: this is a small network that started from random weights, and it grades worse than a "
-    "pretrained one."
+    "No pretrained weights: this is a small network that started from random weights, and it usually grades worse "
+    "than one with pretrained weights."
 )
 
 
