@@ -590,6 +590,7 @@ PROMISES = (
 
 # They show intervals that others have made, whichever these are.
 SHOWN_BY = (
+    "integrations/dicom_sr.py: write_reports",
     "ordinal/metrics.py: Interval",
     "reports/checklist.py: _interval",
     "reports/figures/canvas.py: Estimate.interval",

@@ -128,6 +128,7 @@ PLAIN = SimpleNamespace(
     score=0.5, naive=0.8, verdict="better", untested="", samples="it", truth=True, wrong=0.25, starved="", apart="",
     starved_advice=" Try it.",
     test_score=0.3, validation_score=0.6, why_apart="Why.", head="",
+    weights_missing=False, frozen=[],
 )  # fmt: skip
 
 
@@ -150,6 +151,8 @@ RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, a
     ({"state": "unfinished", "reached": 3}, "Not finished: 3 of 12 epochs"),
     ({"starved": "2"}, "The selection hardly keeps grade 2: the networks unlearn it. Try it."),
     ({"kept": 7}, "those of epoch 7"),
+    ({"weights_missing": True}, "srjt weights fetch"),
+    ({"frozen": ["one", "two", "A head on features."]}, "A head on features."),
     ({"answers": True}, None),
     ({"truth": False}, None),
     ({"verdict": "unknown"}, "The MAE is 0.500 on it. How one grade for all would do is not known."),

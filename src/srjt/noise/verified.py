@@ -169,7 +169,7 @@ def read_verified(
     true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
         raise SrjtError(f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown.")
-    drawn = np.full(samples, len(rows) / samples)
+    drawn = np.full(samples, len(rows) / max(samples, 1))
     if probability is not None:
         drawn = np.asarray(probability, dtype=np.float64)
         if drawn.shape != (samples,) or not ((drawn[rows] > 0.0) & (drawn[rows] <= 1.0)).all():
