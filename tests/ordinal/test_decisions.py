@@ -67,9 +67,12 @@ def test_patients_who_resemble_each_other_are_worth_no_more_than_their_samples()
     right = [True, False] * 19 + [True, True]
     owners = np.repeat(np.arange(20), 2).tolist()
     z = stats.norm.ppf(0.975)
-    for weights, worth in ((None, 40), (np.r_[np.full(38, 1.0), 2.0, 2.0], 42**2 / (38 + 8))):
+    for weights, worth, patients in (
+        (None, 40, 20),
+        (np.r_[np.full(38, 1.0), 2.0, 2.0], 42**2 / (38 + 8), 42**2 / (19 * 2**2 + 4**2)),
+    ):
         found = decisions.proportion_interval(right, groups=owners, weights=weights)
-        m = worth * (z / stats.t.ppf(0.975, 19)) ** 2
+        m = worth * (z / stats.t.ppf(0.975, patients - 1)) ** 2
         share = found.value
         centre, half = share + z**2 / (2 * m), z * math.sqrt(share * (1 - share) / m + z**2 / (4 * m**2))
         assert found.low == pytest.approx((centre - half) / (1 + z**2 / m))

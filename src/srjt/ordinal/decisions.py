@@ -74,7 +74,7 @@ def proportion_interval(
     Scott).
 
     The variance of the share between patients gives this effective number, corrected for few patients as by
-    Korn and Graubard. If all samples are right or all are wrong, nothing varies, and the number of patients is
+    Korn and Graubard; patients count by their effective number, too. If all samples are right or all are wrong, nothing varies, and the number of patients is
     used. A bootstrap would give an interval of width 0 there. With one patient the interval is [0, 1]; without
     samples it is nan.
 
@@ -105,7 +105,10 @@ def proportion_interval(
     independent = total**2 / float((w**2).sum())  # samples of equal weight that are worth as much
     effective = min(independent, binomial / variance) if variance > 0 and binomial > 0 else float(patients)
     z = float(norm.ppf(0.5 + level / 2.0))
-    effective *= (z / float(t.ppf(0.5 + level / 2.0, patients - 1))) ** 2
+    # patients with many samples weigh more, so that fewer of them tell how much patients vary
+    weight = np.bincount(owner, weights=w, minlength=patients)
+    freedom = max(float(weight.sum() ** 2 / (weight**2).sum()) - 1.0, 0.5)
+    effective *= (z / float(t.ppf(0.5 + level / 2.0, freedom))) ** 2
     centre = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
     half = z / (1 + z**2 / effective) * math.sqrt(binomial / effective + z**2 / (4 * effective**2))
     # rounding: the interval contains the share
