@@ -102,13 +102,13 @@ def test_the_loss_can_change_with_the_progress_of_the_training() -> None:
         (lambda: OrdinalLoss("sord", num_classes=C, class_weights=[1, 2]), "class_weights has shape"),
         (lambda: OrdinalLoss("sord", num_classes=C, reduction="average"), "reduction"),  # type: ignore[arg-type]
         (lambda: OrdinalLoss("sord", num_classes=C)(LOGITS[:, :3], LABELS), "takes logits of shape"),
-        (lambda: OrdinalLoss("elr", num_classes=C)(LOGITS, LABELS), "create it with `samples`"),
-        (lambda: OrdinalLoss("eae", num_classes=C)(LOGITS, LABELS), "call `set_epoch`"),
-        (lambda: OrdinalLoss("eae", num_classes=C).set_epoch(1), "pass `epochs`"),
+        (lambda: OrdinalLoss("elr", num_classes=C)(LOGITS, LABELS), "create it with samples"),
+        (lambda: OrdinalLoss("eae", num_classes=C)(LOGITS, LABELS), "call set_epoch"),
+        (lambda: OrdinalLoss("eae", num_classes=C).set_epoch(1), "pass epochs"),
         (lambda: OrdinalLoss("sord", num_classes=C).set_epoch(0), "counted from 1"),
         (
             lambda: JointLoss("co-teaching", num_classes=C, noise_rate=0.2)(LOGITS, OTHERS, LABELS),
-            "call `set_epoch` first",
+            "call set_epoch first",
         ),
     ],
 )

@@ -72,7 +72,7 @@ class MethodModule(nn.Module):
         self.epoch = epoch
         if "progress" in self._remembered:
             if epochs is None:
-                raise SrjtError(f"The loss of {self.name} changes with the progress of the training: pass `epochs`.")
+                raise SrjtError(f"The loss of {self.name} changes with the progress of the training: pass epochs.")
             self.get_buffer("progress").fill_((epoch - 1) / epochs)
 
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -102,11 +102,11 @@ class MethodModule(nn.Module):
         of_samples = set(self._remembered) - {"progress"}
         if of_samples and (rows is None or self._samples is None):
             raise SrjtError(
-                f"{self.name} remembers each training sample: create it with `samples`, their number, and pass `rows`, "
+                f"{self.name} remembers each training sample: create it with samples, their number, and pass rows, "
                 "the positions of the batch among them."
             )
         if "progress" in self._remembered and self.epoch is None:
-            raise SrjtError(f"The loss of {self.name} changes with the progress of the training: call `set_epoch`.")
+            raise SrjtError(f"The loss of {self.name} changes with the progress of the training: call set_epoch.")
         return {"memory": {name: self.get_buffer(name) for name in self._remembered}, "rows": rows}
 
 
@@ -248,7 +248,7 @@ class JointLoss(MethodModule):
         """
         method = self._on(first.device)
         if self.epoch is None and "noise_rate" in method.needs:
-            raise SrjtError(f"How many samples {self.name} keeps depends on the epoch: call `set_epoch` first.")
+            raise SrjtError(f"How many samples {self.name} keeps depends on the epoch: call set_epoch first.")
         keep = None if self.epoch is None else method.keep(self.epoch, len(targets))
         loss = method.loss(torch.stack([first, second]), targets, keep=keep, **self._memory(rows))
         self.selected = loss.selected

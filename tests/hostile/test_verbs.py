@@ -47,6 +47,7 @@ COMMANDS: list[tuple[str, tuple[str, ...]]] = [
         ("begun/**",),
     ),
     ("train a.csv F --out chosen --fold 0 --method srjt --epochs 2", ("chosen/**",)),
+    ("analyse a.csv F --out new --noise-rate 0.2 Q", ("a.csv",)),
     ("predict run a.csv F --out new.csv", ("run/**", "a.csv")),
     ("predict run a.csv F --out new.csv --coverage 0.8 --calibrate-on b.csv", ("b.csv", "run/**")),
     ("evaluate run b.csv F --out new.json --html new.html", ("run/**", "b.csv")),
@@ -80,7 +81,7 @@ COMMANDS: list[tuple[str, tuple[str, ...]]] = [
     ("doctor", ()),
 ]
 SHORT = {"F": ("--feature-columns", "f*"), "Q": ("--epochs", "1", "--network", "linear")}
-WITHOUT_FILES = {"demo"}  # it draws its own images
+WITHOUT_FILES = {"demo", "weights"}  # one draws its own images, the other lists what can be downloaded
 
 
 def words_of(text: str) -> list[str]:

@@ -243,7 +243,9 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
 def test_predictions_and_evaluations_are_saved_as_pages(run: Trained, run_with_images: Path, tmp_path: Path) -> None:
     new = run_with_images.parent / "set"
     (path,) = srjt.predict(run, new).report().save(tmp_path / "deep" / "new.html")
-    assert path.read_text().count("data:image/jpeg") == 12  # found by their paths
+    assert (
+        path.read_text().count("data:image/jpeg") == 100 + 12
+    )  # in the table and in the gallery, found by their paths
     found = srjt.evaluate(run, new / "labels.csv", resamples=10)
     _, *figures = found.report().save(tmp_path / "found.html", figures=tmp_path / "figures")
     assert {figure.stem for figure in figures} == {"answers-these", "reliability"}

@@ -123,6 +123,7 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
         SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False, "identifiable": True})
     )
     every.append(SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0}))
+    every.append(SimpleNamespace(**{**vars(every[0]), "verify": "56 labels", "random": 100}))
     # the first two remarks are always made
     rules = [*audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]
     for holds, template, *_ in [*audit_page.VERDICT[:-1], *rules]:

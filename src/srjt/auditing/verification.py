@@ -104,7 +104,7 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
     plan = read_plan(audit.folder)
     if plan is not None and at_random:
         raise SrjtError(
-            f"The sample of this audit is drawn by doubt ({FILE}): leave out --at-random, or audit to another folder."
+            f"The sample of this audit is drawn by doubt ({FILE}): leave out `at_random`, or audit to another folder."
         )
     if plan is None and not at_random and not begun and audit.facts["judged"] and (audit.verified < 0).any():
         plan = write_plan(audit)
@@ -212,7 +212,7 @@ class Look:
 def next_look(audit: AuditFolder, answers: Sequence[Answer], plan: Plan | None, *, within: float) -> Look:
     """The first look whose interval is at most ± ``within``, or the next one that the answers do not reach."""
     if not 0.0 < within < 0.5:
-        raise SrjtError(f"--within takes half the width of an interval, such as 0.05; got {within:g}.")
+        raise SrjtError(f"`within` takes half the width of an interval, such as 0.05; got {within:g}.")
     labels = len(audit) if plan is None else len(plan.ids)
     looks = sorted({min(size, labels) for size in LOOKS})
     answered = {answer.id for answer in answers}

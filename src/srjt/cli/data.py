@@ -62,8 +62,7 @@ def inspect(
     if found.unresolved:
         say("If that is their order, from mild to severe:")
     elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
-        embed = shlex.join(["srjt", "features", str(data.source), *_options_of(found, data, known=known)])
-        say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
+        say("There is no GPU: the preset cpu trains on the features of a pretrained network, in minutes.")
     print_line(f"Next: {command}")
     if not ready:
         raise typer.Exit(1)

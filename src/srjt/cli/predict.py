@@ -152,13 +152,13 @@ def _write_dicom_reports(
     """Write a report of each study."""
     from srjt.integrations.dicom_sr import write_reports
 
-    path_of = dict(zip(manifest.ids, manifest.paths, strict=True))
+    path_of = dict(zip(manifest.table["image"], manifest.paths, strict=True))
     promise = ""
     if coverage is not None:
         promise = f"The range is meant to hold the true grade of {coverage:.0%} of the images."
     written = write_reports(
         predicted,
-        [path_of[name] for name in predicted["id"]],
+        [path_of[name] for name in predicted["image"]],
         out,
         grades=list(run.grades),
         model=Path(run.folder or "run").absolute().name,

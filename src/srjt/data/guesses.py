@@ -29,7 +29,7 @@ from srjt.data.sources.table import (
     plain_name,
     relative_name,
 )
-from srjt.errors import SrjtError, count_of, few
+from srjt.errors import SrjtError, count_of, few, printable
 
 FILES = 0.8  # share of the cells of a column of images that name image files
 FOLDERS = 100  # in which images are looked for, at each level
@@ -261,7 +261,7 @@ def _propose_order(
     scale = [plain_name(word) for word in SCALE]
     ordered = sorted(names, key=lambda name: scale.index(plain_name(name)) if plain_name(name) in scale else len(scale))
     found.proposed["grades"] = tuple(ordered)
-    counted = ", ".join(f"{name} ({counts[name]:,})" for name in ordered)
+    counted = ", ".join(f"{printable(name)} ({counts[name]:,})" for name in ordered)
     typed = f" Without {count_of(len(found.typos), 'probable typing error')}." if found.typos else ""
     found.unresolved.append(
         f"The order of the grades is not known: {counted}.{typed} List them from mild to severe with `grades`."

@@ -186,5 +186,5 @@ def _readers(source: Path, asked: Mapping[str, Any]) -> tuple[list[str], dict[st
         options["several_readings"] = "consensus"
         sentences.append("The grades below are their consensus.")
     elif "several_readings" not in options:
-        sentences.append("To combine the grades of each image: --several-readings consensus")
+        sentences.append("srjt train --several-readings consensus combines the grades of each image.")
     return sentences, options

@@ -40,7 +40,7 @@ AGAINST_PLAIN: list[Rule[Any]] = [
     (lambda f: f.compared and f.outcome == "better", "Plain training of the same network has {f.plain:.3f}: srjt is "
      "better by {f.gap}."),
     (lambda f: f.compared and f.outcome == "worse", "Plain training of the same network has {f.plain:.3f} and is "
-     "better, by {f.gap}: train with --method standard."),
+     "better, by {f.gap}: srjt train --method standard."),
     (lambda f: f.compared and f.outcome == "same", "Plain training of the same network has {f.plain:.3f}; no "
      "difference is shown on so few test patients ({f.gap})."),
     (lambda f: not f.compared, "The model is plain training: with so few images, and without pretrained weights, "

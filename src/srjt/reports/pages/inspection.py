@@ -28,7 +28,7 @@ SQUARE = 1.25  # ratio of the sides, or its inverse, up to which squashing to a 
 VERDICT: list[Verdict[Any]] = [
     (lambda f: not f.graded, "{f.counted}; the grades are not known yet", "{f.unresolved}"),
     (lambda f: f.unusable, "{f.unusable} of {f.rows} cannot be used", "{f.counted}, grades {f.grades}. Correct the "
-     "table, or leave these rows out with --on-bad-image skip."),
+     "table, or leave these rows out (srjt train --on-bad-image skip)."),
     (lambda f: f.warnings, "{f.counted}, grades {f.grades}: all can be used", "{f.warnings} to look at."),
     (lambda f: True, "{f.counted}, grades {f.grades}: no problems found", "{f.read}"),
 ]  # fmt: skip
@@ -36,7 +36,7 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: f.no_patients, "There are no patient ids: images of one patient may be on both sides of a split, and "
      "results are then too good. A column with the patient, the person or the plant prevents it."),
     (lambda f: f.squashed, "In {f.squashed:.0%} of the images one side is more than a quarter longer than the other. "
-     "--resize squash changes their shape; --resize crop cuts off the ends."),
+     "srjt train --resize squash changes their shape and --resize crop cuts off the ends."),
     (lambda f: f.rare, "Few images of {f.rare}: a network can hardly learn such a grade."),
 ]  # fmt: skip
 FEW = 20  # images of a grade
@@ -192,7 +192,7 @@ def _duplicates(found: Inspection) -> list[Section]:
                 beside=[(thumbnail(manifest, other, size=PICTURE), "")],
             )
         )
-    text = "Identical images are never on two sides of a split; --group-near-duplicates does the same for nearly "
+    text = "Identical images are never on two sides of a split; srjt train --group-near-duplicates does the same for nearly "
     text += "identical ones. Those with different grades come first: one of the two must be wrong."
     more = f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv." if len(found.pairs) > PAIRS else ""
     return [Section("duplicates", "Images that are the same, or nearly", text=[text + more], tiles=tiles)]

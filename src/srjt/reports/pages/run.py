@@ -45,7 +45,7 @@ VERDICT: list[Verdict[Any]] = [
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.weights_missing, NO_WEIGHTS + " Fetch weights where there is a connection (srjt weights fetch "
-     "efficientnet-lite0), and train again with --weights FILE."),
+     "efficientnet-lite0), and train again (srjt train --weights FILE)."),
     (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it.{f.starved_advice}"),
     (lambda f: f.state != "finished" and f.verdict == "not better", "No better than one grade for all so far: "
      "{f.metric} {f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
