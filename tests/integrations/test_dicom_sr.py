@@ -1,5 +1,6 @@
 """Structured reports, read back by highdicom and pydicom."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pydicom
 import pytest
 from pydicom.uid import SecondaryCaptureImageStorage, generate_uid
 
+import srjt
 from fixtures.dicom_files import write_dicom
+from srjt.cli import main
 from srjt.errors import SrjtError
 from srjt.integrations.dicom_sr import NOT_A_DIAGNOSIS, write_reports
 
@@ -92,3 +95,31 @@ def test_an_unknown_grade_is_an_error(tmp_path: Path) -> None:
     sources = images(tmp_path, ["first"])
     with pytest.raises(SrjtError, match="is not one of"):
         write_reports(pd.DataFrame({"grade": ["4"]}), sources, tmp_path / "out", grades=GRADES, model="m", version="1")
+
+
+@pytest.mark.slow
+def test_predictions_are_written_as_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    drawn = srjt.data.synthetic.generate(images=60, patients=15, size=32)
+    small: dict[str, Any] = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "method": "standard"}
+    srjt.train(drawn, split=srjt.data.folds(drawn)[0], out="run", progress=False, **small)
+    (tmp_path / "dcm").mkdir()
+    images(tmp_path / "dcm", ["first", "second", "first"])
+
+    def predict(*more: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["srjt", "predict", "run", "dcm", "--format", "dicom-sr", *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    status, said = predict("--out", "reports")
+    assert status == 0, said
+    graded = [highdicom.sr.srread(path).content for path in (tmp_path / "reports").glob("*.dcm")]
+    assert sorted(len(content.get_image_measurement_groups()) for content in graded) == [1, 2]
+    assert "already exists" in predict("--out", "reports")[1]
+    assert predict("--out", "reports", "--force")[0] == 0
+    assert "leave out --per" in predict("--out", "others", "--per", "patient")[1]
+    assert "are files in a folder" in predict("--out", "reports.csv")[1]

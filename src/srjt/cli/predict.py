@@ -140,7 +140,7 @@ def _check_dicom_reports(out: Path, asked: Answering, *, force: bool) -> None:
     """Raise an error if there cannot be a report of each study in this folder, before anything is computed."""
     if asked.per:
         raise SrjtError("A DICOM report has the grade of each image: leave out `per`.")
-    if out.suffix or is_stream(out):
+    if out.suffix or (out.exists() and not out.is_dir()):
         raise SrjtError(f"DICOM reports are files in a folder, and {out} is none: --out reports.")
     if out.is_dir() and any(out.glob("*.dcm")) and not force:
         raise exists_already(out)

@@ -74,9 +74,9 @@ def proportion_interval(
     Scott).
 
     The variance of the share between patients gives this effective number, corrected for few patients as by
-    Korn and Graubard; patients count by their effective number, too. If all samples are right or all are wrong, nothing varies, and the number of patients is
-    used. A bootstrap would give an interval of width 0 there. With one patient the interval is [0, 1]; without
-    samples it is nan.
+    Korn and Graubard; patients count by their effective number, too. If all samples are right or all are wrong,
+    nothing varies, and the number of patients is used. A bootstrap would give an interval of width 0 there. With one
+    patient the interval is [0, 1]; without samples it is nan.
 
     right: (N,) of bool. groups: (N,) patients; without, every sample is its own. weights: (N,) positive.
 

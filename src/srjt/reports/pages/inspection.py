@@ -192,8 +192,8 @@ def _duplicates(found: Inspection) -> list[Section]:
                 beside=[(thumbnail(manifest, other, size=PICTURE), "")],
             )
         )
-    text = "Identical images are never on two sides of a split; srjt train --group-near-duplicates does the same for nearly "
-    text += "identical ones. Those with different grades come first: one of the two must be wrong."
+    text = "Identical images are never on two sides of a split; srjt train --group-near-duplicates does the same for "
+    text += "nearly identical ones. Those with different grades come first: one of the two must be wrong."
     more = f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv." if len(found.pairs) > PAIRS else ""
     return [Section("duplicates", "Images that are the same, or nearly", text=[text + more], tiles=tiles)]
 
