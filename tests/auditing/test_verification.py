@@ -82,7 +82,7 @@ def test_a_sample_at_random_stays_one(audit: AuditFolder) -> None:
     assert read_probabilities(audit.folder) is None
     assert with_verified_sample(read(audit.table).manifest, audit.folder).verified_probability is None
     choose_plan(audit, at_random=False, begun=False)
-    with pytest.raises(SrjtError, match=r"drawn by doubt .* leave out --at-random"):
+    with pytest.raises(SrjtError, match=r"drawn by doubt .* leave out `at_random`"):
         choose_plan(audit, at_random=True, begun=False)
 
 
