@@ -324,3 +324,13 @@ def test_names_that_clash_are_one_sentence(tmp_path: Path, names: tuple[str, str
     path = archive(tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names})
     with pytest.raises(SrjtError, match="cannot be written"):
         files.extract(path, tmp_path / "o")
+
+
+def test_an_archive_of_an_unknown_compression_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "arrays.npz"
+    files.save_arrays(path, {"a": np.arange(5)})
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 10] = 77  # the method, in the list at the end
+    content[8] = 77  # and before the file
+    path.write_bytes(bytes(content))
+    assert files.load_arrays(path) == {}

@@ -106,10 +106,11 @@ def load_arrays(path: Path) -> dict[str, Any]:
     """The arrays that ``save_arrays`` wrote; none if the file is missing or damaged, so that it is made again."""
     import numpy as np
 
-    damaged = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
-    with contextlib.suppress(*damaged), np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
-    return {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception:  # damaged archives make zipfile and NumPy raise almost any exception
+        return {}
 
 
 def modified(path: Path) -> int:

@@ -574,9 +574,10 @@ def read_hashes(file: Path) -> Hashes | None:
     """(N, 2) the hashes that a folder keeps; None if there are none, or if the file is damaged."""
     try:
         hashes = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        right = hashes.dtype == np.uint64 and hashes.ndim == 2
+    except Exception:  # damaged files make NumPy raise almost any exception, and an archive has no dtype
         return None
-    return hashes if hashes.dtype == np.uint64 and hashes.ndim == 2 else None
+    return hashes if right else None
 
 
 def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> Ints:
