@@ -30,7 +30,7 @@ from srjt.data.sources.readers_folder import read_readers_folder
 
 pytestmark = pytest.mark.slow
 
-CASES = int(os.environ.get("SRJT_FUZZ", "300"))
+CASES = int(os.environ.get("SRJT_FUZZ", "120"))
 SEED = int(os.environ.get("SRJT_FUZZ_SEED", "0"))
 LIMIT = 120  # seconds of a command: other tests may use the machine
 
