@@ -33,7 +33,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from promised.population import Setting, seeded
-from promised.register import PROMISES, SIMULATIONS, Promise, Simulation
+from promised.register import PROMISES, Promise
+from promised.simulations import SIMULATIONS, Simulation
 
 STORED = Path(__file__).parent / "evidence" / "results" / "promises.csv"
 COLUMNS = [

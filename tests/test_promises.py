@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 promises = importlib.import_module("promises")
 register = importlib.import_module("promised.register")
+simulations = importlib.import_module("promised.simulations")
 Setting = importlib.import_module("promised.population").Setting
 
 # A field, a text or the result of a function that promises something.
@@ -109,13 +110,13 @@ def test_every_entry_is_complete_and_simulated() -> None:
     names = [promise.name for promise in register.PROMISES]
     assert len(set(names)) == len(names)
     assert all(promise.says and promise.where and 0.0 < promise.promised <= 1.0 for promise in register.PROMISES)
-    simulated = [name for simulation in register.SIMULATIONS for name in simulation.promises]
+    simulated = [name for simulation in simulations.SIMULATIONS for name in simulation.promises]
     assert sorted(simulated) == sorted(names)
-    for simulation in register.SIMULATIONS:
+    for simulation in simulations.SIMULATIONS:
         texts = [str(setting) for setting in simulation.settings]
         assert len(set(texts)) == len(texts) >= 2  # the text is the seed
     # a condition that every setting fulfils would never be seen to matter, one that none fulfils never to be kept
-    for simulation in register.SIMULATIONS:
+    for simulation in simulations.SIMULATIONS:
         for name in simulation.promises:
             assert any(promises.BY_NAME[name].meets(setting) for setting in simulation.settings), name
 
@@ -153,7 +154,7 @@ def not_yet(names: Iterable[str]) -> list[Any]:
 
 def missed(name: str, *, settings: int, trials: int) -> pd.DataFrame:
     """The rows that are more than three standard errors from the promise, under its condition."""
-    simulation = next(one for one in register.SIMULATIONS if one.name == name)
+    simulation = next(one for one in simulations.SIMULATIONS if one.name == name)
     rows = pd.concat([promises.judged(simulation, one, trials=trials) for one in simulation.settings[:settings]])
     assert set(rows["promise"]) <= set(simulation.promises)
     share = rows["promised"].clip(upper=1.0)
@@ -176,7 +177,7 @@ def test_promises_about_labels_and_readers_are_kept(name: str) -> None:
 
 
 def test_every_simulation_is_in_a_test() -> None:
-    assert {*SMALL, *LARGER} == {simulation.name for simulation in register.SIMULATIONS}
+    assert {*SMALL, *LARGER} == {simulation.name for simulation in simulations.SIMULATIONS}
 
 
 # The runner, with a register of three promises whose simulations are coins.
@@ -202,7 +203,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     settings = (Setting(patients=10), Setting(patients=20, noise="class", rate=0.2))
     names = tuple(entry.name for entry in entries)
-    simulation = register.Simulation(name="coins", promises=names, trial=coin, trials=400, settings=settings)
+    simulation = simulations.Simulation(name="coins", promises=names, trial=coin, trials=400, settings=settings)
     monkeypatch.setattr(promises, "PROMISES", entries)
     monkeypatch.setattr(promises, "SIMULATIONS", (simulation,))
     monkeypatch.setattr(promises, "BY_NAME", {entry.name: entry for entry in entries})

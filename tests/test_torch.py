@@ -1,4 +1,4 @@
-"""Losses and methods in a training loop of one's own."""
+"""Losses and methods in your own training loop."""
 
 from copy import deepcopy
 from typing import Any
@@ -117,7 +117,7 @@ def test_what_is_missing_is_said(make: Any, sentence: str) -> None:
         make()
 
 
-def test_a_loop_of_ones_own_learns_with_two_networks() -> None:
+def test_your_own_loop_learns_with_two_networks() -> None:
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     grades = torch.arange(200) % C
