@@ -3,9 +3,10 @@
     python benchmarks/auto_rate.py                                  # synthetic images; ten minutes on two cores
     python benchmarks/auto_rate.py --data features.npz --network mlp --epochs 30
 
-Two studies of the same runs, folds and noisy labels. In one the methods are told the rate that was injected, in the
-other they estimate it from the training labels alone. A third line learns from soft labels that follow the
-estimate, p(true grade | label), instead of the paper's exp(−|d|). Test grades are true.
+Two studies of the same runs, folds and noisy labels. In one the methods are told the rate that was
+injected, in the other they estimate it from the training labels alone. A third line learns from
+soft labels that follow the estimate, p(true grade | label), instead of the paper's exp(−|d|). Test
+grades are true.
 """
 
 from __future__ import annotations
@@ -27,10 +28,17 @@ METHOD, FOLLOWING = "co-teaching+ours", "co-teaching+ours:label_matrix=estimated
 SHOWN = ("accuracy", "mae", "macro_f1")
 
 
-def study(out: Path, args: argparse.Namespace, *, methods: list[str], rate: str | None) -> pd.DataFrame:
+def study(
+    out: Path, args: argparse.Namespace, *, methods: list[str], rate: str | None
+) -> pd.DataFrame:
     """Run, or go on with, one study → its test scores, and the rates that were estimated in it."""
     train: dict[str, object] = {"network": args.network, "epochs": args.epochs}
-    config: dict[str, object] = {"source": args.data, "methods": methods, "noises": list(NOISES), "folds": 5}
+    config: dict[str, object] = {
+        "source": args.data,
+        "methods": methods,
+        "noises": list(NOISES),
+        "folds": 5,
+    }
     if args.data == "synthetic":
         config["reading"] = {"images": 1500, "patients": 150, "size": 64}
         train |= {"image_size": 64, "crop": 60, "learning_rate": 2e-3, "eval_batch_size": 256}
@@ -64,8 +72,12 @@ def study(out: Path, args: argparse.Namespace, *, methods: list[str], rate: str 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="synthetic", help="synthetic, or what srjt study would read")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", default="synthetic", help="synthetic, or what srjt study would read"
+    )
     parser.add_argument("--network", default="tiny")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--folds", type=int, default=3, help="how many of five")
@@ -77,8 +89,12 @@ def main() -> None:
         auto = study(out / "auto", args, methods=[METHOD, FOLLOWING], rate="auto")
     auto = auto.assign(told=np.where(auto["variant"] == "", "auto", "auto, soft labels follow it"))
     scores = pd.concat([known, auto])
-    print(f"{METHOD} on {args.data}, {args.folds} folds, {args.epochs} epochs; test scores, true grades\n")
-    table = scores.pivot_table(index=["noise", "told"], columns="metric", values="value", sort=False)
+    print(
+        f"{METHOD} on {args.data}, {args.folds} folds, {args.epochs} epochs; test scores, true grades\n"
+    )
+    table = scores.pivot_table(
+        index=["noise", "told"], columns="metric", values="value", sort=False
+    )
     print(table[list(SHOWN)].round(3).to_string())
     rates = auto.drop_duplicates(["noise", "fold"]).groupby("noise", sort=False)
     print("\n" + rates[["realised_rate", "estimated_rate"]].mean().round(3).to_string())

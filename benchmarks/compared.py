@@ -1,13 +1,15 @@
-"""What srjt has and other tools have not, and the reverse: each fact is checked in the installed package.
+"""What srjt has and other tools have not, and the reverse: each fact is checked in the installed
+package.
 
     python benchmarks/compared.py              # checks the tools that are installed here, and prints the table
     python benchmarks/compared.py --store      # also updates results/compared.csv and the tables of docs/compared.md
 
-A "yes" names a module, class, function or command of the tool, which must exist: it is imported or, if the import needs
-something that is not installed or not configured, found in the source. A "no" says that no module, class, function,
-field, parameter or command of the tool has a name that matches a pattern; the pattern must match in the tools that say
-yes, so that it can. A fact that is not so is an error. Tools that are not installed
-here keep their stored rows, so that each may have an environment of its own; this file needs no other package.
+A "yes" names a module, class, function or command of the tool, which must exist: it is imported or,
+if the import needs something that is not installed or not configured, found in the source. A "no"
+says that no module, class, function, field, parameter or command of the tool has a name that
+matches a pattern; the pattern must match in the tools that say yes, so that it can. A fact that is
+not so is an error. Tools that are not installed here keep their stored rows, so that each may have
+an environment of its own; this file needs no other package.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ ROOT = Path(__file__).parents[1]
 STORED = ROOT / "benchmarks/evidence/results/compared.csv"
 PAGE = ROOT / "docs/compared.md"
 PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-SKIPPED = {"tests", "migrations", "__pycache__", "static"}  # folders that are not what a tool offers
+SKIPPED = {
+    "tests",
+    "migrations",
+    "__pycache__",
+    "static",
+}  # folders that are not what a tool offers
 
 # The tools: their name, their distribution and their package.
 TOOLS = {
@@ -48,10 +55,12 @@ TOOLS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question, where the tools that answer yes have it, and what no name in the others may match.
+    """A question, where the tools that answer yes have it, and what no name in the others may
+    match.
 
-    ``has``: ``module:name`` or, for a command, ``command:name``. ``pattern``: a regular expression for names in lower
-    case. ``apart``: names that match the pattern and mean something else, by tool, so that a reader can judge it.
+    ``has``: ``module:name`` or, for a command, ``command:name``. ``pattern``: a regular expression
+    for names in lower case. ``apart``: names that match the pattern and mean something else, by
+    tool, so that a reader can judge it.
     """
 
     table: str
@@ -134,13 +143,19 @@ QUESTIONS = (
         table=LABELS,
         text="agreement beyond chance (κ, Krippendorff's α)",
         pattern=r"kappa|krippendorff",
-        has={"srjt": "srjt.readers:agreement", "crowd-kit": "crowdkit.metrics.data:alpha_krippendorff"},
+        has={
+            "srjt": "srjt.readers:agreement",
+            "crowd-kit": "crowdkit.metrics.data:alpha_krippendorff",
+        },
     ),
     Question(
         table=LABELS,
         text="which items to read next",
         pattern=r"active_learning|worklist",
-        has={"srjt": "command:srjt", "cleanlab": "cleanlab.multiannotator:get_active_learning_scores"},
+        has={
+            "srjt": "command:srjt",
+            "cleanlab": "cleanlab.multiannotator:get_active_learning_scores",
+        },
     ),
     Question(
         table=LABELS,
@@ -183,7 +198,10 @@ QUESTIONS = (
         table=MODELS,
         text="training that withstands wrong labels",
         pattern=r"co_?teaching|jocor|clean_?learning|noise_robust|label_noise",
-        has={"srjt": "srjt.methods:CoTeaching", "cleanlab": "cleanlab.classification:CleanLearning"},
+        has={
+            "srjt": "srjt.methods:CoTeaching",
+            "cleanlab": "cleanlab.classification:CleanLearning",
+        },
     ),
     Question(
         table=MODELS,
@@ -269,7 +287,10 @@ QUESTIONS = (
         pattern=r"sample_size|plan_page",
         has={"srjt": "srjt:plan"},
         apart={
-            "MAPIE": ("get_risk_values_and_eff_sample_sizes", "get_value_and_effective_sample_size"),
+            "MAPIE": (
+                "get_risk_values_and_eff_sample_sizes",
+                "get_value_and_effective_sample_size",
+            ),
             "Label Studio": ("sample_size",),
         },
     ),
@@ -284,7 +305,8 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Fact:
-    """One cell of the table. ``how``: what was looked for; ``by``: import, source, command or names."""
+    """One cell of the table. ``how``: what was looked for; ``by``: import, source, command or
+    names."""
 
     table: str
     question: str
@@ -309,7 +331,9 @@ def installed(tool: str) -> str | None:
 @functools.cache
 def package_folder(package: str) -> Path:
     """The folder of an installed package; importing the package is not necessary."""
-    found = next((Path(part) / package for part in sys.path if (Path(part) / package).is_dir()), None)
+    found = next(
+        (Path(part) / package for part in sys.path if (Path(part) / package).is_dir()), None
+    )
     if found is None:
         raise FactError(f"The package {package} is not on the path.")
     return found
@@ -328,7 +352,8 @@ def definitions(tree: ast.AST) -> Iterable[str]:
 
 @functools.cache
 def names_of(tool: str) -> frozenset[str]:
-    """All names that a tool defines, of its modules and commands too, in lower case and without outer underscores."""
+    """All names that a tool defines, of its modules and commands too, in lower case and without
+    outer underscores."""
     folder = package_folder(TOOLS[tool][1])
     found = {f"command:{name}" for name in commands_of(tool)}
     for path in sorted(folder.rglob("*.py")):
@@ -369,10 +394,14 @@ def check(question: Question, tool: str) -> Fact:
     cell = (question.table, question.text, tool, version)
     if where := question.has.get(tool):
         if not any(re.search(question.pattern, name) for name in names_of(tool)):
-            raise FactError(f'{tool}, {question.text!r}: the pattern matches nothing, so its "no" means nothing.')
+            raise FactError(
+                f'{tool}, {question.text!r}: the pattern matches nothing, so its "no" means nothing.'
+            )
         return Fact(*cell, "yes", where, has_it(tool, where))
     apart = question.apart.get(tool, ())
-    matching = sorted(name for name in names_of(tool) if re.search(question.pattern, name) and name not in apart)
+    matching = sorted(
+        name for name in names_of(tool) if re.search(question.pattern, name) and name not in apart
+    )
     if matching:
         raise FactError(f"{tool}, {question.text!r}: these names match: {', '.join(matching[:8])}.")
     but = f"; {', '.join(apart)}: something else" if apart else ""
@@ -399,7 +428,8 @@ def read_stored(path: Path = STORED) -> list[Fact]:
 
 
 def merged(old: Sequence[Fact], new: Sequence[Fact]) -> list[Fact]:
-    """The new facts, and the old ones about other tools, in the order of the questions and the tools."""
+    """The new facts, and the old ones about other tools, in the order of the questions and the
+    tools."""
     renewed = {fact.tool for fact in new}
     facts = [*new, *(fact for fact in old if fact.tool not in renewed)]
     texts, tools = [question.text for question in QUESTIONS], list(TOOLS)
@@ -416,7 +446,8 @@ def as_csv(facts: Sequence[Fact]) -> str:
 
 
 def pipe_table(facts: Sequence[Fact], table: str) -> str:
-    """The questions of one table as rows, the tools as columns. A cell is empty where a fact was never checked."""
+    """The questions of one table as rows, the tools as columns. A cell is empty where a fact was
+    never checked."""
     answers = {(fact.question, fact.tool): fact.answer for fact in facts}
     shown = {"yes": "yes", "no": "–"}
     lines = [f"| | {' | '.join(TOOLS)} |", "| --- |" + " --- |" * len(TOOLS)]
@@ -447,7 +478,9 @@ def page_with(text: str, facts: Sequence[Fact]) -> str:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--store", action="store_true", help="update the stored facts and the page")
     store = parser.parse_args(words).store
     here = [tool for tool in TOOLS if installed(tool) is not None]

@@ -33,10 +33,16 @@ def bare(data: Manifest) -> float:
     torch.manual_seed(0)
     pixels, labels = torch.from_numpy(data.arrays), torch.from_numpy(data.labels)
     nets = [
-        channels_last(networks.build("tiny", head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP), seed=k))
+        channels_last(
+            networks.build(
+                "tiny", head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP), seed=k
+            )
+        )
         for k in (0, 1)
     ]
-    optimiser = torch.optim.Adam([p for net in nets for p in net.parameters()], lr=1e-4, weight_decay=1e-4, fused=True)
+    optimiser = torch.optim.Adam(
+        [p for net in nets for p in net.parameters()], lr=1e-4, weight_decay=1e-4, fused=True
+    )
     soft = torch.softmax(-(torch.arange(4.0)[:, None] - torch.arange(4.0)).abs(), dim=1)
     seen, began = 0, time.perf_counter()
     for epoch in range(1, EPOCHS + 1):
@@ -46,7 +52,10 @@ def bare(data: Manifest) -> float:
             x = normalise(crop_and_flip(pixels[rows], offsets, flips, size=CROP))
             y = labels[rows]
             outputs = [net(x) for net in nets]
-            chosen = [F.cross_entropy(o.detach() / 0.1, y, reduction="none").argsort()[:keep] for o in outputs]
+            chosen = [
+                F.cross_entropy(o.detach() / 0.1, y, reduction="none").argsort()[:keep]
+                for o in outputs
+            ]
             loss = sum(
                 -(soft[y[other]] * F.log_softmax(output[other], dim=1)).sum(dim=1).mean()
                 for output, other in zip(outputs, reversed(chosen), strict=True)
@@ -81,8 +90,11 @@ def overhead(repeats: int) -> None:
     )
 
 
-def seconds_per_step(network: torch.nn.Module, x: torch.Tensor, *, forward: bool, backward: bool) -> float:
-    """CPU seconds of the fastest of three steps; forward, backward: whether the pass uses oneDNN."""
+def seconds_per_step(
+    network: torch.nn.Module, x: torch.Tensor, *, forward: bool, backward: bool
+) -> float:
+    """CPU seconds of the fastest of three steps; forward, backward: whether the pass uses
+    oneDNN."""
     mkldnn, best = torch.backends.mkldnn, float("inf")
     for _ in range(3):
         start = time.process_time()
@@ -99,21 +111,29 @@ def kernels() -> None:
     for name in ("tiny", "resnet18", "efficientnet-b0"):
         times = {}
         for layout in ("contiguous", "channels last"):
-            network = networks.build(name, head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP))
+            network = networks.build(
+                name, head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP)
+            )
             x = torch.zeros(8, 3, CROP, CROP)
             if layout == "channels last":
                 network, x = channels_last(network), x.contiguous(memory_format=torch.channels_last)
             for passes, (forward, backward) in {
                 "both": (True, True), "neither": (False, False), "forward": (True, False)
             }.items():  # fmt: skip
-                times[layout, passes] = seconds_per_step(network, x, forward=forward, backward=backward)
+                times[layout, passes] = seconds_per_step(
+                    network, x, forward=forward, backward=backward
+                )
         base = times["contiguous", "both"]
         for (layout, passes), seconds in times.items():
-            print(f"{name:16}{layout:15}oneDNN in {passes:8}{base / seconds:6.2f} of torch's default")
+            print(
+                f"{name:16}{layout:15}oneDNN in {passes:8}{base / seconds:6.2f} of torch's default"
+            )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parsed = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")

@@ -4,7 +4,8 @@
     python benchmarks/decisions.py threshold   # does a threshold found on validation keep its sensitivity?
     python benchmarks/decisions.py pooling [--out FILE]    # one answer per patient: highest, mean, learned
 
-Patients differ, and images of one patient are alike. Every number is a mean over fresh draws; ± is its standard error.
+Patients differ, and images of one patient are alike. Every number is a mean over fresh draws; ± is
+its standard error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def mean(values: list[float]) -> str:
 # ---------------------------------------------------------------------- intervals
 
 
-def bootstrap(right: npt.NDArray[np.bool_], owner: Ints, rng: np.random.Generator) -> tuple[float, float]:
+def bootstrap(
+    right: npt.NDArray[np.bool_], owner: Ints, rng: np.random.Generator
+) -> tuple[float, float]:
     """The percentile bootstrap of patients."""
     hits, sizes = np.bincount(owner, weights=right), np.bincount(owner)
     draws = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=500)
@@ -43,7 +46,9 @@ def bootstrap(right: npt.NDArray[np.bool_], owner: Ints, rng: np.random.Generato
 
 def intervals(repeats: int) -> None:
     print("Share of 95 % intervals that contain the true sensitivity (1 to 8 images per patient)")
-    print(f"{'patients':>8} {'true':>6}  {'ours':>15}  {'patients resampled':>18}  {'as if independent':>17}")
+    print(
+        f"{'patients':>8} {'true':>6}  {'ours':>15}  {'patients resampled':>18}  {'as if independent':>17}"
+    )
     for patients in (10, 20, 50, 200):
         for true in (0.8, 0.95):
             rng = np.random.default_rng(patients)
@@ -66,15 +71,20 @@ def intervals(repeats: int) -> None:
 
 
 def scores(rng: np.random.Generator, samples: int) -> tuple[Floats, Ints]:
-    """p(grade ≥ 2) of samples whose severity is known up to an error, and their true grades 0 … 3."""
+    """p(grade ≥ 2) of samples whose severity is known up to an error, and their true grades 0 …
+    3."""
     severity = rng.normal(1.5, 1.2, samples)
     seen = severity + rng.normal(0, 0.6, samples)
     return 1 / (1 + np.exp(-3 * (seen - 1.5))), np.clip(np.round(severity), 0, 3).astype(np.int64)
 
 
 def threshold(repeats: int) -> None:
-    print("Thresholds for a sensitivity of 0.95, found on validation samples, on 20,000 new ones with true grades")
-    print(f"{'validation':>10} {'labels':>12}  {'sensitivity':>15} {'specificity':>15}  {'by the quantile':>15}")
+    print(
+        "Thresholds for a sensitivity of 0.95, found on validation samples, on 20,000 new ones with true grades"
+    )
+    print(
+        f"{'validation':>10} {'labels':>12}  {'sensitivity':>15} {'specificity':>15}  {'by the quantile':>15}"
+    )
     for samples in (40, 200, 1000):
         for wrong in (0.0, 0.2, 0.4):
             rng = np.random.default_rng(samples)
@@ -102,13 +112,17 @@ def threshold(repeats: int) -> None:
 # ---------------------------------------------------------------------- pooling
 
 
-def patients_of(rng: np.random.Generator, patients: int, *, images: int, shown: float) -> tuple[Floats, Ints, Ints]:
-    """Probabilities (N, 4), patients (N,) and labels (N,). shown: share of images with the patient's grade; the
-    others have a lower one."""
+def patients_of(
+    rng: np.random.Generator, patients: int, *, images: int, shown: float
+) -> tuple[Floats, Ints, Ints]:
+    """Probabilities (N, 4), patients (N,) and labels (N,). shown: share of images with the
+    patient's grade; the others have a lower one."""
     owner = np.repeat(np.arange(patients), rng.integers(1, 2 * images, patients))
     grade = rng.choice(4, patients, p=[0.5, 0.2, 0.2, 0.1])
     worst = rng.random(len(owner)) < shown
-    worst[np.unique(owner, return_index=True)[1]] = True  # the patient's grade shows in one image at least
+    worst[np.unique(owner, return_index=True)[1]] = (
+        True  # the patient's grade shows in one image at least
+    )
     label = np.where(worst, grade[owner], rng.integers(0, 4, len(owner)) % (grade[owner] + 1))
     # the networks make the same mistake in all images of a patient, and one of their own in each
     seen = label + 0.4 * rng.normal(size=patients)[owner] + 0.6 * rng.normal(size=len(owner))
@@ -118,8 +132,12 @@ def patients_of(rng: np.random.Generator, patients: int, *, images: int, shown: 
 
 
 def pooling(repeats: int, out: Path | None) -> None:
-    print("One answer per patient: fitted on 100 patients with 20 % wrong labels, judged by the truth of 500 others")
-    print("naive: fitted by the highest of the noisy labels; learned: by what the labels and the noise matrix say")
+    print(
+        "One answer per patient: fitted on 100 patients with 20 % wrong labels, judged by the truth of 500 others"
+    )
+    print(
+        "naive: fitted by the highest of the noisy labels; learned: by what the labels and the noise matrix say"
+    )
     print(f"{'images':>6} {'shown':>5}  {'':9} {'QWK':>15} {'−log p(grade)':>15}")
     matrix = transition_matrix("truncated", num_classes=4, rho=0.13)
     rows: list[dict[str, object]] = []
@@ -151,7 +169,13 @@ def pooling(repeats: int, out: Path | None) -> None:
             for name, (kappa, loss) in found.items():
                 print(f"{images:>6} {shown:>5}  {name:9} {mean(kappa):>15} {mean(loss):>15}")
                 rows += [
-                    {"images": images, "shown": shown, "pooling": name, "draw": k, "QWK": round(value, 5)}
+                    {
+                        "images": images,
+                        "shown": shown,
+                        "pooling": name,
+                        "draw": k,
+                        "QWK": round(value, 5),
+                    }
                     for k, value in enumerate(kappa)
                 ]
     if out is not None:
@@ -159,7 +183,9 @@ def pooling(repeats: int, out: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["intervals", "threshold", "pooling"])
     parser.add_argument("--repeats", type=int, default=0, help="draws per line")
     parser.add_argument("--out", type=Path, help="a CSV file with a row for each draw of pooling")

@@ -1,16 +1,18 @@
-"""Which rule should turn probabilities into grades? Each purpose's rule beside the most likely grade.
+"""Which rule should turn probabilities into grades? Each purpose's rule beside the most likely
+grade.
 
     python benchmarks/decoding.py [--out FILE]
     python benchmarks/decoding.py --probabilities probabilities/votes
 
-Simulated: a severity with a blurred observation; the network's probabilities are exact up to a little noise of their
-logits. What it has learnt is the true grade (*clean*, as after forward correction), the noisy label (*noisy*, as plain
-cross-entropy; *over-confident*: twice its logits; *balanced*: rare grades as likely as common ones, as after drawing
-them more often; *shy*: rare grades too seldom) or the soft label of the noisy label (*soft*, as sord and "+ours").
-Each rule is fitted to 300 validation samples (``--validation``) and judged by the true grades of 6,000 others.
+Simulated: a severity with a blurred observation; the network's probabilities are exact up to a
+little noise of their logits. What it has learnt is the true grade (*clean*, as after forward
+correction), the noisy label (*noisy*, as plain cross-entropy; *over-confident*: twice its logits;
+*balanced*: rare grades as likely as common ones, as after drawing them more often; *shy*: rare
+grades too seldom) or the soft label of the noisy label (*soft*, as sord and "+ours"). Each rule is
+fitted to 300 validation samples (``--validation``) and judged by the true grades of 6,000 others.
 
-With ``--probabilities``: out-of-fold predictions of real networks (``human_votes.py`` writes them), half of the groups
-as the validation side, the other half to judge.
+With ``--probabilities``: out-of-fold predictions of real networks (``human_votes.py`` writes them),
+half of the groups as the validation side, the other half to judge.
 
 The rules were chosen with seeds 0 to 99; the defaults here are others.
 """
@@ -61,7 +63,9 @@ def noise_matrix(kind: str, rate: float, shares: Floats) -> Floats:
     return transition_matrix(kind, num_classes=classes, rho=rho)
 
 
-def simulate(seed: int, samples: int, *, shares: Floats, matrix: Floats, network: str) -> tuple[Ints, Ints, Floats]:
+def simulate(
+    seed: int, samples: int, *, shares: Floats, matrix: Floats, network: str
+) -> tuple[Ints, Ints, Floats]:
     """True grades, labels, and the network's probabilities."""
     rng = np.random.default_rng(seed)
     cuts = norm.ppf(shares.cumsum()[:-1])
@@ -78,11 +82,16 @@ def simulate(seed: int, samples: int, *, shares: Floats, matrix: Floats, network
     logits -= {"balanced": 1.0, "shy": -1.0}.get(network, 0.0) * np.log(shares)
     logits += JITTER * rng.standard_normal(p.shape)
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    return true, labels, p @ soft_label_matrix(len(shares)).double().numpy() if network == "soft" else p
+    return (
+        true,
+        labels,
+        p @ soft_label_matrix(len(shares)).double().numpy() if network == "soft" else p,
+    )
 
 
 def wrong_matrix(matrix: Floats) -> Floats:
-    """As many errors, but of another form: truncated instead of quasi, quasi instead of all others; 0.15 for none."""
+    """As many errors, but of another form: truncated instead of quasi, quasi instead of all others;
+    0.15 for none."""
     classes = len(matrix)
     rate = 1 - float(np.trace(matrix)) / classes or 0.15
     kind = "truncated" if matrix[0, -1] > 0.0 else "quasi"
@@ -90,7 +99,9 @@ def wrong_matrix(matrix: Floats) -> Floats:
     return transition_matrix(kind, num_classes=classes, rho=rho)
 
 
-def rules(validation: Floats, labels: Ints, test: Floats, *, matrix: Floats, soft: bool) -> Iterator[tuple]:
+def rules(
+    validation: Floats, labels: Ints, test: Floats, *, matrix: Floats, soft: bool
+) -> Iterator[tuple]:
     """(purpose, name of the rule, grades of the test samples)."""
     classes = test.shape[1]
     known, new = torch.from_numpy(validation), torch.from_numpy(test)
@@ -101,10 +112,19 @@ def rules(validation: Floats, labels: Ints, test: Floats, *, matrix: Floats, sof
         for how in ("argmax", "median", "expected"):
             yield purpose, how, decode(new, how)
         side = {"validation": known, "soft_labels": soft_labels}
-        yield purpose, "chosen", grade_rule_for(purpose, **side, labels=torch.from_numpy(labels)).grades(new)
+        yield (
+            purpose,
+            "chosen",
+            grade_rule_for(purpose, **side, labels=torch.from_numpy(labels)).grades(new),
+        )
         yield purpose, "chosen, no labels", grade_rule_for(purpose, **side).grades(new)
-        yield purpose, "chosen, no validation", grade_rule_for(purpose, soft_labels=soft_labels).grades(new)
-        # thresholds fitted to the labels as they are, or to p(true grade | image, label) with a noise matrix
+        yield (
+            purpose,
+            "chosen, no validation",
+            grade_rule_for(purpose, soft_labels=soft_labels).grades(new),
+        )
+        # thresholds fitted to the labels as they are, or to p(true grade | image, label) with a
+        # noise matrix
         targets = {
             "labels": np.eye(classes)[labels],
             "known noise": bayes(labels, undone.numpy(), matrix),
@@ -115,7 +135,9 @@ def rules(validation: Floats, labels: Ints, test: Floats, *, matrix: Floats, sof
             yield purpose, f"thresholds, {name}", grade_by_thresholds(new, torch.from_numpy(cuts))
 
 
-def scored(rows: Iterator[tuple], true: Ints, classes: int, **where: object) -> Iterator[dict[str, object]]:
+def scored(
+    rows: Iterator[tuple], true: Ints, classes: int, **where: object
+) -> Iterator[dict[str, object]]:
     for purpose, rule, grades in rows:
         counts = confusion_matrix(torch.from_numpy(true), grades, num_classes=classes)
         yield {**where, "purpose": purpose, "rule": rule, "value": METRICS[purpose](counts.numpy())}
@@ -128,10 +150,16 @@ def simulated(seeds: range, *, validation: int, networks: list[str]) -> Iterator
             matrix = noise_matrix(kind, rate, shares)
             for network in networks:
                 for seed in seeds:
-                    true, labels, p = simulate(seed, validation + 6000, shares=shares, matrix=matrix, network=network)
+                    true, labels, p = simulate(
+                        seed, validation + 6000, shares=shares, matrix=matrix, network=network
+                    )
                     side, rest = slice(0, validation), slice(validation, None)
-                    found = rules(p[side], labels[side], p[rest], matrix=matrix, soft=network == "soft")
-                    yield from scored(found, true[rest], len(shares), grades=grades, noise=kind, network=network)
+                    found = rules(
+                        p[side], labels[side], p[rest], matrix=matrix, soft=network == "soft"
+                    )
+                    yield from scored(
+                        found, true[rest], len(shares), grades=grades, noise=kind, network=network
+                    )
 
 
 def measured(folder: Path) -> Iterator[dict[str, object]]:
@@ -147,7 +175,9 @@ def measured(folder: Path) -> Iterator[dict[str, object]]:
         for side in (0, 1):
             known = half[owner] == side
             found = rules(p[known], labels[known], p[~known], matrix=matrix, soft=method == "sord")
-            yield from scored(found, true[~known], p.shape[1], noise="one human vote", network=method)
+            yield from scored(
+                found, true[~known], p.shape[1], noise="one human vote", network=method
+            )
 
 
 def show(rows: Iterator[dict[str, object]], out: Path | None) -> None:
@@ -160,15 +190,21 @@ def show(rows: Iterator[dict[str, object]], out: Path | None) -> None:
         part = table[table["purpose"] == purpose]
         wide = part.pivot_table(index="rule", columns="network", values="value", sort=False)
         if part["noise"].nunique() > 1:
-            wide = wide.join(part.pivot_table(index="rule", columns="noise", values="value", sort=False))
+            wide = wide.join(
+                part.pivot_table(index="rule", columns="noise", values="value", sort=False)
+            )
         better = "lower" if METRICS[purpose].lower_is_better else "higher"
         print(f"\n{purpose} ({better} is better)\n{wide.loc[order].round(3).to_string()}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--probabilities", type=Path, help="folder of .npz files")
-    parser.add_argument("--validation", type=int, default=300, help="samples of the validation side")
+    parser.add_argument(
+        "--validation", type=int, default=300, help="samples of the validation side"
+    )
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--seeds", type=int, nargs=2, default=(100, 110), metavar=("FIRST", "END"))
     parser.add_argument("--out", type=Path, help="a CSV file of means by network, noise and rule")

@@ -1,11 +1,13 @@
-"""Near-duplicate search: its time for 100,000 images, and on your own images its recall and what it finds.
+"""Near-duplicate search: its time for 100,000 images, and on your own images its recall and what it
+finds.
 
     python benchmarks/duplicates.py                         # the time, on simulated thumbnails
     python benchmarks/duplicates.py --images FOLDER [--out FILE]    # recall for changed copies, pairs found
 
-Expected: about two minutes for 100,000 images on one core. On photographs: every copy that was rescaled, recompressed
-or mirrored is found, and nearly every copy that was cropped by up to 3 % at each border. Two photographs of the same
-eye are no near-duplicates unless they are the same photograph.
+Expected: about two minutes for 100,000 images on one core. On photographs: every copy that was
+rescaled, recompressed or mirrored is found, and nearly every copy that was cropped by up to 3 % at
+each border. Two photographs of the same eye are no near-duplicates unless they are the same
+photograph.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from srjt.data.manifest import components
 
 
 def simulated(count: int, *, copies: int, seed: int = 0) -> np.ndarray:
-    """(count, crops, SIDE, SIDE): smooth random images around one common image, as medical images are; the last
-    ``copies`` are the first ones with a little noise."""
+    """(count, crops, SIDE, SIDE): smooth random images around one common image, as medical images
+    are; the last ``copies`` are the first ones with a little noise."""
     rng = np.random.default_rng(seed)
     wave = np.linspace(0, np.pi, SIDE)
     basis = np.array(
-        [np.outer(np.cos(a * wave), np.cos(b * wave)) for a in range(6) for b in range(6)], dtype=np.float32
+        [np.outer(np.cos(a * wave), np.cos(b * wave)) for a in range(6) for b in range(6)],
+        dtype=np.float32,
     ).reshape(36, -1)
     weights = rng.normal(size=(count, 36)).astype(np.float32) * 10
     weights[:, [2, 12, 14]] += 30  # what all images have in common
@@ -46,7 +49,10 @@ def changed(image: Image.Image) -> Iterator[tuple[str, Image.Image]]:
     """Copies as they occur in collected data sets."""
     width, height = image.size
     mirrored = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    yield "rescaled to 60 %", _saved(image.resize((int(width * 0.6), int(height * 0.6))), quality=85)
+    yield (
+        "rescaled to 60 %",
+        _saved(image.resize((int(width * 0.6), int(height * 0.6))), quality=85),
+    )
     yield "JPEG of quality 40", _saved(image, quality=40)
     yield "mirrored", _saved(mirrored, quality=85)
     yield "brightened by 10 %", _saved(image.point(lambda v: min(255, int(v * 1.1))), quality=85)
@@ -103,7 +109,9 @@ def measure_time(count: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--images", type=Path)
     parser.add_argument("--copies", type=int, default=150)

@@ -4,9 +4,9 @@
     python benchmarks/feature_study.py --network linear     # the last layer alone
     python benchmarks/feature_study.py --phases             # where the time of one run goes
 
-The runs go through ``srjt study`` as typed. For scale it fits scikit-learn's logistic regression as often.
-Two things differ from the paper's settings and are said here: 30 epochs instead of 150 (a head needs fewer; its
-schedule is scaled to them), and features instead of images.
+The runs go through ``srjt study`` as typed. For scale it fits scikit-learn's logistic regression as
+often. Two things differ from the paper's settings and are said here: 30 epochs instead of 150 (a
+head needs fewer; its schedule is scaled to them), and features instead of images.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ NOISES = ("quasi:0.2", "quasi:0.4")
 PATIENT = 8  # rows of one patient
 
 
-def latent_severity(*, samples: int, columns: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def latent_severity(
+    *, samples: int, columns: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (N, F), grades (N,) and patients (N,) as a frozen network might give them.
 
-    Severity varies between patients and within; with fifteen other traits (light, position, anatomy, …) it is mixed
-    by two random layers into correlated, partly silent columns. Half of the samples have the mildest of four grades.
+    Severity varies between patients and within; with fifteen other traits (light, position,
+    anatomy, …) it is mixed by two random layers into correlated, partly silent columns. Half of the
+    samples have the mildest of four grades.
     """
     draws = np.random.default_rng(seed)
     patients = np.arange(samples) // PATIENT
@@ -46,13 +49,27 @@ def latent_severity(*, samples: int, columns: int, seed: int) -> tuple[np.ndarra
     grades = np.digitize(severity, np.quantile(severity, [0.5, 0.75, 0.92]))
     traits = np.stack([severity, *(trait(0.7, 0.7) for _ in range(15))], axis=1)
     hidden = np.tanh(0.5 * traits @ draws.normal(size=(16, 64)))
-    features = hidden @ draws.normal(size=(64, columns)) / 4 + 0.8 * draws.normal(size=(samples, columns))
+    features = hidden @ draws.normal(size=(64, columns)) / 4 + 0.8 * draws.normal(
+        size=(samples, columns)
+    )
     return np.maximum(features, 0).astype(np.float32), grades, patients
 
 
-def study(source: Path, out: Path, *, network: str, epochs: int, batch_size: int, jobs: int) -> float:
+def study(
+    source: Path, out: Path, *, network: str, epochs: int, batch_size: int, jobs: int
+) -> float:
     """Seconds of ``srjt study``, from typing it to its last line."""
-    command = [sys.executable, "-m", "srjt", "study", str(source), "--out", str(out), "--methods", "all"]
+    command = [
+        sys.executable,
+        "-m",
+        "srjt",
+        "study",
+        str(source),
+        "--out",
+        str(out),
+        "--methods",
+        "all",
+    ]
     for noise in NOISES:
         command += ["--noise", noise]
     command += ["--network", network, "--epochs", str(epochs), "--set", f"batch_size={batch_size}"]
@@ -64,7 +81,8 @@ def study(source: Path, out: Path, *, network: str, epochs: int, batch_size: int
 
 
 def logistic_regressions(features: np.ndarray, grades: np.ndarray, patients: np.ndarray) -> float:
-    """Seconds of one fit and its predictions (median of five folds), columns standardised; one thread."""
+    """Seconds of one fit and its predictions (median of five folds), columns standardised; one
+    thread."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold
     from sklearn.pipeline import make_pipeline
@@ -85,7 +103,9 @@ def accuracies(out: Path) -> None:
 
     scores = collect_results(out).scores
     shown = scores[(scores["split"] == "test") & (scores["metric"] == "accuracy")]
-    table = shown.pivot_table(index="method", columns="noise", values="value", aggfunc="mean", sort=False)
+    table = shown.pivot_table(
+        index="method", columns="noise", values="value", aggfunc="mean", sort=False
+    )
     print(table.to_string(float_format="%.3f"))
 
 
@@ -150,7 +170,9 @@ def _timed(owner: Any, function: str, name: str, into: dict[str, float]) -> Iter
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--samples", type=int, default=2000)
     options.add_argument("--columns", type=int, default=512)
     options.add_argument("--network", default="mlp", choices=("linear", "mlp"))
@@ -161,7 +183,9 @@ def main() -> None:
     options.add_argument("--phases", action="store_true")
     chosen = options.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    features, grades, patients = latent_severity(samples=chosen.samples, columns=chosen.columns, seed=chosen.seed)
+    features, grades, patients = latent_severity(
+        samples=chosen.samples, columns=chosen.columns, seed=chosen.seed
+    )
     how = {"network": chosen.network, "epochs": chosen.epochs, "batch_size": chosen.batch_size}
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "features.npz", Path(folder) / "study"
@@ -171,7 +195,9 @@ def main() -> None:
             return
         seconds = study(source, out, jobs=chosen.jobs, **how)
         runs = len(list((out / "runs").iterdir()))
-        print(f"{runs} runs in {seconds:.0f} s: {60 * runs / seconds:.0f} runs a minute, {chosen.jobs} at a time.")
+        print(
+            f"{runs} runs in {seconds:.0f} s: {60 * runs / seconds:.0f} runs a minute, {chosen.jobs} at a time."
+        )
         accuracies(out)
     once = logistic_regressions(features, grades, patients)
     print(

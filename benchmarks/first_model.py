@@ -1,17 +1,20 @@
-"""The first model on a laptop: ``--preset cpu`` beside what anybody would try first, on photographs.
+"""The first model on a laptop: ``--preset cpu`` beside what anybody would try first, on
+photographs.
 
     srjt weights fetch efficientnet-lite0
     python benchmarks/first_model.py run DATA --sets knee160 deepdrid256 acne160 --sizes 300 1000 --out first_model.csv
     python benchmarks/first_model.py table first_model.csv
 
-DATA holds one folder for each set, with a ``labels.csv`` (image, grade, patient). Of a set, 400 images are held out, by
-patient; of the others so many are drawn for training, with the given labels or with quasi errors in 40 % of them. All
-are judged by the given grades of the held-out images, which count as true. A grade is the median of the probabilities.
+DATA holds one folder for each set, with a ``labels.csv`` (image, grade, patient). Of a set, 400
+images are held out, by patient; of the others so many are drawn for training, with the given labels
+or with quasi errors in 40 % of them. All are judged by the given grades of the held-out images,
+which count as true. A grade is the median of the probabilities.
 
-``preset cpu`` and scikit-learn's logistic regression, with a cross-validated strength, learn from the same features of
-a frozen EfficientNet-Lite0. That a run of ``--preset cpu`` is a training on such features, to the bit, is a test.
-``small network`` is what the preset trains without weights. Seconds are those of one core; of the first two they
-include the features of the training images. Rows that are in the file already are skipped.
+``preset cpu`` and scikit-learn's logistic regression, with a cross-validated strength, learn from
+the same features of a frozen EfficientNet-Lite0. That a run of ``--preset cpu`` is a training on
+such features, to the bit, is a test. ``small network`` is what the preset trains without weights.
+Seconds are those of one core; of the first two they include the features of the training images.
+Rows that are in the file already are skipped.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ def open_set(folder: Path) -> Manifest:
 
 
 def draw_rows(data: Manifest, *, size: int, draw: int) -> tuple[Ints, Ints]:
-    """(n,) rows for training and (m,) held-out rows of other patients: the same held-out ones for every size."""
+    """(n,) rows for training and (m,) held-out rows of other patients: the same held-out ones for
+    every size."""
     owners = np.array(data.groups or data.ids, dtype=object)
     names = np.random.default_rng(draw).permutation(np.unique(owners))
     place = {name: number for number, name in enumerate(names)}
@@ -64,7 +68,14 @@ def draw_rows(data: Manifest, *, size: int, draw: int) -> tuple[Ints, Ints]:
 
 
 def run_one(
-    method: str, data: Manifest, features: Manifest, *, train: Ints, test: Ints, rate: float, draw: int
+    method: str,
+    data: Manifest,
+    features: Manifest,
+    *,
+    train: Ints,
+    test: Ints,
+    rate: float,
+    draw: int,
 ) -> tuple[npt.NDArray[np.floating], float]:
     """(m, C) probabilities for the held-out rows, and the seconds of one core."""
     true = data.labels
@@ -84,24 +95,33 @@ def run_one(
         given = np.concatenate([labels[train], true[test]])
         places = np.arange(len(rows))
         split = Split(train=places[: len(train)], validation=places[:0], test=places[len(train) :])
-        settings: dict[str, Any] = {"preset": "cpu", "network": "tiny"} if method == "small network" else {}
-        run = srjt.train(samples.with_noisy_labels(given), split=split, progress=False, device="cpu", **settings)
+        settings: dict[str, Any] = (
+            {"preset": "cpu", "network": "tiny"} if method == "small network" else {}
+        )
+        run = srjt.train(
+            samples.with_noisy_labels(given), split=split, progress=False, device="cpu", **settings
+        )
         p = run.held_out["test"].probabilities.mean(axis=0)
     return np.asarray(p, dtype=np.float64), time.process_time() - begin
 
 
-def logistic_regression(features: Manifest, labels: Ints, *, train: Ints, test: Ints) -> npt.NDArray[np.floating]:
+def logistic_regression(
+    features: Manifest, labels: Ints, *, train: Ints, test: Ints
+) -> npt.NDArray[np.floating]:
     """Multinomial regression, whose strength five folds by patient choose by the log-likelihood."""
     x = np.asarray(features.arrays, dtype=np.float64)
     scaler = StandardScaler().fit(x[train])
-    # a rotation into as many columns as there are rows changes nothing for a ridge penalty, and is much faster
+    # a rotation into as many columns as there are rows changes nothing for a ridge penalty, and is
+    # much faster
     axes = np.linalg.svd(scaler.transform(x[train]), full_matrices=False)[2].T
     learnt, answered = (scaler.transform(x[part]) @ axes for part in (train, test))
     groups = np.array(features.groups or features.ids, dtype=object)[train]
     y = labels[train]
     parts = list(StratifiedGroupKFold(5, shuffle=True, random_state=0).split(learnt, y, groups))
 
-    def probabilities(rows: Ints, judged: npt.NDArray[np.floating], strength: float) -> npt.NDArray[np.floating]:
+    def probabilities(
+        rows: Ints, judged: npt.NDArray[np.floating], strength: float
+    ) -> npt.NDArray[np.floating]:
         model = LogisticRegression(C=strength, max_iter=300).fit(learnt[rows], y[rows])
         p = np.full((len(judged), features.num_classes), 1e-6)  # a grade without labels
         p[:, model.classes_] = np.maximum(model.predict_proba(judged), 1e-6)
@@ -109,7 +129,10 @@ def logistic_regression(features: Manifest, labels: Ints, *, train: Ints, test: 
 
     likelihoods: list[float] = []
     for strength in STRENGTHS:
-        each = [np.log(probabilities(a, learnt[b], strength)[np.arange(len(b)), y[b]]).sum() for a, b in parts]
+        each = [
+            np.log(probabilities(a, learnt[b], strength)[np.arange(len(b)), y[b]]).sum()
+            for a, b in parts
+        ]
         likelihoods.append(sum(each))
         if len(likelihoods) > 2 and likelihoods[-3] > likelihoods[-2] > likelihoods[-1]:
             break
@@ -138,8 +161,14 @@ def run(args: argparse.Namespace) -> None:
                 train, test = draw_rows(data, size=most, draw=draw)
                 used = data.select(np.concatenate([test, train]))
                 begin = time.process_time()
-                options: dict[str, Any] = {"backbone": BACKBONE, "weights": args.weights, "batch_size": 16}
-                made, _ = embed(used, image_size=224, crop=224, resize="pad", device="cpu", **options)
+                options: dict[str, Any] = {
+                    "backbone": BACKBONE,
+                    "weights": args.weights,
+                    "batch_size": 16,
+                }
+                made, _ = embed(
+                    used, image_size=224, crop=224, resize="pad", device="cpu", **options
+                )
                 embedded = {draw: (used, made, (time.process_time() - begin) / len(used))}
                 held_out = len(test)
             used, made, per_image = embedded[draw]
@@ -167,7 +196,10 @@ def table(args: argparse.Namespace) -> None:
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    lines = ["| set, images | labels | " + " | ".join(METHODS) + " |", "|---|---|" + "---|" * len(METHODS)]
+    lines = [
+        "| set, images | labels | " + " | ".join(METHODS) + " |",
+        "|---|---|" + "---|" * len(METHODS),
+    ]
     for (name, images, rate), part in rows.groupby(["set", "images", "noise"], sort=True):
         cells = []
         for method in METHODS:
@@ -183,7 +215,9 @@ def markdown(rows: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     running = commands.add_parser("run")
     running.add_argument("data", type=Path)

@@ -2,16 +2,18 @@
 
     python benchmarks/garg_start.py --out FILE        # some minutes on one core; --help names its parts
 
-Grades lie along a curve in three of sixteen features. A small network learns from labels with quasi noise, as the paper
-trains: Adam at 1e-4 with L2 regularisation, batches of 64, the rate × 0.1 at 60, 80 and 93 % of the epochs. The starts:
+Grades lie along a curve in three of sixteen features. A small network learns from labels with quasi
+noise, as the paper trains: Adam at 1e-4 with L2 regularisation, batches of 64, the rate × 0.1 at
+60, 80 and 93 % of the epochs. The starts:
 
     zeros      all biases at 0: the authors' training script, `--convention published-code`
     1 to -1    equally spaced from 1 to −1, which no publication has
     spaced 4   a distance of 4 between neighbours, as srjt had it before
     ours       a distance of 2, and biases that learn 100 times as fast
 
-Ours was chosen on the seeds 0 and 1, with 400, 1,500 and 2,000 rows of four and five grades, among distances of 0, 1,
-2, 3 and 4, the log-odds of the labels' frequencies, and speeds of 1, 30, 100 and 300; the seeds here are others.
+Ours was chosen on the seeds 0 and 1, with 400, 1,500 and 2,000 rows of four and five grades, among
+distances of 0, 1, 2, 3 and 4, the log-odds of the labels' frequencies, and speeds of 1, 30, 100 and
+300; the seeds here are others.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def rows(
     true = random.choice(len(shares), count, p=shares)
     angle = 2.8 * true / (len(shares) - 1)
     shown = np.stack([4.0 * true / (len(shares) - 1), 2 * np.cos(angle), 2 * np.sin(angle)], axis=1)
-    x = np.concatenate([shown + spread * random.normal(size=(count, 3)), random.normal(size=(count, 13))], axis=1)
+    x = np.concatenate(
+        [shown + spread * random.normal(size=(count, 3)), random.normal(size=(count, 13))], axis=1
+    )
     return torch.tensor(x, dtype=torch.float32), true
 
 
@@ -101,16 +105,26 @@ def train(start: str, setting: str, *, count: int, epochs: int, seed: int) -> di
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, action="append", help="repeatable; default: 100, 101 and 102")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seed", type=int, action="append", help="repeatable; default: 100, 101 and 102"
+    )
     parser.add_argument("--rows", type=int, action="append", help="repeatable; default: 400")
-    parser.add_argument("--setting", action="append", choices=SETTINGS, help="repeatable; default: all")
-    parser.add_argument("--out", type=Path, help="a CSV file with a row for each training; more rows are appended")
+    parser.add_argument(
+        "--setting", action="append", choices=SETTINGS, help="repeatable; default: all"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="a CSV file with a row for each training; more rows are appended"
+    )
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # of an ill-conditioned matrix
     torch.set_num_threads(1)
     found = pd.read_csv(given.out) if given.out and given.out.exists() else pd.DataFrame()
-    cells = itertools.product(given.rows or ROWS, given.seed or SEEDS, given.setting or SETTINGS, LENGTHS)
+    cells = itertools.product(
+        given.rows or ROWS, given.seed or SEEDS, given.setting or SETTINGS, LENGTHS
+    )
     for count, seed, setting, epochs in cells:
         made = [train(start, setting, count=count, epochs=epochs, seed=seed) for start in STARTS]
         shown = ", ".join(f"{row['start']} {row['MAE']:.3f}" for row in made)

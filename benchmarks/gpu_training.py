@@ -7,10 +7,10 @@
     python benchmarks/gpu_training.py pair      # two runs at once in two processes
     python benchmarks/gpu_training.py fold      # 150 epochs, validation and test evaluated every epoch
 
-ResNet-18 from scratch, batch 64, 224 px out of 256, co-teaching+ours unless said otherwise. An image counts
-once although two networks learn from it. The first epoch of a run is left out of its rate. ``fold --epochs 3`` shows
-the set-up of a long training: run it twice with SRJT_CACHE=FOLDER, first with an empty folder. To try a command on a
-CPU: --network tiny --scale 0.01.
+ResNet-18 from scratch, batch 64, 224 px out of 256, co-teaching+ours unless said otherwise. An
+image counts once although two networks learn from it. The first epoch of a run is left out of its
+rate. ``fold --epochs 3`` shows the set-up of a long training: run it twice with SRJT_CACHE=FOLDER,
+first with an empty folder. To try a command on a CPU: --network tiny --scale 0.01.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def limuc_sized(scale: float = 1.0, *, size: int = 256) -> tuple[Manifest, Split
     true = random.choice(4, total, p=MIX)
     matrix = srjt.noise.transition_matrix("quasi", num_classes=4, rho=0.1)
     names = [f"{i}.png" for i in range(total)]
-    table = pd.DataFrame({"id": names, "image": names, "grade": srjt.noise.corrupt(true, matrix, seed=0)})
+    table = pd.DataFrame(
+        {"id": names, "image": names, "grade": srjt.noise.corrupt(true, matrix, seed=0)}
+    )
     table["true_grade"] = true
     ends = np.cumsum([0, *counts])
     rows = [np.arange(a, b) for a, b in pairwise(ends)]
@@ -59,8 +61,11 @@ def limuc_sized(scale: float = 1.0, *, size: int = 256) -> tuple[Manifest, Split
     return manifest, Split(train=rows[0], validation=rows[1], test=rows[2])
 
 
-def run(data: tuple[Manifest, Split], *, only_train: bool = True, **settings: Any) -> tuple[Trained, float]:
-    """Train and give the run with the seconds it took beyond its epochs (compiling, capturing, set-up)."""
+def run(
+    data: tuple[Manifest, Split], *, only_train: bool = True, **settings: Any
+) -> tuple[Trained, float]:
+    """Train and give the run with the seconds it took beyond its epochs (compiling, capturing,
+    set-up)."""
     manifest, split = data
     nobody = np.empty(0, dtype=np.int64)
     sides = Split(train=split.train, validation=nobody, test=nobody) if only_train else split
@@ -86,12 +91,18 @@ def memory(trained: Trained) -> float:
 
 
 def same(args: argparse.Namespace) -> None:
-    """The second eager run is the noise floor: Adam's first steps are signs, so rounding shows at once."""
+    """The second eager run is the noise floor: Adam's first steps are signs, so rounding shows at
+    once."""
     manifest, split = limuc_sized(0.1 * args.scale)
     print(f"{'':30}{'loss 1':>10}{'loss 2':>10}  selections differing  ‖Δ − Δ_eager‖ / ‖Δ_eager‖")
     for steps in (1, 10):
-        data = manifest, Split(train=split.train[: 64 * steps], validation=split.validation, test=split.test)
-        start = _weights(run(data, epochs=1, learning_rate=1e-30, precision="fp32", step="eager")[0])
+        data = (
+            manifest,
+            Split(train=split.train[: 64 * steps], validation=split.validation, test=split.test),
+        )
+        start = _weights(
+            run(data, epochs=1, learning_rate=1e-30, precision="fp32", step="eager")[0]
+        )
         reference = None
         for precision, step in (
             ("fp32", "eager"),
@@ -146,24 +157,34 @@ def methods(args: argparse.Namespace) -> None:
     for name in names:
         trained, _ = run(data, epochs=args.epochs, method=name, transition=matrix)
         dual = dual or rate(trained)
-        print(f"{name:20}{rate(trained):8.0f}{rate(trained) / dual:9.2f}{memory(trained):11.2f}", flush=True)
+        print(
+            f"{name:20}{rate(trained):8.0f}{rate(trained) / dual:9.2f}{memory(trained):11.2f}",
+            flush=True,
+        )
 
 
 def stream(args: argparse.Namespace) -> None:
     data = limuc_sized(args.scale)
     resident, _ = run(data, epochs=args.epochs)
     streamed, _ = run(data, epochs=args.epochs, memory_share=1e-6)
-    print(f"resident {rate(resident):.0f} img/s, streamed {rate(streamed):.0f}: {rate(streamed) / rate(resident):.1%}")
+    print(
+        f"resident {rate(resident):.0f} img/s, streamed {rate(streamed):.0f}: {rate(streamed) / rate(resident):.1%}"
+    )
 
 
 def pair(args: argparse.Namespace) -> None:
-    """One process alone, then two at once. Two share the GPU better under NVIDIA's multi-process service."""
+    """One process alone, then two at once. Two share the GPU better under NVIDIA's multi-process
+    service."""
     command = [sys.executable, __file__, "one", *sys.argv[2:]]
-    alone = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    alone = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    )
     together = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     both = [json.loads(process.communicate()[0].splitlines()[-1]) for process in together]
     total = sum(both)
-    print(f"one run {alone:.0f} img/s; two at once {both[0]:.0f} + {both[1]:.0f} = {total:.0f}: {total / alone:.1%}")
+    print(
+        f"one run {alone:.0f} img/s; two at once {both[0]:.0f} + {both[1]:.0f} = {total:.0f}: {total / alone:.1%}"
+    )
 
 
 def one(args: argparse.Namespace) -> None:
@@ -193,7 +214,9 @@ def fold(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = {f.__name__: f for f in (same, speed, methods, stream, pair, one, fold)}
     parser.add_argument("what", choices=commands)
     parser.add_argument("--epochs", type=int, help="default: 4, for fold 150")

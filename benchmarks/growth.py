@@ -4,11 +4,11 @@
     python benchmarks/growth.py --only tables studies
     python benchmarks/growth.py --images 1000           # 1,000, 10,000 and 100,000 images
 
-Tables hold features, or readings, to a million rows. Images are drawn, 32 pixels wide. Audits and studies are
-fabricated from a few real runs. Every size is measured in a process of its own: CPU seconds of the step without
-imports, and by how much the peak memory of the process grows. "× per ×10" compares a size with the one before it: 10 is
-linear, and everything above 12 is marked. What should not grow with the data at all (one image of the review) stays
-near 1.
+Tables hold features, or readings, to a million rows. Images are drawn, 32 pixels wide. Audits and
+studies are fabricated from a few real runs. Every size is measured in a process of its own: CPU
+seconds of the step without imports, and by how much the peak memory of the process grows. "× per
+×10" compares a size with the one before it: 10 is linear, and everything above 12 is marked. What
+should not grow with the data at all (one image of the review) stays near 1.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ def measure_audits(folder: Path) -> Steps:
     def open_page() -> None:
         audit: AuditFolder = read_audit(folder / "audit")
         decisions = Decisions(folder / "audit" / "decisions.sqlite")
-        kept["session"] = ReviewSession(audit=audit, decisions=decisions, reviewer="A", queue=len(audit))
+        kept["session"] = ReviewSession(
+            audit=audit, decisions=decisions, reviewer="A", queue=len(audit)
+        )
         assert kept["session"].samples_json
         kept["session"].updates(0)
 
@@ -252,18 +254,27 @@ def show(part: str, sizes: list[int]) -> None:
                 times = cpu / before[name]
                 growth = f"{times:8.1f} × per ×10{'  more than linear' if times > 12 else ''}"
             before[name] = cpu
-            print(f"{name:24}{size:10,}{cpu:10.3f} CPU s{wall:10.3f} s{mib:9.1f} MiB{growth}", flush=True)
+            print(
+                f"{name:24}{size:10,}{cpu:10.3f} CPU s{wall:10.3f} s{mib:9.1f} MiB{growth}",
+                flush=True,
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--tables", type=int, default=10_000, help="rows of the smallest table")
-    parser.add_argument("--readings", type=int, default=10_000, help="readings of the smallest table")
+    parser.add_argument(
+        "--readings", type=int, default=10_000, help="readings of the smallest table"
+    )
     parser.add_argument("--images", type=int, default=100, help="images of the smallest set")
     parser.add_argument("--audits", type=int, default=1000, help="lines of the smallest audit")
     parser.add_argument("--studies", type=int, default=10, help="runs of the smallest study")
-    parser.add_argument("--largest", type=int, default=100, choices=(10, 100), help="times the smallest")
+    parser.add_argument(
+        "--largest", type=int, default=100, choices=(10, 100), help="times the smallest"
+    )
     parser.add_argument("--measure", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

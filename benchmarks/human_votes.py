@@ -1,11 +1,13 @@
-"""Out-of-fold probabilities for labels that people really gave: one vote per image, where the truth is known.
+"""Out-of-fold probabilities for labels that people really gave: one vote per image, where the truth
+is known.
 
     python benchmarks/human_votes.py APPA-REAL --network timm:tf_efficientnet_lite0 --weights lite0.safetensors \\
         --size 144 --crop 128 --epochs 15 --seeds 0 1 2 --out probabilities/votes
 
-APPA-REAL is a folder with labels.csv (image, true_grade) and votes.csv (image, grade): faces, the true age group,
-and 33 guesses of it. For each seed one random vote per image is the label; networks are trained on the votes of
-other images. The files are read by ``noise_estimation.py --probabilities`` and ``label_errors.py --probabilities``.
+APPA-REAL is a folder with labels.csv (image, true_grade) and votes.csv (image, grade): faces, the
+true age group, and 33 guesses of it. For each seed one random vote per image is the label; networks
+are trained on the votes of other images. The files are read by ``noise_estimation.py
+--probabilities`` and ``label_errors.py --probabilities``.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def one_vote_each(folder: Path, *, seed: int) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--network", default="tiny")
     parser.add_argument("--weights")

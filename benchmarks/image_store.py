@@ -1,16 +1,18 @@
-"""How fast the image store is built and read, and that its memory does not grow with the number of images.
+"""How fast the image store is built and read, and that its memory does not grow with the number of
+images.
 
     python benchmarks/image_store.py --images 3000
     python benchmarks/image_store.py --decoders --width 4000 --height 3000
     python benchmarks/image_store.py --threads 2 4 8 16 --images 10000
 
-With ``--decoders`` only: CPU time per image of a plain Pillow loop, of ``read_image`` and, where it is installed, of
-simplejpeg, and how far their pixels differ from those of ``read_image``. With ``--threads`` only: a plain Pillow loop
-in so many threads, and the store in as many, which are processes from six on.
+With ``--decoders`` only: CPU time per image of a plain Pillow loop, of ``read_image`` and, where it
+is installed, of simplejpeg, and how far their pixels differ from those of ``read_image``. With
+``--threads`` only: a plain Pillow loop in so many threads, and the store in as many, which are
+processes from six on.
 
-Expected: building is at least as fast per core as a plain Pillow loop (faster on large JPEGs, by draft
-decoding), and peak memory is the same for 1,000 and for 4,000 images. With a GPU also the rates of the
-resident and of the streamed feed, and the time of one batch of crops.
+Expected: building is at least as fast per core as a plain Pillow loop (faster on large JPEGs, by
+draft decoding), and peak memory is the same for 1,000 and for 4,000 images. With a GPU also the
+rates of the resident and of the streamed feed, and the time of one batch of crops.
 """
 
 from __future__ import annotations
@@ -56,10 +58,14 @@ def write_jpegs(folder: Path, *, count: int, width: int, height: int) -> list[Pa
     rng = np.random.default_rng(0)
     bodies = []
     for _ in range(min(count, 20)):
-        smooth = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((width, height))
+        smooth = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize(
+            (width, height)
+        )
         grain = rng.integers(-6, 7, (height, width, 3))
         body = BytesIO()
-        Image.fromarray(np.clip(np.asarray(smooth) + grain, 0, 255).astype(np.uint8)).save(body, "JPEG", quality=90)
+        Image.fromarray(np.clip(np.asarray(smooth) + grain, 0, 255).astype(np.uint8)).save(
+            body, "JPEG", quality=90
+        )
         bodies.append(body.getvalue())
     paths = [folder / f"{i:06d}.jpg" for i in range(count)]
     for i, path in enumerate(paths):
@@ -102,7 +108,9 @@ def decoders(paths: list[Path], *, repeats: int = 5) -> None:
     else:
 
         def with_simplejpeg(path: Path) -> np.ndarray:  # scaled as read_image does
-            pixels = simplejpeg.decode_jpeg(path.read_bytes(), min_height=2 * SIZE, min_width=2 * SIZE, min_factor=1)
+            pixels = simplejpeg.decode_jpeg(
+                path.read_bytes(), min_height=2 * SIZE, min_width=2 * SIZE, min_factor=1
+            )
             return np.asarray(resized(Image.fromarray(pixels), size=SIZE, resize="squash"))
 
         programs[f"simplejpeg {simplejpeg.__version__}"] = with_simplejpeg
@@ -116,7 +124,9 @@ def decoders(paths: list[Path], *, repeats: int = 5) -> None:
             seconds[name].append(time.process_time() - started)
             furthest[name] = max(furthest[name], int(np.abs(pixels - ours).max()))
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
-    print(f"Pillow {PIL.__version__}, {platform.machine()}, medians of {len(paths) * repeats} images:")
+    print(
+        f"Pillow {PIL.__version__}, {platform.machine()}, medians of {len(paths) * repeats} images:"
+    )
     for name, taken in medians.items():
         print(
             f"{name:20}{1000 * taken:8.1f} ms CPU {medians['plain Pillow loop'] / taken:6.2f}   "
@@ -149,7 +159,10 @@ def building_in_threads(paths: list[Path], root: Path, counts: list[int]) -> Non
             ours.append(building(paths, cache, workers=workers))
             shutil.rmtree(cache)
         base, store = statistics.median(plain), statistics.median(ours)
-        print(f"{workers:3d} workers: plain {base:6,.0f}, store {store:6,.0f} ({store / base:.2f})", flush=True)
+        print(
+            f"{workers:3d} workers: plain {base:6,.0f}, store {store:6,.0f} ({store / base:.2f})",
+            flush=True,
+        )
 
 
 def feeding(count: int, folder: Path) -> None:
@@ -176,7 +189,9 @@ def feeding(count: int, folder: Path) -> None:
             for _batch in feed.batches(rows):
                 pass
             wait()
-        print(f"{name} batches on {device}: {rows.numel() / (time.perf_counter() - started):,.0f} images/s")
+        print(
+            f"{name} batches on {device}: {rows.numel() / (time.perf_counter() - started):,.0f} images/s"
+        )
     store = open_feed(pixels, device=device).pixels
     assert store is not None
     crops = draw_crops((64,), margin=32, generator=generator)
@@ -191,13 +206,19 @@ def feeding(count: int, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=3000)
     parser.add_argument("--width", type=int, default=720)
     parser.add_argument("--height", type=int, default=576)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--decoders", action="store_true", help="only compare decoders, on a few images")
-    parser.add_argument("--threads", type=int, nargs="+", metavar="N", help="only the store in so many workers")
+    parser.add_argument(
+        "--decoders", action="store_true", help="only compare decoders, on a few images"
+    )
+    parser.add_argument(
+        "--threads", type=int, nargs="+", metavar="N", help="only the store in so many workers"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -206,7 +227,9 @@ def main() -> None:
             few = min(given.images, 4 if given.width * given.height > 1e6 else 20)
             decoders(write_jpegs(root / "jpeg", count=few, width=given.width, height=given.height))
             return
-        paths = write_jpegs(root / "jpeg", count=given.images, width=given.width, height=given.height)
+        paths = write_jpegs(
+            root / "jpeg", count=given.images, width=given.width, height=given.height
+        )
         if given.threads:
             building_in_threads(paths, root, given.threads)
             return
@@ -216,7 +239,9 @@ def main() -> None:
         plain = plain_pillow(paths)
         one = building(paths, root / "one", workers=1)
         all_cores = building(paths, root / "all", workers=given.workers)
-        print(f"{given.images:,} JPEGs of {given.width} × {given.height}, images/s (against the plain loop):")
+        print(
+            f"{given.images:,} JPEGs of {given.width} × {given.height}, images/s (against the plain loop):"
+        )
         print(f"plain Pillow loop    {plain:8,.0f}")
         print(f"store, 1 thread      {one:8,.0f}  ({one / plain:.2f})")
         print(f"store, {given.workers} workers     {all_cores:8,.0f}  ({all_cores / plain:.2f})")

@@ -1,14 +1,16 @@
-"""Are the wrong labels found, and does the quality of a label mean what it says? Beside cleanlab and plain scores.
+"""Are the wrong labels found, and does the quality of a label mean what it says? Beside cleanlab
+and plain scores.
 
     python benchmarks/label_errors.py                         simulated readers, about 20 minutes on one core
     python benchmarks/label_errors.py --quick                 four seeds, about two minutes
     python benchmarks/label_errors.py --probabilities FILE ...   settings of noisy_settings.py
 
-Average precision of ``label_quality``, of the best of cleanlab's three scores, and of three plain scores on the same
-probabilities: 1 − p(label), the normalised margin (both also cleanlab's) and E|grade − label|. The oracle knows p(true
-grade | image, label). ``off``: labels are sorted by quality and cut into tenths; the mean distance between the mean
-quality of a tenth and its share of right labels. Seeds as in ``noise_estimation.py``. cleanlab comes with
-``pip install ".[benchmarks]"``.
+Average precision of ``label_quality``, of the best of cleanlab's three scores, and of three plain
+scores on the same probabilities: 1 − p(label), the normalised margin (both also cleanlab's) and
+E|grade − label|. The oracle knows p(true grade | image, label). ``off``: labels are sorted by
+quality and cut into tenths; the mean distance between the mean quality of a tenth and its share of
+right labels. Seeds as in ``noise_estimation.py``. cleanlab comes with ``pip install
+".[benchmarks]"``.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def cleanlab_scores(setting: Simulation | Setting) -> list[np.ndarray]:
     from cleanlab.rank import get_label_quality_scores
 
     return [
-        get_label_quality_scores(setting.labels, setting.probabilities, method=method, adjust_pred_probs=False)
+        get_label_quality_scores(
+            setting.labels, setting.probabilities, method=method, adjust_pred_probs=False
+        )
         for method in SCORES
     ]
 

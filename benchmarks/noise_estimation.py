@@ -1,4 +1,5 @@
-"""How near is the estimated noise rate to the true one, and does its interval cover? Beside cleanlab.
+"""How near is the estimated noise rate to the true one, and does its interval cover? Beside
+cleanlab.
 
     python benchmarks/noise_estimation.py                     simulated readers, about 25 minutes on one core
     python benchmarks/noise_estimation.py --quick             four seeds, about two minutes
@@ -12,11 +13,12 @@
     python benchmarks/noise_estimation.py --probabilities FILE ...   settings of noisy_settings.py or human_votes.py,
                                                                      also with --verified
 
-Readers of four families (``simulated_readers.py``), three kinds of probabilities, 3 to 7 grades, 300 to 10,000 labels,
-balanced and unbalanced. The model was developed on seeds below 1000; the default seeds, from 2000, were used once, for
-docs/evidence.md. cleanlab's rate is one minus the trace of its calibrated confident joint. ``matrix``: the
-mean over true grades of the total variation distance between the estimated and the true distribution of labels.
-cleanlab comes with ``pip install ".[benchmarks]"``.
+Readers of four families (``simulated_readers.py``), three kinds of probabilities, 3 to 7 grades,
+300 to 10,000 labels, balanced and unbalanced. The model was developed on seeds below 1000; the
+default seeds, from 2000, were used once, for docs/evidence.md. cleanlab's rate is one minus the
+trace of its calibrated confident joint. ``matrix``: the mean over true grades of the total
+variation distance between the estimated and the true distribution of labels. cleanlab comes with
+``pip install ".[benchmarks]"``.
 """
 
 from __future__ import annotations
@@ -55,7 +57,12 @@ def main() -> None:
     elif given.large:
         large(given.first)
     elif given.probabilities:
-        rates(map(control, map(read, given.probabilities)) if given.control else map(read, given.probabilities), given)
+        rates(
+            map(control, map(read, given.probabilities))
+            if given.control
+            else map(read, given.probabilities),
+            given,
+        )
     else:
         families = UNTUNED if given.untuned else FAMILIES
         simulated = simulations(seeds, sizes=SIZES, families=families)
@@ -80,15 +87,25 @@ def rates(source: Iterable[Simulation | Setting], given: argparse.Namespace) -> 
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--first", type=int, default=2000, help="the first seed")
-    arguments.add_argument("--seeds", type=int, default=25, help="each gives six noises with three kinds each")
-    arguments.add_argument("--quick", dest="seeds", action="store_const", const=4, help="the same as --seeds 4")
-    arguments.add_argument("--large", action="store_true", help="one setting of each family, n = 100,000")
+    arguments.add_argument(
+        "--seeds", type=int, default=25, help="each gives six noises with three kinds each"
+    )
+    arguments.add_argument(
+        "--quick", dest="seeds", action="store_const", const=4, help="the same as --seeds 4"
+    )
+    arguments.add_argument(
+        "--large", action="store_true", help="one setting of each family, n = 100,000"
+    )
     arguments.add_argument("--untuned", action="store_true", help="other kinds of readers")
     arguments.add_argument("--control", action="store_true", help="the true grades as labels")
     arguments.add_argument("--verified", action="store_true", help="intervals with verified labels")
-    arguments.add_argument("--one-sided", action="store_true", help="30 to 65 %% of a grade's labels too low")
+    arguments.add_argument(
+        "--one-sided", action="store_true", help="30 to 65 %% of a grade's labels too low"
+    )
     arguments.add_argument("--probabilities", nargs="+", type=Path, help="files of settings")
     arguments.add_argument("--figure", type=Path, help="a folder for the figure")
     arguments.add_argument("--out", type=Path, help="a CSV file with a row for each setting")
@@ -148,7 +165,8 @@ def cleanlab_joint(setting: Simulation | Setting) -> np.ndarray:
 
 
 def matrix_error(found: np.ndarray, true: np.ndarray) -> float:
-    """Mean over the true grades of the total variation distance between two distributions of labels."""
+    """Mean over the true grades of the total variation distance between two distributions of
+    labels."""
     rows = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
     return float(np.abs(rows - true).sum(axis=1).mean() / 2)
 
@@ -161,7 +179,10 @@ def large(seed: int) -> None:
         seconds = time.perf_counter() - start
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
         low, high = found.rate_interval
-        print(f"{family}: true {one.rate:.3f}, estimated {found.rate:.3f} ({low:.3f} to {high:.3f})", end="")
+        print(
+            f"{family}: true {one.rate:.3f}, estimated {found.rate:.3f} ({low:.3f} to {high:.3f})",
+            end="",
+        )
         print(f", {seconds:.1f} s, {memory:.1f} GiB")
 
 
@@ -195,7 +216,8 @@ def verified(source: Iterable[Simulation | Setting], out: Path | None) -> None:
 
 
 def one_sided(seeds: range) -> None:
-    """Of the grades above the mildest a share is labelled one too low: what the estimate says by share and blur."""
+    """Of the grades above the mildest a share is labelled one too low: what the estimate says by
+    share and blur."""
     rows = []
     for blur, lowered, seed in product((0.1, 0.2, 0.4), (0.3, 0.4, 0.55, 0.65), seeds):
         one = simulate(
@@ -257,7 +279,9 @@ def draw(found: pd.DataFrame, folder: Path) -> None:
                 label="estimate, with its interval",
             )
             axes.plot(x, members["true rate"], "_", color=INK, markersize=8, label="true rate")
-            axes.plot(x, members["cleanlab"], "x", color=PALETTE["orange"], markersize=4, label="cleanlab")
+            axes.plot(
+                x, members["cleanlab"], "x", color=PALETTE["orange"], markersize=4, label="cleanlab"
+            )
             axes.set_title(family)
             axes.set_ylim(0, 0.65)
             axes.set_xticks([])

@@ -4,10 +4,11 @@
     python benchmarks/noise_estimation.py --probabilities settings/*.npz
     python benchmarks/label_errors.py --probabilities settings/*.npz
 
-A setting is a kind and a rate of noise that was injected into grades taken as true. Its probabilities come from
-networks that were trained on the noisy labels of other patients; they are kept as .npz files with labels,
-true (N,), probabilities (N, C), groups (N,), kind, rate, and matrix (C, C), the one that was injected. Files of your
-own networks can be given to the two benchmarks likewise.
+A setting is a kind and a rate of noise that was injected into grades taken as true. Its
+probabilities come from networks that were trained on the noisy labels of other patients; they are
+kept as .npz files with labels, true (N,), probabilities (N, C), groups (N,), kind, rate, and matrix
+(C, C), the one that was injected. Files of your own networks can be given to the two benchmarks
+likewise.
 """
 
 from __future__ import annotations
@@ -42,11 +43,19 @@ KINDS, RATES = ("quasi", "truncated"), (0.1, 0.2, 0.3, 0.4)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--data", default="synthetic", help="synthetic, or what srjt train reads")
-    arguments.add_argument("--seed", type=int, default=0, help="of the synthetic data, noise, folds, networks")
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument(
+        "--data", default="synthetic", help="synthetic, or what srjt train reads"
+    )
+    arguments.add_argument(
+        "--seed", type=int, default=0, help="of the synthetic data, noise, folds, networks"
+    )
     arguments.add_argument("--method", default="standard")
-    arguments.add_argument("--network", help="default: tiny for the synthetic data, else as srjt train")
+    arguments.add_argument(
+        "--network", help="default: tiny for the synthetic data, else as srjt train"
+    )
     arguments.add_argument("--weights", help="a file of pretrained weights")
     arguments.add_argument("--size", type=int, help="pixels that images are reduced to")
     arguments.add_argument("--crop", type=int, help="pixels that the network sees of them")
@@ -110,7 +119,9 @@ def write(file: Path, setting: Setting) -> None:
 
 def read(file: Path) -> Setting:
     with np.load(file) as kept:
-        arrays = {name: kept[name] for name in ("labels", "true", "probabilities", "groups", "matrix")}
+        arrays = {
+            name: kept[name] for name in ("labels", "true", "probabilities", "groups", "matrix")
+        }
         return Setting(kind=str(kept["kind"]), rate=float(kept["rate"]), **arrays)
 
 

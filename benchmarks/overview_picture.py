@@ -1,9 +1,10 @@
-"""Draw docs/images/overview.png from the folder of a demo: wrong labels, what they do to a training, and their audit.
+"""Draw docs/images/overview.png from the folder of a demo: wrong labels, what they do to a
+training, and their audit.
 
     srjt demo && python benchmarks/overview_picture.py srjt-demo
 
-The middle panel is the accuracy on test images with true grades after each epoch, mean and range over the three folds.
-The right panel has every label of the audit, the most doubtful first.
+The middle panel is the accuracy on test images with true grades after each epoch, mean and range
+over the three folds. The right panel has every label of the audit, the most doubtful first.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ METHODS = {"standard": "vermillion", "srjt": "blue"}
 def accuracies(folder: Path, method: str) -> npt.NDArray[np.float64]:
     """(folds, epochs) accuracy on the test side, the mean of the networks."""
     metrics = collect_results(folder).metrics
-    chosen = metrics.query("method == @method and split == 'test' and metric == 'accuracy' and network in ('1', '2')")
+    chosen = metrics.query(
+        "method == @method and split == 'test' and metric == 'accuracy' and network in ('1', '2')"
+    )
     return chosen.groupby(["fold", "epoch"])["value"].mean().unstack("epoch").to_numpy(np.float64)
 
 
@@ -56,7 +59,13 @@ def draw_curves(part: SubFigure, curves: dict[str, npt.NDArray[np.float64]]) -> 
     axes = part.subplots()
     for method, scores in curves.items():
         epochs = np.arange(1, scores.shape[1] + 1)
-        axes.fill_between(epochs, scores.min(axis=0), scores.max(axis=0), color=PALETTE[METHODS[method]], alpha=0.18)
+        axes.fill_between(
+            epochs,
+            scores.min(axis=0),
+            scores.max(axis=0),
+            color=PALETTE[METHODS[method]],
+            alpha=0.18,
+        )
         axes.plot(epochs, scores.mean(axis=0), color=PALETTE[METHODS[method]], linewidth=2)
         axes.annotate(
             method, (epochs[-1], scores[:, -5:].mean()), xytext=(5, 0), textcoords="offset points", va="center",
@@ -73,7 +82,12 @@ def draw_audit(part: SubFigure, scores: pd.DataFrame) -> None:
     wrong = (scores["grade"] != scores["true_grade"]).to_numpy()
     wrong = wrong[: len(wrong) // COLUMNS * COLUMNS].reshape(-1, COLUMNS)
     axes = part.subplots()
-    axes.imshow(wrong, cmap=ListedColormap(["#d9d8d6", PALETTE["vermillion"]]), aspect="auto", interpolation="none")
+    axes.imshow(
+        wrong,
+        cmap=ListedColormap(["#d9d8d6", PALETTE["vermillion"]]),
+        aspect="auto",
+        interpolation="none",
+    )
     axes.set_xticks([])
     axes.set_yticks([0, len(wrong) - 1], ["most\ndoubtful", "least"])
     axes.tick_params(length=0, labelcolor=GREY)
@@ -96,7 +110,9 @@ def picture(data: Manifest, rows: npt.NDArray[np.int64], curves: dict[str, npt.N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("demo", type=Path, nargs="?", default=Path("srjt-demo"))
     parser.add_argument("--out", type=Path, default=Path("docs/images/overview.png"))
     options = parser.parse_args()
@@ -107,11 +123,15 @@ def main() -> None:
     data = drawn.with_noisy_labels(labels.labels)
     assert data.ids == labels.ids
     assert data.true_labels is not None
-    rows = np.concatenate([np.flatnonzero(data.true_labels == grade)[:2] for grade in range(data.num_classes)])
+    rows = np.concatenate(
+        [np.flatnonzero(data.true_labels == grade)[:2] for grade in range(data.num_classes)]
+    )
     scores = pd.read_csv(options.demo / "audit" / "audit.csv")
     buffer = io.BytesIO()
     picture(data, rows, curves, scores).savefig(buffer, dpi=150)
-    Image.open(buffer).convert("RGB").quantize(256).save(options.out, optimize=True)  # a third of the bytes
+    Image.open(buffer).convert("RGB").quantize(256).save(
+        options.out, optimize=True
+    )  # a third of the bytes
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""``srjt predict`` and ``srjt features`` on image files, against the bare network on tensors in memory.
+"""``srjt predict`` and ``srjt features`` on image files, against the bare network on tensors in
+memory.
 
     python benchmarks/predict_speed.py                        # ResNet-18, 224 px, a few minutes on two cores
     python benchmarks/predict_speed.py --threads 1 --images 64
@@ -6,12 +7,13 @@
     python benchmarks/predict_speed.py --int8                 # also ONNX Runtime in float32 and INT8
     python benchmarks/predict_speed.py --device cuda --images 10000     # on a GPU: pixels in memory, then files
 
-The bare network does nothing but forward passes, in the same setting. Our time includes reading the folder, decoding,
-the store on disk, cropping, and the table or the file of features. The programs alternate. Beside the clock's ratio
-stands that of CPU seconds, which other programs on the machine disturb less.
+The bare network does nothing but forward passes, in the same setting. Our time includes reading the
+folder, decoding, the store on disk, cropping, and the table or the file of features. The programs
+alternate. Beside the clock's ratio stands that of CPU seconds, which other programs on the machine
+disturb less.
 
-Expected: at least 0.9 for both; with fewer than 100 images, building the network weighs more. On a GPU 0.87 for
-pixels in memory, more for more images; files as fast as the cores decode them.
+Expected: at least 0.9 for both; with fewer than 100 images, building the network weighs more. On a
+GPU 0.87 for pixels in memory, more for more images; files as fast as the cores decode them.
 """
 
 from __future__ import annotations
@@ -74,10 +76,15 @@ def compare(programs: dict[str, Callable[[], object]], *, repeats: int, images: 
     for _ in range(repeats):
         for name, program in programs.items():
             times[name].append(timed(program))
-    medians = {name: [statistics.median(column) for column in zip(*t, strict=True)] for name, t in times.items()}
+    medians = {
+        name: [statistics.median(column) for column in zip(*t, strict=True)]
+        for name, t in times.items()
+    }
     wall0, cpu0 = next(iter(medians.values()))
     for name, (wall, cpu) in medians.items():
-        print(f"  {name:36}{images / wall:8.1f} img/s {wall0 / wall:6.2f}   of CPU seconds {cpu0 / cpu:6.2f}")
+        print(
+            f"  {name:36}{images / wall:8.1f} img/s {wall0 / wall:6.2f}   of CPU seconds {cpu0 / cpu:6.2f}"
+        )
 
 
 def forward(run: Trained, x: Tensor, *, size: int = BATCH) -> None:
@@ -95,8 +102,12 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "images"
         folder.mkdir()
-        for number, pixels in enumerate(generate(images=images, patients=images, size=256, seed=0).arrays):
-            Image.fromarray(pixels).resize((480, 360)).save(folder / f"{number:05d}.jpg", quality=90)
+        for number, pixels in enumerate(
+            generate(images=images, patients=images, size=256, seed=0).arrays
+        ):
+            Image.fromarray(pixels).resize((480, 360)).save(
+                folder / f"{number:05d}.jpg", quality=90
+            )
         fresh = (f"{name}/cache{i}" for i in range(1000))  # nothing decoded or computed is reused
 
         def predict() -> None:
@@ -106,7 +117,14 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
         def features() -> None:
             cache = next(fresh)
             manifest = read_images([folder], grades=GRADES).manifest
-            embed(manifest, backbone="resnet18", pretrained=False, batch_size=BATCH, cache=cache, device="cpu")
+            embed(
+                manifest,
+                backbone="resnet18",
+                pretrained=False,
+                batch_size=BATCH,
+                cache=cache,
+                device="cpu",
+            )
 
         programs = {
             "bare network": lambda: forward(run, as_input(run, x)),
@@ -118,7 +136,8 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
 
 
 def on_device(device: torch.device, *, images: int, repeats: int) -> None:
-    """Pixels in memory against the bare network on tensors that are on the device, files against plain decoding."""
+    """Pixels in memory against the bare network on tensors that are on the device, files against
+    plain decoding."""
     plain = untrained()
     amp = amp_dtype(plain.config, device)
     preprocess = Preprocess(crop=CROP, dtype=amp or torch.float32, channels_last=True)
@@ -135,14 +154,18 @@ def on_device(device: torch.device, *, images: int, repeats: int) -> None:
     assert few is not None
     pixels = np.ascontiguousarray(few[np.arange(images) % len(few)])
     shape = (images, 3, CROP, CROP)
-    x = torch.empty(shape, dtype=preprocess.dtype, device=device, memory_format=torch.channels_last).normal_()
+    x = torch.empty(
+        shape, dtype=preprocess.dtype, device=device, memory_format=torch.channels_last
+    ).normal_()
 
     def bare() -> None:
         with (
             torch.inference_mode(),
             torch.autocast(device.type, amp or torch.bfloat16, enabled=amp is not None),
         ):
-            torch.cat([networks(part)[0] for part in x.split(run.config.eval_batch_size)]).float().cpu()
+            torch.cat(
+                [networks(part)[0] for part in x.split(run.config.eval_batch_size)]
+            ).float().cpu()
 
     def decode(path: Path) -> None:
         with Image.open(path) as image:
@@ -156,7 +179,9 @@ def on_device(device: torch.device, *, images: int, repeats: int) -> None:
             if number < len(few):
                 Image.fromarray(few[number]).resize((480, 360)).save(copied, quality=90)
             else:
-                shutil.copyfile(copied, folder / f"{number % len(few):05d}-{number // len(few)}.jpg")
+                shutil.copyfile(
+                    copied, folder / f"{number % len(few):05d}-{number // len(few)}.jpg"
+                )
         paths = sorted(folder.iterdir())
         fresh = (f"{name}/cache{i}" for i in range(1000))
 
@@ -188,9 +213,15 @@ def batches(run: Trained, x: Tensor, *, repeats: int) -> None:
 
 
 def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
-    """ONNX Runtime in float32, and with static quantisation (per channel, calibrated on random images)."""
+    """ONNX Runtime in float32, and with static quantisation (per channel, calibrated on random
+    images)."""
     import onnxruntime
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quant_pre_process, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantType,
+        quant_pre_process,
+        quantize_static,
+    )
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
@@ -208,11 +239,17 @@ def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
     network: nn.Module = run.networks.members[0]
     plain = nn.Module.to(network, memory_format=torch.contiguous_format)
     with tempfile.TemporaryDirectory() as name:
-        exact, prepared, rounded = (f"{name}/{part}.onnx" for part in ("exact", "prepared", "rounded"))
-        torch.onnx.export(plain, (x[:BATCH],), exact, opset_version=18, dynamo=False, input_names=["x"])
+        exact, prepared, rounded = (
+            f"{name}/{part}.onnx" for part in ("exact", "prepared", "rounded")
+        )
+        torch.onnx.export(
+            plain, (x[:BATCH],), exact, opset_version=18, dynamo=False, input_names=["x"]
+        )
         quant_pre_process(exact, prepared)
         # unsigned activations: x86 has instructions for unsigned × signed bytes
-        quantize_static(prepared, rounded, Reader(), per_channel=True, activation_type=QuantType.QUInt8)
+        quantize_static(
+            prepared, rounded, Reader(), per_channel=True, activation_type=QuantType.QUInt8
+        )
         compare(
             {
                 "bare network, float32": lambda: forward(run, as_input(run, x)),
@@ -225,18 +262,26 @@ def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--batches", action="store_true", help="only the bare network, by batch size")
-    parser.add_argument("--int8", action="store_true", help="only the networks, with ONNX Runtime's INT8")
+    parser.add_argument(
+        "--batches", action="store_true", help="only the bare network, by batch size"
+    )
+    parser.add_argument(
+        "--int8", action="store_true", help="only the networks, with ONNX Runtime's INT8"
+    )
     parser.add_argument("--device", default="cpu", help="cuda: prediction on a GPU")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     if given.device != "cpu":
         device = choose_device(given.device)
-        print(f"srjt {srjt.__version__}, torch {torch.__version__}, {device_name(device)}, {cores()} cores")
+        print(
+            f"srjt {srjt.__version__}, torch {torch.__version__}, {device_name(device)}, {cores()} cores"
+        )
         on_device(device, images=given.images, repeats=given.repeats)
         return
     run = untrained()

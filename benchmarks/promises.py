@@ -1,22 +1,25 @@
-"""The register of promises: what every interval, range, level and guarantee promises, and what it gets.
+"""The register of promises: what every interval, range, level and guarantee promises, and what it
+gets.
 
     python benchmarks/promises.py --quick                 # two settings of each, about a minute on two cores
     python benchmarks/promises.py                         # all; the numbers of docs/promises.md are written next
     python benchmarks/promises.py --only ranges-default   # one promise, or one simulation
     python benchmarks/evidence/page.py                    # writes the table of docs/promises.md
 
-Each setting is simulated some hundred times (30 to 600, by how long a trial takes), or a third of that if all promises
-are kept by then with a standard error to spare. "Got" is how often a promise was kept, or the mean of a share, ± its
-standard error; the worst setting comes first. A promise is kept if it is within two standard errors of what was got.
-The worst of many settings is below by chance, so a setting that seems broken is simulated again, with other seeds, and
-both count. Verdicts:
+Each setting is simulated some hundred times (30 to 600, by how long a trial takes), or a third of
+that if all promises are kept by then with a standard error to spare. "Got" is how often a promise
+was kept, or the mean of a share, ± its standard error; the worst setting comes first. A promise is
+kept if it is within two standard errors of what was got. The worst of many settings is below by
+chance, so a setting that seems broken is simulated again, with other seeds, and both count.
+Verdicts:
 
 - kept: in all settings;
 - kept under its condition: in all settings that fulfil the condition printed with it;
 - broken: in a setting that fulfils the condition.
 
-Rows are added to the file of ``--out`` as they are found (default: the stored one, unless ``--quick`` or ``--trials``);
-``--resume`` skips what it has. The seeds depend on names and settings alone.
+Rows are added to the file of ``--out`` as they are found (default: the stored one, unless
+``--quick`` or ``--trials``); ``--resume`` skips what it has. The seeds depend on names and settings
+alone.
 """
 
 from __future__ import annotations
@@ -45,12 +48,16 @@ FEWEST = 20  # trials before a promise is clearly kept
 KEPT, CONDITION, BROKEN = "kept", "kept under its condition", "broken"
 
 
-def simulate(simulation: Simulation, setting: Setting, *, trials: int, first: int = 0) -> pd.DataFrame:
+def simulate(
+    simulation: Simulation, setting: Setting, *, trials: int, first: int = 0
+) -> pd.DataFrame:
     """One row for each promise and quantity, with the values of all trials in ``values``."""
     values: dict[str, list[float]] = {}
     with np.errstate(all="ignore"):
         for trial in range(first, first + trials):
-            for key, value in simulation.trial(setting, seeded(simulation.name, setting, trial)).items():
+            for key, value in simulation.trial(
+                setting, seeded(simulation.name, setting, trial)
+            ).items():
                 values.setdefault(key, []).append(value)
     rows = []
     for key, found in values.items():
@@ -63,23 +70,32 @@ def simulate(simulation: Simulation, setting: Setting, *, trials: int, first: in
 
 
 def judged(simulation: Simulation, setting: Setting, *, trials: int) -> pd.DataFrame:
-    """The rows of a setting: of a third of the trials if all are clearly kept, of all if none seems broken, else of
-    twice as many. Settings that do not fulfil the condition have a third."""
+    """The rows of a setting: of a third of the trials if all are clearly kept, of all if none seems
+    broken, else of twice as many. Settings that do not fulfil the condition have a third."""
     first = min(trials, max(FEWEST, math.ceil(trials / 3)))
     found = simulate(simulation, setting, trials=first)
     rows = summary(found, simulation, setting, trials=first)
-    for so_far, in_all, is_clear in ((first, trials, is_clearly_kept), (trials, 2 * trials, is_kept)):
+    for so_far, in_all, is_clear in (
+        (first, trials, is_clearly_kept),
+        (trials, 2 * trials, is_kept),
+    ):
         if in_all > so_far and not is_clear(rows[rows["meets"]]).all():
             again = simulate(simulation, setting, trials=in_all - so_far, first=so_far)
-            by_quantity = pd.concat([found, again]).groupby(["promise", "quantity"], sort=False)["values"]
+            by_quantity = pd.concat([found, again]).groupby(["promise", "quantity"], sort=False)[
+                "values"
+            ]
             found = by_quantity.agg(lambda parts: np.concatenate([*parts])).reset_index()
             rows = summary(found, simulation, setting, trials=in_all)
     return rows
 
 
-def summary(found: pd.DataFrame, simulation: Simulation, setting: Setting, *, trials: int) -> pd.DataFrame:
+def summary(
+    found: pd.DataFrame, simulation: Simulation, setting: Setting, *, trials: int
+) -> pd.DataFrame:
     rows = []
-    for promise, quantity, values in found[["promise", "quantity", "values"]].itertuples(index=False):
+    for promise, quantity, values in found[["promise", "quantity", "values"]].itertuples(
+        index=False
+    ):
         known = values[np.isfinite(values)]
         entry = BY_NAME[promise]
         enough = len(known) > 1
@@ -148,18 +164,30 @@ def chosen_simulations(only: Iterable[str]) -> list[Simulation]:
     wanted = set(only)
     known = {simulation.name for simulation in SIMULATIONS} | set(BY_NAME)
     if unknown := wanted - known:
-        sys.exit(f"There is no promise or simulation {', '.join(sorted(unknown))}. Known: {', '.join(sorted(known))}.")
+        sys.exit(
+            f"There is no promise or simulation {', '.join(sorted(unknown))}. Known: {', '.join(sorted(known))}."
+        )
     if not wanted:
         return list(SIMULATIONS)
     return [one for one in SIMULATIONS if one.name in wanted or wanted & set(one.promises)]
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two settings of each simulation, a tenth of the trials")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="promises or simulations")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="two settings of each simulation, a tenth of the trials",
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="promises or simulations"
+    )
     parser.add_argument("--trials", type=int, help="of each setting")
-    parser.add_argument("--out", type=Path, help="a CSV file with a row for each promise, quantity and setting")
+    parser.add_argument(
+        "--out", type=Path, help="a CSV file with a row for each promise, quantity and setting"
+    )
     parser.add_argument("--resume", action="store_true", help="keep the settings that the file has")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     asked = parser.parse_args(words)
@@ -170,7 +198,9 @@ def main(words: list[str] | None = None) -> int:
     chosen = chosen_simulations(asked.only)
     tasks = []
     for simulation in chosen:
-        trials = asked.trials or (max(4, simulation.trials // 10) if asked.quick else simulation.trials)
+        trials = asked.trials or (
+            max(4, simulation.trials // 10) if asked.quick else simulation.trials
+        )
         for setting in simulation.settings[: 2 if asked.quick else None]:
             same = (stored["simulation"] == simulation.name) & (stored["setting"] == str(setting))
             if not (asked.resume and same.any()):
@@ -197,7 +227,11 @@ def results_of(tasks: list[tuple[str, Setting, int]], *, jobs: int) -> Iterator[
     if jobs == 1:
         yield from (run_task(*task) for task in tasks)
         return
-    for library in ("OMP", "OPENBLAS", "MKL"):  # read when the processes import NumPy: they share the cores
+    for library in (
+        "OMP",
+        "OPENBLAS",
+        "MKL",
+    ):  # read when the processes import NumPy: they share the cores
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for done in as_completed([pool.submit(run_task, *task) for task in tasks]):
@@ -231,7 +265,9 @@ HEADING = ["promise", "printed by", "promised", "got", "in the worst setting", "
 def table(rows: pd.DataFrame) -> list[list[str]]:
     """The table of docs/promises.md: broken promises first, then as in the register."""
     rows = rows[rows["got"].notna()]  # nothing was said in the others
-    known = [promise for promise in PROMISES if (rows["meets"] & (rows["promise"] == promise.name)).any()]
+    known = [
+        promise for promise in PROMISES if (rows["meets"] & (rows["promise"] == promise.name)).any()
+    ]
     verdicts = {promise.name: verdict(rows[rows["promise"] == promise.name]) for promise in known}
     order = [BROKEN, CONDITION, KEPT]
     known.sort(key=lambda promise: order.index(verdicts[promise.name]))
@@ -239,7 +275,8 @@ def table(rows: pd.DataFrame) -> list[list[str]]:
 
 
 def row_of(promise: Promise, rows: pd.DataFrame) -> list[str]:
-    """The worst setting that fulfils the condition; where the condition matters, also the worst of all."""
+    """The worst setting that fulfils the condition; where the condition matters, also the worst of
+    all."""
     said = verdict(rows)
     worst = worst_first(rows[rows["meets"]]).iloc[0]
     if said == CONDITION:

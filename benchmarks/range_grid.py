@@ -1,19 +1,22 @@
-"""How often do ranges that promise 0.9 contain the true grade: clean and wrong labels, few samples, weak networks?
+"""How often do ranges that promise 0.9 contain the true grade: clean and wrong labels, few samples,
+weak networks?
 
     python benchmarks/range_grid.py                          # images; two hours on one core, most of it noise estimates
     python benchmarks/range_grid.py --per-patient            # one range for each patient with one to six images
     python benchmarks/range_grid.py --only clean --repeats 2 # a part of it
 
-Nothing is trained. The severity of an image is normal, half of its variance between patients, and thresholds cut it
-into grades. A network sees the severity with an error (``NETWORKS``) and says p(true grade), too surely, or p(label),
-as a network does that has learnt the readers' errors. Labels are right, or wrong by the paper's matrices (``quasi``,
-``truncated``), all too low or too high, by the same number of grades for all images of a patient (``patient``), or
-where the severity is near a threshold (``difficulty``). The noise is estimated from as many labels as the ranges are
+Nothing is trained. The severity of an image is normal, half of its variance between patients, and
+thresholds cut it into grades. A network sees the severity with an error (``NETWORKS``) and says
+p(true grade), too surely, or p(label), as a network does that has learnt the readers' errors.
+Labels are right, or wrong by the paper's matrices (``quasi``, ``truncated``), all too low or too
+high, by the same number of grades for all images of a patient (``patient``), or where the severity
+is near a threshold (``difficulty``). The noise is estimated from as many labels as the ranges are
 calibrated on, as a run does on its training side.
 
-Each row is the mean over ``--repeats`` estimates of the noise and ten calibrations for each, judged on 4,000 new
-images: coverage (width) by default, with the labels taken as right, and with the true grades, which nobody has: what
-that covers beyond 0.9 is there because whole grades enter a range. ``trial`` is one row, for other programs.
+Each row is the mean over ``--repeats`` estimates of the noise and ten calibrations for each, judged
+on 4,000 new images: coverage (width) by default, with the labels taken as right, and with the true
+grades, which nobody has: what that covers beyond 0.9 is there because whole grades enter a range.
+``trial`` is one row, for other programs.
 """
 
 from __future__ import annotations
@@ -40,7 +43,11 @@ from srjt.training.folder import HeldOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-NETWORKS = {"strong": 0.2, "medium": 0.7, "weak": 2.0}  # the error, in standard deviations of the severity
+NETWORKS = {
+    "strong": 0.2,
+    "medium": 0.7,
+    "weak": 2.0,
+}  # the error, in standard deviations of the severity
 TOO_SURE = 2.0  # the power of the probabilities of a network that is too sure
 BETWEEN = 0.5  # of the variance of the severity, between patients
 NEW = 4000  # images that the ranges are judged on
@@ -66,7 +73,8 @@ class Setting:
 
     @property
     def thresholds(self) -> Floats:
-        """(C − 1,) of the severity. Uneven grades: a common one below the middle, and rare, severe ones."""
+        """(C − 1,) of the severity. Uneven grades: a common one below the middle, and rare, severe
+        ones."""
         if not self.uneven:
             return np.asarray(ndtri(np.arange(1, self.grades) / self.grades))
         return np.linspace(-1.0, 2.0, self.grades - 1) if self.grades > 2 else np.array([1.3])
@@ -78,7 +86,8 @@ class Setting:
 
     @property
     def matrix(self) -> Floats:
-        """(C, C) P[i, j] = Pr(label = j | true grade = i) of labels that are wrong by the true grade."""
+        """(C, C) P[i, j] = Pr(label = j | true grade = i) of labels that are wrong by the true
+        grade."""
         classes = self.grades
         if not self.rate or self.noise == "difficulty":
             return np.eye(classes)
@@ -92,7 +101,8 @@ class Setting:
         kind = "quasi" if self.noise == "quasi" else "truncated"
         largest = noise.largest_rho(kind, num_classes=classes)
         most = noise.expected_rate(
-            noise.transition_matrix(kind, num_classes=classes, rho=largest), class_counts=self.shares
+            noise.transition_matrix(kind, num_classes=classes, rho=largest),
+            class_counts=self.shares,
         )
         rho = noise.rho_for_rate(kind, rate=min(self.rate, 0.9 * most), class_counts=self.shares)
         return noise.transition_matrix(kind, num_classes=classes, rho=rho)
@@ -113,9 +123,12 @@ class Setting:
 
 
 def _below(thresholds: Floats, severity: Floats, error: float) -> Floats:
-    """(N, C + 1) the probability of a grade below 0, 1 … C for somebody who sees the severity with an error."""
+    """(N, C + 1) the probability of a grade below 0, 1 … C for somebody who sees the severity with
+    an error."""
     inner = ndtr((thresholds - severity[:, None]) / error)
-    return np.concatenate([np.zeros((len(severity), 1)), inner, np.ones((len(severity), 1))], axis=1)
+    return np.concatenate(
+        [np.zeros((len(severity), 1)), inner, np.ones((len(severity), 1))], axis=1
+    )
 
 
 def draw(setting: Setting, rng: np.random.Generator, *, samples: int | None = None) -> HeldOut:
@@ -129,7 +142,9 @@ def draw(setting: Setting, rng: np.random.Generator, *, samples: int | None = No
     reader_error = setting.reader_error
     labels = (rng.random(size)[:, None] > matrix[true].cumsum(axis=1)[:, :-1]).sum(axis=1)
     if setting.noise == "difficulty":
-        labels = np.searchsorted(setting.thresholds, severity + reader_error * rng.normal(size=size))
+        labels = np.searchsorted(
+            setting.thresholds, severity + reader_error * rng.normal(size=size)
+        )
     if setting.noise == "patient":  # the error of the first image is that of all
         first = np.unique(owner, return_index=True)[1]
         labels = (true + (labels - true)[first][owner]).clip(0, setting.grades - 1)
@@ -157,7 +172,9 @@ def draw(setting: Setting, rng: np.random.Generator, *, samples: int | None = No
 
 def noise_of(side: HeldOut) -> NoiseBounds:
     """The noise as a run estimates it."""
-    return estimated_noise(estimate_noise(side.labels, side.probabilities[0].astype(np.float64), groups=side.groups))
+    return estimated_noise(
+        estimate_noise(side.labels, side.probabilities[0].astype(np.float64), groups=side.groups)
+    )
 
 
 def covered(rule: RangeRule, new: HeldOut) -> tuple[float, float]:
@@ -169,13 +186,21 @@ def covered(rule: RangeRule, new: HeldOut) -> tuple[float, float]:
     if rule.options.per:
         true, weights = highest_per_unit(true, owner), np.ones(int(owner.max()) + 1)
     inside = (low <= true) & (true <= high)
-    return float(np.average(inside, weights=weights)), float(np.average(high - low + 1, weights=weights))
+    return float(np.average(inside, weights=weights)), float(
+        np.average(high - low + 1, weights=weights)
+    )
 
 
 def trial(
-    setting: Setting, seed: int, *, coverage: float = 0.9, per_patient: bool = False, calibrations: int = 10
+    setting: Setting,
+    seed: int,
+    *,
+    coverage: float = 0.9,
+    per_patient: bool = False,
+    calibrations: int = 10,
 ) -> dict[str, tuple[float, float]]:
-    """Mean coverage and width by one estimate of the noise: by default, labels taken as right, true grades."""
+    """Mean coverage and width by one estimate of the noise: by default, labels taken as right, true
+    grades."""
     rng = np.random.default_rng([seed, *str(setting).encode()])
     known = noise_of(draw(setting, rng))
     options = Answering(coverage=coverage, per=("patient",) if per_patient else ())
@@ -197,7 +222,8 @@ WRONG = ("quasi", "truncated", "low", "high", "patient", "difficulty")
 
 
 def settings(only: str, *, images: int) -> Iterator[Setting]:
-    """Clean labels in all sizes; wrong labels of 300 samples of four even and five uneven grades."""
+    """Clean labels in all sizes; wrong labels of 300 samples of four even and five uneven
+    grades."""
     if only in ("clean", "all"):
         for labels, (grades, uneven), network, learnt in product(
             (100, 300, 1000), GRADES, NETWORKS, ("true", "too sure")
@@ -206,18 +232,30 @@ def settings(only: str, *, images: int) -> Iterator[Setting]:
                 labels=labels, grades=grades, uneven=uneven, network=network, learnt=learnt, images=images
             )  # fmt: skip
     if only in ("wrong", "all"):
-        for kind, rate, (grades, uneven), network in product(WRONG, (0.1, 0.25, 0.4), GRADES[2:4], NETWORKS):
+        for kind, rate, (grades, uneven), network in product(
+            WRONG, (0.1, 0.25, 0.4), GRADES[2:4], NETWORKS
+        ):
             yield Setting(
                 grades=grades, uneven=uneven, network=network, noise=kind, rate=rate, images=images
             )  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=("all", "clean", "wrong"), default="all")
     parser.add_argument("--per-patient", action="store_true", help="one range for each patient")
-    parser.add_argument("--repeats", type=int, default=4, help="estimates of the noise for each setting")
-    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="every n-th setting, from the k-th on: k n")
+    parser.add_argument(
+        "--repeats", type=int, default=4, help="estimates of the noise for each setting"
+    )
+    parser.add_argument(
+        "--part",
+        type=int,
+        nargs=2,
+        default=(0, 1),
+        help="every n-th setting, from the k-th on: k n",
+    )
     parser.add_argument("--out", type=Path, help="a CSV file")
     args = parser.parse_args()
     rows = []
@@ -230,7 +268,9 @@ def main() -> None:
         for name, (share, width) in means.items():
             row |= {name: round(float(share), 4), f"{name}: width": round(float(width), 3)}
         rows.append(row)
-        shown = "  ".join(f"{name} {share:.3f} ({width:.2f})" for name, (share, width) in means.items())
+        shown = "  ".join(
+            f"{name} {share:.3f} ({width:.2f})" for name, (share, width) in means.items()
+        )
         print(f"{setting!s:64s}{shown}", flush=True)
         if args.out:
             pd.DataFrame(rows).to_csv(args.out, index=False)

@@ -1,4 +1,5 @@
-"""Do ranges of grades contain the true grade as often as promised, when the calibration labels are partly wrong?
+"""Do ranges of grades contain the true grade as often as promised, when the calibration labels are
+partly wrong?
 
     python benchmarks/ranges.py                                        # simulated readers
     python benchmarks/ranges.py --per-patient --seeds 500 506 --splits 60    # one range per patient, of pooled images
@@ -6,25 +7,30 @@
     python benchmarks/ranges.py --probabilities probabilities/votes    # human votes, from human_votes.py
     python benchmarks/ranges.py --features deepdrid.npz                # injected noise; heads are trained on features
 
-Each data set is cut in two by patient. The noise is estimated from the labels of one part, as a run does on its
-training side. The other part is split at random 200 times into patients to calibrate on and patients to test on.
-Labels of the calibration patients are noisy; the test counts how often a range contains the *true* grade of a random
-image of a patient. "as promised" allows for the binomial error of that many patients. Compared are
+Each data set is cut in two by patient. The noise is estimated from the labels of one part, as a run
+does on its training side. The other part is split at random 200 times into patients to calibrate on
+and patients to test on. Labels of the calibration patients are noisy; the test counts how often a
+range contains the *true* grade of a random image of a patient. "as promised" allows for the
+binomial error of that many patients. Compared are
 
 - ``labels``: split conformal prediction that takes the labels as right, with the same scores;
 - ``TorchCP``: its split predictor with its APS scores, if it is installed; its sets may have holes;
 - ``conservative``: what holds whatever wrong labels depend on;
-- ``unknown``: our default, and ``class-conditional``: for labels whose errors do not depend on the image;
+- ``unknown``: our default, and ``class-conditional``: for labels whose errors do not depend on the
+  image;
 - ``each grade``: our default, with the promise for each true grade;
-- ``verified``: 200 of the calibration labels, at random, have been verified, or all labels of 50 patients;
+- ``verified``: 200 of the calibration labels, at random, have been verified, or all labels of 50
+  patients;
 - ``true grades``: split conformal prediction with the true grades, which nobody has.
 
-With ``--per-patient`` the true grade of a patient is the highest one of its images; ``labels`` and ``TorchCP`` take the
-highest label as right. The simulated images become patients of one to six images with similar grades; in the setting
-"together" all labels of a patient are wrong in the same way.
+With ``--per-patient`` the true grade of a patient is the highest one of its images; ``labels`` and
+``TorchCP`` take the highest label as right. The simulated images become patients of one to six
+images with similar grades; in the setting "together" all labels of a patient are wrong in the same
+way.
 
-With ``--shared`` a share of the wrong labels misleads the network as well: it sees an image of the labelled grade.
-"rate" is the 95 % interval of the noise rate: how often it holds the true rate, and its width.
+With ``--shared`` a share of the wrong labels misleads the network as well: it sees an image of the
+labelled grade. "rate" is the 95 % interval of the noise rate: how often it holds the true rate, and
+its width.
 """
 
 from __future__ import annotations
@@ -83,15 +89,23 @@ class Data:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--coverage", type=float, default=0.9)
     parser.add_argument("--probabilities", type=Path, nargs="*", help="folders of .npz files")
     parser.add_argument("--per-patient", action="store_true", help="one range per patient")
-    parser.add_argument("--shared", action="store_true", help="wrong labels that mislead the network, too")
-    parser.add_argument("--features", type=Path, help="features with clean grades, as srjt reads them")
+    parser.add_argument(
+        "--shared", action="store_true", help="wrong labels that mislead the network, too"
+    )
+    parser.add_argument(
+        "--features", type=Path, help="features with clean grades, as srjt reads them"
+    )
     parser.add_argument("--seeds", type=int, nargs=2, default=(500, 510), help="of the simulations")
     parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
+    parser.add_argument(
+        "--out", type=Path, help="a CSV file with a row for each method and data set"
+    )
     args = parser.parse_args()
     if args.probabilities:
         source: Iterator[Data] = stored(args.probabilities)
@@ -111,7 +125,10 @@ def main() -> None:
     rows: list[dict[str, object]] = []
     for setting, sets in by_setting.items():
         each = max(1, args.splits // len(sets))
-        found = [evaluate(data, coverage=args.coverage, splits=each, seed=k) for k, data in enumerate(sets)]
+        found = [
+            evaluate(data, coverage=args.coverage, splits=each, seed=k)
+            for k, data in enumerate(sets)
+        ]
         rows += [
             {
                 "setting": setting,
@@ -124,7 +141,9 @@ def main() -> None:
             for k, one in enumerate(found)
             for name, row in one.items()
         ]
-        patients = len({name for data in sets for name in data.patients}) // 2  # the other half is for the noise
+        patients = (
+            len({name for data in sets for name in data.patients}) // 2
+        )  # the other half is for the noise
         show(setting, found, coverage=args.coverage, splits=each * len(sets), patients=patients)
     if args.out:
         pd.DataFrame(rows).round(5).to_csv(args.out, index=False)
@@ -168,7 +187,9 @@ def simulated_patients(seeds: range) -> Iterator[Data]:
         if "by class" in one.setting:
             continue
         rng = np.random.default_rng([len(one.true), *one.labels[:20]])
-        order = np.argsort(one.true + rng.normal(size=len(one.true)), kind="stable")  # similar grades
+        order = np.argsort(
+            one.true + rng.normal(size=len(one.true)), kind="stable"
+        )  # similar grades
         sizes = rng.integers(1, 7, len(order))
         patients = np.repeat(np.arange(len(sizes)), sizes)[: len(order)]
         seed = one.patients[0].split("-")[0]
@@ -218,7 +239,9 @@ def injected(file: Path) -> Iterator[Data]:
     matrices["one-sided"][0] = np.eye(classes)[0]
     for kind, matrix in matrices.items():
         for seed in range(3):
-            noisy = clean.with_noisy_labels(noise.corrupt(clean.labels, matrix, seed=seed, ids=clean.ids))
+            noisy = clean.with_noisy_labels(
+                noise.corrupt(clean.labels, matrix, seed=seed, ids=clean.ids)
+            )
             config = TrainConfig(method="sord", network="linear", epochs=30, seed=seed)
             fitted = cross_fit(noisy, config=config, folds=5)
             true = fitted.manifest.true_labels
@@ -238,7 +261,9 @@ def evaluate(data: Data, *, coverage: float, splits: int, seed: int) -> dict[str
     names, owner = np.unique(data.patients, return_inverse=True)
     order = rng.permutation(len(names))
     outside = np.isin(owner, order[: len(names) // 2])
-    estimate = estimate_noise(data.labels[outside], data.probabilities[outside], groups=data.patients[outside])
+    estimate = estimate_noise(
+        data.labels[outside], data.probabilities[outside], groups=data.patients[outside]
+    )
     known = estimated_noise(estimate)
     rest = order[len(names) // 2 :]
     low, high = estimate.rate_interval
@@ -247,7 +272,9 @@ def evaluate(data: Data, *, coverage: float, splits: int, seed: int) -> dict[str
     found: dict[str, list[Floats]] = {"rate": [np.array([held, high - low, held])]}
     for _ in range(splits):
         rest = rng.permutation(rest)
-        cal, test = (np.flatnonzero(np.isin(owner, part)) for part in np.split(rest, [len(rest) // 2]))
+        cal, test = (
+            np.flatnonzero(np.isin(owner, part)) for part in np.split(rest, [len(rest) // 2])
+        )
         true, patients = data.true[test], data.patients[test]
         if data.pool is not None:
             codes, patients = pd.factorize(patients)
@@ -271,7 +298,9 @@ def ranges(
     if data.pool is None:
         some = rng.choice(len(cal), size=min(VERIFIED, len(cal)), replace=False)
     else:
-        chosen = rng.choice(owner.max() + 1, size=min(VERIFIED_PATIENTS, owner.max() + 1), replace=False)
+        chosen = rng.choice(
+            owner.max() + 1, size=min(VERIFIED_PATIENTS, owner.max() + 1), replace=False
+        )
         some = np.flatnonzero(np.isin(owner, chosen))
     checked = np.full(len(cal), -1)
     checked[some] = data.true[cal[some]]
@@ -320,7 +349,9 @@ def filled(inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return np.asarray(above & below)
 
 
-def torchcp_sets(data: Data, cal: Ints, test: Ints, *, coverage: float) -> npt.NDArray[np.bool_] | None:
+def torchcp_sets(
+    data: Data, cal: Ints, test: Ints, *, coverage: float
+) -> npt.NDArray[np.bool_] | None:
     try:
         import torch
         from torchcp.classification.predictor import SplitPredictor
@@ -345,10 +376,18 @@ def summary(inside: npt.NDArray[np.bool_], true: Ints, patients: npt.NDArray[Any
         np.average(right[true == c], weights=weights[true == c]) if (true == c).any() else np.nan
         for c in range(inside.shape[1])
     ]
-    return np.array([np.average(right, weights=weights), np.average(inside.sum(axis=1), weights=weights), *of_grade])
+    return np.array(
+        [
+            np.average(right, weights=weights),
+            np.average(inside.sum(axis=1), weights=weights),
+            *of_grade,
+        ]
+    )
 
 
-def show(setting: str, found: list[dict[str, Floats]], *, coverage: float, splits: int, patients: int) -> None:
+def show(
+    setting: str, found: list[dict[str, Floats]], *, coverage: float, splits: int, patients: int
+) -> None:
     allowed = 1.96 * (coverage * (1 - coverage) / patients) ** 0.5
     print(f"\n{setting}: {splits} splits of {len(found)} data sets, {patients:,} patients")
     print(f"{'':20s}{'coverage':>10s}{'width':>8s}{'worst grade':>13s}   as promised")

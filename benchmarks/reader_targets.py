@@ -1,4 +1,5 @@
-"""What a network should learn from k readings of each image, judged by the true grades of images it has not seen.
+"""What a network should learn from k readings of each image, judged by the true grades of images it
+has not seen.
 
     python benchmarks/reader_targets.py doctors SETS DATA/acne160 --out reader_targets.csv
     python benchmarks/reader_targets.py votes SETS --counts 3 10 --folds 0 1 --out reader_targets.csv
@@ -6,14 +7,16 @@
     python benchmarks/reader_targets.py witness SETS DATA/acne160 --set doctors --out reader_witness.csv
     python benchmarks/reader_targets.py table reader_targets.csv
 
-SETS holds acne.npz and appareal.npz: features, as ``recipe_on_features.py`` makes them (seconds a run on one core), or
-images, as ``evidence/recipe_on_images.py pack`` does (add --weights lite0.safetensors --device cuda). ``doctors``: k of
-the readings of the named doctors of ACNE04, judged by its published grade. ``votes``: k random guesses of the age
-group of APPA-REAL's faces. ``simulated``: features that show the severity through noise, and the independent readers of
-``readers.py``. The targets ``consensus``, ``posterior`` and ``readers`` are values of ``reader_targets``; ``one
-reading`` and ``majority`` know nothing of the readers' model. Runs that the file holds already are not run again.
-``witness`` asks the other way round whether networks improve the consensus: those of the other folds, trained on it,
-give each image's probabilities, which enter as such or as the grades of one more reader.
+SETS holds acne.npz and appareal.npz: features, as ``recipe_on_features.py`` makes them (seconds a
+run on one core), or images, as ``evidence/recipe_on_images.py pack`` does (add --weights
+lite0.safetensors --device cuda). ``doctors``: k of the readings of the named doctors of ACNE04,
+judged by its published grade. ``votes``: k random guesses of the age group of APPA-REAL's faces.
+``simulated``: features that show the severity through noise, and the independent readers of
+``readers.py``. The targets ``consensus``, ``posterior`` and ``readers`` are values of
+``reader_targets``; ``one reading`` and ``majority`` know nothing of the readers' model. Runs that
+the file holds already are not run again. ``witness`` asks the other way round whether networks
+improve the consensus: those of the other folds, trained on it, give each image's probabilities,
+which enter as such or as the grades of one more reader.
 """
 
 from __future__ import annotations
@@ -64,11 +67,17 @@ def simulated(args: argparse.Namespace) -> Iterator[Case]:
             for count in args.counts:
                 made, true, _ = readers.simulate(world, count=count, seed=seed)
                 rng = np.random.default_rng([seed, count])
-                severity = true + rng.uniform(-0.5, 0.5, size=len(true)) + BLUR * rng.normal(size=len(true))
+                severity = (
+                    true
+                    + rng.uniform(-0.5, 0.5, size=len(true))
+                    + BLUR * rng.normal(size=len(true))
+                )
                 direction = rng.normal(size=FEATURES) / FEATURES**0.5
                 x = 3.0 * np.outer(severity, direction) + rng.normal(size=(len(true), FEATURES))
                 # a grade may be missing among few items
-                clean = from_arrays(x.astype(np.float32), true, true_grades=true, names=made.grades).manifest
+                clean = from_arrays(
+                    x.astype(np.float32), true, true_grades=true, names=made.grades
+                ).manifest
                 split = folds(clean, folds=5, seed=0, by="stratified")[0]
                 yield Case(
                     key=(world, count, seed, 0),
@@ -91,7 +100,9 @@ def doctors(args: argparse.Namespace) -> Iterator[Case]:
         place = shuffled.groupby("item").cumcount()
         for count in args.counts:
             some = shuffled[place < count].sort_values("item")
-            item, doctor, grade = (some[name].to_numpy(np.int64) for name in ("item", "doctor", "grade"))
+            item, doctor, grade = (
+                some[name].to_numpy(np.int64) for name in ("item", "doctor", "grade")
+            )
             made = readers.make_readings(item, doctor, grade, classes=data.clean.num_classes)
             yield from _folds(args, "doctors", data, made, consensus(made), count=count, seed=seed)
 
@@ -105,7 +116,10 @@ def votes(args: argparse.Namespace) -> Iterator[Case]:
         order = np.where(given >= 0, rng.random(given.shape), 2.0).argsort(axis=1)
         for count in args.counts:
             grade = np.take_along_axis(given, order[:, :count], axis=1).ravel().astype(np.int64)
-            item, nobody = np.repeat(np.arange(len(given)), count), np.zeros(len(grade), dtype=np.int64)
+            item, nobody = (
+                np.repeat(np.arange(len(given)), count),
+                np.zeros(len(grade), dtype=np.int64),
+            )
             made = readers.make_readings(item, nobody, grade, classes=data.clean.num_classes)
             agreed = consensus(made, repeats="independent")
             yield from _folds(args, "votes", data, made, agreed, count=count, seed=seed)
@@ -120,7 +134,9 @@ def _folds(
         yield Case(key=key, clean=data.clean, split=data.splits[fold], readings=made, agreed=agreed)
 
 
-def probabilities(case: Case, *, method: str, target: str, args: argparse.Namespace) -> torch.Tensor:
+def probabilities(
+    case: Case, *, method: str, target: str, args: argparse.Namespace
+) -> torch.Tensor:
     """(n, C) the networks' mean probabilities for the test side."""
     true, test = case.clean.labels, case.split.test
     labels = {
@@ -176,10 +192,14 @@ def run_all(args: argparse.Namespace) -> None:
                 p = probabilities(case, method=method, target=target, args=args)
                 scores = judge(p, case.clean.labels[case.split.test])
                 store(args.out, KEY, key, scores)
-                print(*key, f"{scores['MAE']:.3f}", f"{time.perf_counter() - start:.1f} s", flush=True)
+                print(
+                    *key, f"{scores['MAE']:.3f}", f"{time.perf_counter() - start:.1f} s", flush=True
+                )
 
 
-def store(out: Path, columns: Sequence[str], key: tuple[str, ...], scores: dict[str, float]) -> None:
+def store(
+    out: Path, columns: Sequence[str], key: tuple[str, ...], scores: dict[str, float]
+) -> None:
     fresh = not out.exists()
     with out.open("a", newline="") as file:
         writer = csv.writer(file)
@@ -189,7 +209,8 @@ def store(out: Path, columns: Sequence[str], key: tuple[str, ...], scores: dict[
 
 
 def witness(args: argparse.Namespace) -> None:
-    """The consensus with and without networks that were not trained on the image, and these networks alone."""
+    """The consensus with and without networks that were not trained on the image, and these
+    networks alone."""
     sides: dict[tuple[str, int, int], list[tuple[Case, torch.Tensor]]] = {}
     for case in {"doctors": doctors, "votes": votes}[args.set](args):
         p = probabilities(case, method=args.methods[0], target="posterior", args=args)
@@ -199,9 +220,18 @@ def witness(args: argparse.Namespace) -> None:
         case = folds_of_set[0][0]
         rows = np.concatenate([one.split.test for one, _ in folds_of_set])
         p = torch.cat([p for _, p in folds_of_set])
-        for how, scores in with_witness(case.readings, rows, p, case.clean.labels[rows], repeats).items():
+        for how, scores in with_witness(
+            case.readings, rows, p, case.clean.labels[rows], repeats
+        ).items():
             store(args.out, WITNESS, (name, args.network, str(count), str(seed), how), scores)
-            print(name, args.network, count, seed, f"{how:22}", {k: round(v, 3) for k, v in scores.items()})
+            print(
+                name,
+                args.network,
+                count,
+                seed,
+                f"{how:22}",
+                {k: round(v, 3) for k, v in scores.items()},
+            )
 
 
 def with_witness(
@@ -226,7 +256,9 @@ def with_witness(
         "with probabilities": consensus(alone, probabilities=p.numpy(), repeats=repeats),
         "with one more reader": consensus(joined, repeats=repeats),
     }
-    posteriors = {how: torch.as_tensor(one.posterior) for how, one in found.items()} | {"network": p}
+    posteriors = {how: torch.as_tensor(one.posterior) for how, one in found.items()} | {
+        "network": p
+    }
     return {how: judge(posterior, true) for how, posterior in posteriors.items()}
 
 
@@ -236,18 +268,29 @@ def table(args: argparse.Namespace) -> None:
     by = ["set", "network", "readings", "method"]
     for score in SCORES:
         wide = runs.pivot_table(index=by, columns="target", values=score)
-        print(f"{score}\n{wide[[target for target in TARGETS if target in wide]].round(3).to_string()}\n")
+        print(
+            f"{score}\n{wide[[target for target in TARGETS if target in wide]].round(3).to_string()}\n"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
-    for name, cases in (("doctors", doctors), ("votes", votes), ("simulated", simulated), ("witness", None)):
+    for name, cases in (
+        ("doctors", doctors),
+        ("votes", votes),
+        ("simulated", simulated),
+        ("witness", None),
+    ):
         command = commands.add_parser(name)
         if cases is not simulated:
             command.add_argument("sets", type=Path)
         if cases in (doctors, None):
-            command.add_argument("data", type=Path, help="the folder with labels.csv and readings.csv")
+            command.add_argument(
+                "data", type=Path, help="the folder with labels.csv and readings.csv"
+            )
         if cases is None:
             command.add_argument("--set", default="doctors", choices=["doctors", "votes"])
         command.add_argument("--limit", type=int, help="so many images only, to try it out")

@@ -8,10 +8,11 @@
     python benchmarks/readers.py til FOLDER                # til_readings: a panel of experts; by SHARED_ERRORS
     python benchmarks/readers.py time                      # 1 million readings by 100 readers; or --readers 5000
 
-Simulated readers have matrices from the model's own family (``ordinal``: errors depend on the grade alone,
-``severity``: on the severity within the grade, ``difficult``: also on the image) and from outside it (``irregular``:
-random rows around an ordinal matrix, ``nominal``: errors to any grade). Every method's probabilities are mixed with 1 %
-of the uniform distribution for the log-loss; the grade for the MAE is their median, for the accuracy their mode.
+Simulated readers have matrices from the model's own family (``ordinal``: errors depend on the grade
+alone, ``severity``: on the severity within the grade, ``difficult``: also on the image) and from
+outside it (``irregular``: random rows around an ordinal matrix, ``nominal``: errors to any grade).
+Every method's probabilities are mixed with 1 % of the uniform distribution for the log-loss; the
+grade for the MAE is their median, for the accuracy their mode.
 """
 
 from __future__ import annotations
@@ -36,22 +37,36 @@ Method = Callable[[Readings], Floats]
 
 WORLDS = ("ordinal", "severity", "difficult", "irregular", "nominal")
 COUNTS = (1, 2, 3, 5, 10)
-AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of shared errors, as a multiple of those that a reader makes alone
+AMOUNTS = (
+    0.0,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+)  # of shared errors, as a multiple of those that a reader makes alone
 FIRST_SEED = 40_000  # the model was developed on other seeds
 
 
-def simulate(world: str, *, count: int, seed: int) -> tuple[Readings, npt.NDArray[np.int64], Floats]:
-    """Readings, the true grades, and each reader's noise rate (2, R): as expected on the items, and as it happened."""
+def simulate(
+    world: str, *, count: int, seed: int
+) -> tuple[Readings, npt.NDArray[np.int64], Floats]:
+    """Readings, the true grades, and each reader's noise rate (2, R): as expected on the items, and
+    as it happened."""
     rng = np.random.default_rng([seed, WORLDS.index(world), count])
     classes, items = int(rng.integers(3, 8)), int(rng.choice([200, 600]))
     readers = max(count, int(rng.choice([2, 3, 6, 12, 50])))
     true = rng.choice(classes, size=items, p=rng.dirichlet(np.full(classes, 2.0)))
     item = np.repeat(np.arange(items), count)
     reader = np.argsort(rng.random((items, readers)), axis=1)[:, :count].ravel()
-    shares = _shares(world, rng, true=true, item=item, reader=reader, classes=classes, readers=readers)
+    shares = _shares(
+        world, rng, true=true, item=item, reader=reader, classes=classes, readers=readers
+    )
     grade = (shares.cumsum(axis=1) < rng.random((len(item), 1))).sum(axis=1).clip(0, classes - 1)
     missed = 1.0 - shares[np.arange(len(item)), true[item]]
-    rates = [np.bincount(reader, wrong) / np.bincount(reader).clip(1) for wrong in (missed, grade != true[item])]
+    rates = [
+        np.bincount(reader, wrong) / np.bincount(reader).clip(1)
+        for wrong in (missed, grade != true[item])
+    ]
     return make_readings(item, reader, grade, classes=classes), true, np.array(rates)
 
 
@@ -74,14 +89,21 @@ def _shares(
         near = np.exp(-1.2 * np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))))
         base = 0.5 * np.eye(classes) + 0.5 * near
         strength = float(rng.choice([5.0, 20.0])) / base.sum(axis=1)
-        rows = [[rng.dirichlet(strength[c] * base[c] + 0.05) for c in range(classes)] for _ in range(readers)]
+        rows = [
+            [rng.dirichlet(strength[c] * base[c] + 0.05) for c in range(classes)]
+            for _ in range(readers)
+        ]
         return np.array(rows)[reader, true[item]]
     severity = true.astype(np.float64)
     if world != "ordinal":
         severity += rng.uniform(-0.5, 0.5, size=len(true))
-    effort = np.exp(rng.normal(0.0, 0.7, size=len(true))) if world == "difficult" else np.ones(len(true))
+    effort = (
+        np.exp(rng.normal(0.0, 0.7, size=len(true))) if world == "difficult" else np.ones(len(true))
+    )
     bias = rng.normal(0.0, 0.3, size=readers)[reader]
-    spread = (rng.uniform(0.3, 0.7) * np.exp(rng.normal(0.0, 0.4, size=readers)))[reader] * effort[item]
+    spread = (rng.uniform(0.3, 0.7) * np.exp(rng.normal(0.0, 0.4, size=readers)))[reader] * effort[
+        item
+    ]
     lapse = rng.beta(0.5, 8.0, size=readers)[reader, None]
     limits = np.arange(classes - 1) + 0.5
     below = ndtr((limits - (severity[item] + bias)[:, None]) / spread[:, None])
@@ -90,7 +112,11 @@ def _shares(
 
 
 def make_readings(
-    item: npt.NDArray[np.int64], reader: npt.NDArray[np.int64], grade: npt.NDArray[np.int64], *, classes: int
+    item: npt.NDArray[np.int64],
+    reader: npt.NDArray[np.int64],
+    grade: npt.NDArray[np.int64],
+    *,
+    classes: int,
 ) -> Readings:
     return Readings(
         items=[str(i) for i in range(int(item.max()) + 1)],
@@ -130,7 +156,9 @@ def crowd_kit(name: str) -> Method:
     def run(readings: Readings) -> Floats:
         from crowdkit import aggregation
 
-        table = pd.DataFrame({"task": readings.item, "worker": readings.reader, "label": readings.grade})
+        table = pd.DataFrame(
+            {"task": readings.item, "worker": readings.reader, "label": readings.grade}
+        )
         made = {
             "Dawid–Skene": lambda: aggregation.DawidSkene(n_iter=100),
             "GLAD": lambda: aggregation.GLAD(n_iter=20, silent=True),
@@ -148,7 +176,8 @@ def crowd_kit(name: str) -> Method:
 
 
 def cleanlab(readings: Readings) -> Floats:
-    """CROWDLAB without a network: its probabilities are the shares of the grades. The rest of its quality is spread."""
+    """CROWDLAB without a network: its probabilities are the shares of the grades. The rest of its
+    quality is spread."""
     from cleanlab.multiannotator import get_label_quality_multiannotator
 
     items, classes = len(readings.items), len(readings.grades)
@@ -157,11 +186,13 @@ def cleanlab(readings: Readings) -> Floats:
     shares = np.bincount(readings.grade, minlength=classes) / len(readings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        table = get_label_quality_multiannotator(pd.DataFrame(wide), np.tile(shares, (items, 1)), verbose=False)[
-            "label_quality"
-        ]
+        table = get_label_quality_multiannotator(
+            pd.DataFrame(wide), np.tile(shares, (items, 1)), verbose=False
+        )["label_quality"]
     label = table["consensus_label"].to_numpy().astype(int)
-    quality = np.clip(table["consensus_quality_score"].to_numpy(dtype=np.float64), 1.0 / classes, 1.0)
+    quality = np.clip(
+        table["consensus_quality_score"].to_numpy(dtype=np.float64), 1.0 / classes, 1.0
+    )
     p = np.repeat(((1.0 - quality) / (classes - 1))[:, None], classes, axis=1)
     p[np.arange(items), label] = quality
     return p
@@ -244,8 +275,9 @@ def simulated(args: argparse.Namespace) -> None:
 
 
 def interval_counts(found: Consensus, rates: Floats) -> dict[str, object]:
-    """How many readers have a 95 % interval of their noise rate, and how many of these hold the rate (the expected one,
-    and the share of wrong readings that the reader made); the same of the expected rate of all readings together."""
+    """How many readers have a 95 % interval of their noise rate, and how many of these hold the
+    rate (the expected one, and the share of wrong readings that the reader made); the same of the
+    expected rate of all readings together."""
     if not found.determined:
         return {}
     low, high = found.noise_rate_interval
@@ -272,11 +304,19 @@ def show_intervals(table: pd.DataFrame) -> None:
         print("\nMAE, ours − median vote: mean and standard error over the data sets")
         print(pd.DataFrame({"mean": grouped.mean(), "error": grouped.sem()}).round(4).to_string())
     if "hold" in ours:
-        by_count = ours.groupby("readings")[["intervals", "hold", "hold made", "width", "overall holds"]]
+        by_count = ours.groupby("readings")[
+            ["intervals", "hold", "hold made", "width", "overall holds"]
+        ]
         sums = by_count.sum()
-        print("\nshare of the 95 % intervals that hold a reader's noise rate, their width; that of all readings")
+        print(
+            "\nshare of the 95 % intervals that hold a reader's noise rate, their width; that of all readings"
+        )
         shares = {name: sums[name] / sums["intervals"] for name in ("hold", "hold made", "width")}
-        print(pd.DataFrame(shares | {"overall": by_count.mean()["overall holds"]}).round(3).to_string())
+        print(
+            pd.DataFrame(shares | {"overall": by_count.mean()["overall holds"]})
+            .round(3)
+            .to_string()
+        )
         print(f"all: {sums['hold'].sum() / sums['intervals'].sum():.3f}")
 
 
@@ -291,13 +331,21 @@ def acne(args: argparse.Namespace) -> None:
     for name, method in methods(args.methods).items():
         start = time.perf_counter()
         p = method(readings)
-        rows.append({"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)})
+        rows.append(
+            {
+                "set": "acne",
+                "method": name,
+                "seconds": time.perf_counter() - start,
+                **scores(p, true),
+            }
+        )
     show(rows, ["set"], args.out)
     print(consensus(readings))
 
 
 def brixia(args: argparse.Namespace) -> None:
-    """The senior radiologist is the reference for half of the images; the junior's readings of the other half."""
+    """The senior radiologist is the reference for half of the images; the junior's readings of the
+    other half."""
     table = pd.read_csv(args.file)
     wide = table.pivot(index="item", columns="reader", values="grade").dropna().astype(int)
     image = table.drop_duplicates("item").set_index("item")["image"].reindex(wide.index)
@@ -309,7 +357,9 @@ def brixia(args: argparse.Namespace) -> None:
     checked = Readings(**{**vars(alone), "reference": np.where(known, senior, -1)})
     rows: list[dict[str, object]] = []
     for name, p in (("ours", consensus(checked).posterior), ("votes", votes(alone))):
-        rows.append({"set": "brixia", "method": name, "seconds": 0.0, **scores(p[~known], senior[~known])})
+        rows.append(
+            {"set": "brixia", "method": name, "seconds": 0.0, **scores(p[~known], senior[~known])}
+        )
     show(rows, ["set"], args.out)
 
 
@@ -327,7 +377,8 @@ def crowd(args: argparse.Namespace) -> None:
         true = truth.reindex(images).to_numpy()
         grade, one = drawn["grade"].to_numpy(), np.zeros(len(drawn), dtype=np.int64)
         readings = make_readings(item, one, grade, classes=classes)
-        # Peers that need a worker for each vote of an item get the vote's number: exchangeable workers.
+        # Peers that need a worker for each vote of an item get the vote's number: exchangeable
+        # workers.
         number = drawn.groupby("image").cumcount().to_numpy()
         numbered = make_readings(item, number, grade, classes=classes)
         known = np.full(len(true), -1)
@@ -335,11 +386,15 @@ def crowd(args: argparse.Namespace) -> None:
         checked = Readings(**{**vars(readings), "reference": known})
         runs: dict[str, Callable[[], Floats]] = {
             "ours": lambda r=readings: consensus(r, repeats="independent").posterior,
-            "ours, independent": lambda r=readings: consensus(r, repeats="independent", shared_errors=0.0).posterior,
+            "ours, independent": lambda r=readings: (
+                consensus(r, repeats="independent", shared_errors=0.0).posterior
+            ),
             "ours, 200 known": lambda r=checked: consensus(r, repeats="independent").posterior,
         }
         runs |= {
-            name: lambda m=method, r=numbered: m(r) for name, method in chosen.items() if not name.startswith("ours")
+            name: lambda m=method, r=numbered: m(r)
+            for name, method in chosen.items()
+            if not name.startswith("ours")
         }
         for name, run in runs.items():
             if name == "cleanlab" and count == 1:
@@ -347,17 +402,21 @@ def crowd(args: argparse.Namespace) -> None:
             start = time.perf_counter()
             p = run()
             passed = time.perf_counter() - start
-            rows.append({"votes": count, "method": name, "seconds": passed, **scores(p[200:], true[200:])})
+            rows.append(
+                {"votes": count, "method": name, "seconds": passed, **scores(p[200:], true[200:])}
+            )
     show(rows, ["votes"], args.out)
 
 
 def til(args: argparse.Namespace) -> None:
-    """The log-loss of the consensus by the amount of shared errors, against a panel of experts who are not readers.
+    """The log-loss of the consensus by the amount of shared errors, against a panel of experts who
+    are not readers.
 
-    FOLDER: readings.csv (item, reader, grade) and expert_panel.csv (item, reader, grade), of regions of pathology
-    slides. The truth is the lower median of the panel. Of each item two or three readings are drawn, as many as people
-    usually have. Errors that readers share have no direction, so the posterior of every amount follows from one fit.
-    Nothing was chosen on these data.
+    FOLDER: readings.csv (item, reader, grade) and expert_panel.csv (item, reader, grade), of
+    regions of pathology slides. The truth is the lower median of the panel. Of each item two or
+    three readings are drawn, as many as people usually have. Errors that readers share have no
+    direction, so the posterior of every amount follows from one fit. Nothing was chosen on these
+    data.
     """
     table = pd.read_csv(args.folder / "readings.csv").dropna(subset=["grade"])
     panel = pd.read_csv(args.folder / "expert_panel.csv").dropna(subset=["grade"])
@@ -373,18 +432,28 @@ def til(args: argparse.Namespace) -> None:
         found = consensus(readings, shared_errors=0.0)
         judged = np.flatnonzero(pd.Index(items).isin(truth.index))
         answers = {
-            f"ours, shared errors {amount:g}": found.posterior @ true_given_seen(found.mean_matrix, amount)
+            f"ours, shared errors {amount:g}": found.posterior
+            @ true_given_seen(found.mean_matrix, amount)
             for amount in AMOUNTS
         }
         answers |= {"votes": votes(readings), "smoothed votes": smoothed_votes(readings)}
         true = truth.reindex(items[judged]).to_numpy()
         for name, p in answers.items():
-            rows.append({"draw": draw, "readings": count, "method": name, **scores(p[judged], true)})
+            rows.append(
+                {"draw": draw, "readings": count, "method": name, **scores(p[judged], true)}
+            )
     table = pd.DataFrame(rows)
     if args.out is not None:
         table.round(5).to_csv(args.out, index=False)
-    print(f"{truth.size} regions with a panel of experts, {args.draws} draws of two and of three readings")
-    print(table.groupby("method", sort=False)[["log-loss", "MAE", "calibration error"]].mean().round(3).to_string())
+    print(
+        f"{truth.size} regions with a panel of experts, {args.draws} draws of two and of three readings"
+    )
+    print(
+        table.groupby("method", sort=False)[["log-loss", "MAE", "calibration error"]]
+        .mean()
+        .round(3)
+        .to_string()
+    )
 
 
 def million(args: argparse.Namespace) -> None:
@@ -393,19 +462,25 @@ def million(args: argparse.Namespace) -> None:
     true = rng.choice(classes, size=items, p=[0.4, 0.25, 0.15, 0.1, 0.1])
     item = np.repeat(np.arange(items), 3)[:1_000_000]
     reader = rng.integers(0, readers, size=len(item))
-    shares = _shares("severity", rng, true=true, item=item, reader=reader, classes=classes, readers=readers)
+    shares = _shares(
+        "severity", rng, true=true, item=item, reader=reader, classes=classes, readers=readers
+    )
     grade = (shares.cumsum(axis=1) < rng.random((len(item), 1))).sum(axis=1).clip(0, classes - 1)
     readings = make_readings(item, reader, grade, classes=classes)
     start, cpu = time.perf_counter(), time.process_time()
     found = consensus(readings)
     passed, cpu = time.perf_counter() - start, time.process_time() - cpu
-    print(f"{len(readings):,} readings by {readers} readers: {passed:.0f} s, {cpu:.0f} s of processor time")
+    print(
+        f"{len(readings):,} readings by {readers} readers: {passed:.0f} s, {cpu:.0f} s of processor time"
+    )
     print({name: round(value, 3) for name, value in scores(found.posterior, true).items()})
     print(f"MAE of the median vote {scores(votes(readings), true)['MAE']:.3f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("simulated")
     one.add_argument("--seeds", type=int, default=2)
@@ -430,9 +505,13 @@ def main() -> None:
     four.add_argument("--readers", type=int, default=100)
     four.set_defaults(run=million)
     for command in (one, two, three):
-        command.add_argument("--methods", nargs="+", help="only these, for example ours votes Dawid–Skene")
+        command.add_argument(
+            "--methods", nargs="+", help="only these, for example ours votes Dawid–Skene"
+        )
     for command in (one, two, three, five, six):
-        command.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
+        command.add_argument(
+            "--out", type=Path, help="a CSV file with a row for each method and data set"
+        )
     for command in (one, two, three, four, five, six):
         command.add_argument("--first-seed", type=int, default=FIRST_SEED)
     args = parser.parse_args()

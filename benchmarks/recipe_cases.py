@@ -1,11 +1,12 @@
-"""The seven cases on which the recipe is judged, for ``recipe_on_features.py`` and ``evidence/recipe_on_images.py``.
+"""The seven cases on which the recipe is judged, for ``recipe_on_features.py`` and
+``evidence/recipe_on_images.py``.
 
-DeepDRiD with four injected noises, EyePACS with its own labels, APPA-REAL with one random human vote per image, ACNE04
-with the reading of one random doctor per image. Every training and validation label is noisy; the test side is judged
-against the true grade (ACNE04: the published grade; EyePACS: its labels, and what a method is told about its noise is
-the paper's assumption).
-A data set is one .npz file: ``x`` (features, or images as JPEG bytes with ``ends``), ``grade``, ``patient`` and, where
-people graded the images, ``votes`` (N, V), −1 where there are fewer.
+DeepDRiD with four injected noises, EyePACS with its own labels, APPA-REAL with one random human
+vote per image, ACNE04 with the reading of one random doctor per image. Every training and
+validation label is noisy; the test side is judged against the true grade (ACNE04: the published
+grade; EyePACS: its labels, and what a method is told about its noise is the paper's assumption). A
+data set is one .npz file: ``x`` (features, or images as JPEG bytes with ``ends``), ``grade``,
+``patient`` and, where people graded the images, ``votes`` (N, V), −1 where there are fewer.
 
 A method is a name of METHODS, or a name with settings: ``srjt:learning_rate=0.002,balance=0.25``.
 """
@@ -54,7 +55,8 @@ ASSUMED = 0.3  # EyePACS: the rate that the paper assumes, and its quasi matrix
 VERIFIED = 100
 EPOCHS = {"acne": 1.5}  # as many times the usual epochs: it has the fewest images
 
-# What a method is told: nothing, the true rate, the true matrix, the true grades of a hundred labels, or of all.
+# What a method is told: nothing, the true rate, the true matrix, the true grades of a hundred
+# labels, or of all.
 METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "srjt": ("srjt", "nothing", {}),
     "standard": ("standard", "nothing", {}),
@@ -88,7 +90,12 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 FIRST = list(METHODS)[:6]
 NAMES = ("accuracy", "mae", "macro_f1", "qwk")
-DECODINGS = ("predict", "argmax", "median", "expected")  # predict: the grades that srjt predict gives
+DECODINGS = (
+    "predict",
+    "argmax",
+    "median",
+    "expected",
+)  # predict: the grades that srjt predict gives
 FIELDS = ["set", "noise", "fold", "seed", "method", "told", "rate", "estimated_rate", "seconds", *(
     f"{name} {decoding} {who}"
     for who in ("network", "ensemble") for decoding in (*DECODINGS, "noisy validation") for name in NAMES
@@ -110,8 +117,12 @@ def open_set(file: Path, *, limit: int | None = None) -> DataSet:
     with np.load(file) as saved:
         found = {name: saved[name][:limit] for name in saved.files if name != "x"}
         x = saved["x"][:limit] if "ends" not in found else _decode(saved["x"], found["ends"])
-    clean = from_arrays(x, found["grade"], patients=found.get("patient"), true_grades=found["grade"]).manifest
-    return DataSet(clean=clean, splits=folds(clean, folds=5, seed=0, by="stratified"), votes=found.get("votes"))
+    clean = from_arrays(
+        x, found["grade"], patients=found.get("patient"), true_grades=found["grade"]
+    ).manifest
+    return DataSet(
+        clean=clean, splits=folds(clean, folds=5, seed=0, by="stratified"), votes=found.get("votes")
+    )
 
 
 @cache
@@ -140,7 +151,9 @@ def noisy_labels(data: DataSet, kind: str, *, seed: int) -> tuple[Ints, Floats]:
         matrix = noise.transition_matrix(kind, num_classes=classes, rho=rho)
         return noise.corrupt(true, matrix, seed=seed), matrix
     if kind == "one-sided":
-        matrix = np.diag([1.0] + [1.0 - LOWER] * (classes - 1)) + np.diag([LOWER] * (classes - 1), k=-1)
+        matrix = np.diag([1.0] + [1.0 - LOWER] * (classes - 1)) + np.diag(
+            [LOWER] * (classes - 1), k=-1
+        )
         return noise.corrupt(true, matrix, seed=seed), matrix
     if kind in ("vote", "doctor"):
         assert data.votes is not None
@@ -152,7 +165,11 @@ def noisy_labels(data: DataSet, kind: str, *, seed: int) -> tuple[Ints, Floats]:
         for grade in range(classes):
             rows = np.flatnonzero(true == grade)
             place[rows] = (data.severity[rows].argsort().argsort() + 0.5) / max(len(rows), 1)
-        labels = np.floor(true + place + rng.normal(0.0, BLUR, len(true))).clip(0, classes - 1).astype(np.int64)
+        labels = (
+            np.floor(true + place + rng.normal(0.0, BLUR, len(true)))
+            .clip(0, classes - 1)
+            .astype(np.int64)
+        )
     joint = np.zeros((classes, classes))
     np.add.at(joint, (true, labels), 1.0)
     return labels, joint / joint.sum(axis=1, keepdims=True)
@@ -195,7 +212,9 @@ def one_run(
         ramp = max(1, round(0.4 * options["epochs"]))
         options["method_options"] = {"agree": "all", "co_lambda": 1.0, "ramp_epochs": ramp}
     if told == "verified":
-        some = np.random.default_rng(seed).choice(split.train, min(VERIFIED, len(split.train)), replace=False)
+        some = np.random.default_rng(seed).choice(
+            split.train, min(VERIFIED, len(split.train)), replace=False
+        )
         verified = np.full(len(true), -1)
         verified[some] = true[some]
         manifest.table["verified_grade"] = verified
@@ -209,31 +228,48 @@ def one_run(
     rule = _rule(run, given[split.validation])
     for side in ("validation", "test"):
         p = torch.as_tensor(run.held_out[side].probabilities, dtype=torch.float64)  # (K, N, C)
-        judged = torch.as_tensor(given[split.validation] if side == "validation" else true[split.test])
+        judged = torch.as_tensor(
+            given[split.validation] if side == "validation" else true[split.test]
+        )
         for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
             for decoding in DECODINGS if side == "test" else ("predict",):
-                scores = [_scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding, rule)]
+                scores = [
+                    _scores(judged, one, len(matrix))
+                    for one in _grades(run, probabilities, decoding, rule)
+                ]
                 for score in NAMES:
                     column = f"{score} {decoding if side == 'test' else 'noisy validation'} {who}"
                     row[column] = f"{np.mean([one[score] for one in scores]):.5f}"
     if keep is not None:
-        sides = {side: run.held_out[side].probabilities.astype(np.float16) for side in ("validation", "test")}
+        sides = {
+            side: run.held_out[side].probabilities.astype(np.float16)
+            for side in ("validation", "test")
+        }
         np.savez_compressed(keep, **sides, noisy=given[split.validation], true=true[split.test])
     return row
 
 
-def _grades(run: srjt.Run, probabilities: torch.Tensor, decoding: str, rule: GradeRule) -> torch.Tensor:
-    """(K, N, C) probabilities → (K, N) grades; "predict": as ``srjt predict`` does, which undoes soft labels."""
+def _grades(
+    run: srjt.Run, probabilities: torch.Tensor, decoding: str, rule: GradeRule
+) -> torch.Tensor:
+    """(K, N, C) probabilities → (K, N) grades; "predict": as ``srjt predict`` does, which undoes
+    soft labels."""
     if decoding == "predict":
         return rule.grades(probabilities)
-    return run.method.grades_of(probabilities) if decoding == "argmax" else decode(probabilities, decoding)
+    return (
+        run.method.grades_of(probabilities)
+        if decoding == "argmax"
+        else decode(probabilities, decoding)
+    )
 
 
 def _rule(run: srjt.Run, noisy: Ints) -> GradeRule:
     """What a grade is for the metric that the run is for, fitted as ``srjt predict`` does."""
     return grade_rule_for(
         run.config.optimise,
-        validation=torch.as_tensor(run.held_out["validation"].probabilities, dtype=torch.float64).mean(dim=0),
+        validation=torch.as_tensor(
+            run.held_out["validation"].probabilities, dtype=torch.float64
+        ).mean(dim=0),
         labels=torch.as_tensor(noisy),
         soft_labels=run.method.learnt_soft_labels(),
     )
@@ -251,18 +287,29 @@ def _scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", nargs="+", default=["all"], help="such as deepdrid:quasi")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD[:SETTING=VALUE,…]")
+    parser.add_argument(
+        "--methods", nargs="+", default=list(METHODS), metavar="METHOD[:SETTING=VALUE,…]"
+    )
     parser.add_argument("--folds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--minutes", type=float, default=1e6, help="start no run that would end later")
-    parser.add_argument("--processes", type=int, default=1, help="so many trainings at the same time")
+    parser.add_argument(
+        "--minutes", type=float, default=1e6, help="start no run that would end later"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, help="so many trainings at the same time"
+    )
     parser.add_argument("--device")
-    parser.add_argument("--probabilities", type=Path, help="a folder for the predictions of the held-out sides")
-    parser.add_argument("--out", type=Path, required=True, help="CSV file; what is in it is not run again")
+    parser.add_argument(
+        "--probabilities", type=Path, help="a folder for the predictions of the held-out sides"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="CSV file; what is in it is not run again"
+    )
 
 
 def planned(args: argparse.Namespace) -> Iterator[tuple[str, str, int, int, str]]:
-    """(set, noise, fold, seed, method): the most important methods in all cases first, then one after the other."""
+    """(set, noise, fold, seed, method): the most important methods in all cases first, then one
+    after the other."""
     cases = [case for case in CASES if args.cases == ["all"] or ":".join(case) in args.cases]
     first = [method for method in args.methods if method in FIRST]
     told = {method: METHODS[method.partition(":")[0]][1] for method in args.methods}
@@ -279,17 +326,23 @@ def planned(args: argparse.Namespace) -> Iterator[tuple[str, str, int, int, str]
 
 
 def run_all(args: argparse.Namespace, **settings: Any) -> None:
-    """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it can be resumed."""
+    """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it
+    can be resumed."""
     begin, seconds = time.monotonic(), dict.fromkeys((name for name, _ in CASES), 0.0)
     done: set[tuple[str, ...]] = set()
     if args.out.exists():
         with args.out.open(newline="") as file:
             rows = csv.DictReader(file)
-            done = {tuple(row[name] for name in ("set", "noise", "fold", "seed", "method")) for row in rows}
+            done = {
+                tuple(row[name] for name in ("set", "noise", "fold", "seed", "method"))
+                for row in rows
+            }
     waiting = [job for job in planned(args) if tuple(map(str, job)) not in done]
     if any(kind == "boundary" for _, kind, *_ in waiting):
         data = open_set(args.sets / "deepdrid.npz", limit=args.limit)
-        with_severity(data, args.out, device=args.device, **settings)  # once, before several processes need it
+        with_severity(
+            data, args.out, device=args.device, **settings
+        )  # once, before several processes need it
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
         running: set[Future[dict[str, Any]]] = set()
         while waiting or running:
@@ -316,10 +369,22 @@ def _one_job(
     keep = None
     if args.probabilities is not None:
         args.probabilities.mkdir(parents=True, exist_ok=True)
-        keep = args.probabilities / f"{name}-{kind}-{fold}-{seed}-{method.replace(':', '-').replace(',', '-')}.npz"
+        keep = (
+            args.probabilities
+            / f"{name}-{kind}-{fold}-{seed}-{method.replace(':', '-').replace(',', '-')}.npz"
+        )
     settings = {**settings, "epochs": round(EPOCHS.get(name, 1) * settings["epochs"])}
     return {
-        **one_run(data, kind, fold=fold, seed=seed, method=method, device=args.device, keep=keep, **settings),
+        **one_run(
+            data,
+            kind,
+            fold=fold,
+            seed=seed,
+            method=method,
+            device=args.device,
+            keep=keep,
+            **settings,
+        ),
         "set": name,
     }
 
@@ -339,7 +404,8 @@ def _append(file: Path, row: Mapping[str, Any]) -> None:
 
 
 def with_severity(data: DataSet, results: Path, *, device: str | None, **settings: Any) -> DataSet:
-    """With the expected grade (N,) by networks that were trained on the true grades of other patients."""
+    """With the expected grade (N,) by networks that were trained on the true grades of other
+    patients."""
     file = results.with_name(f"{results.stem}-severity.npy")
     if not file.exists():
         config = TrainConfig(method="standard", **settings)

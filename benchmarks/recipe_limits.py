@@ -1,12 +1,14 @@
-"""Where a default must not fail: few samples, many or few grades, one common grade, clean labels, a small network.
+"""Where a default must not fail: few samples, many or few grades, one common grade, clean labels, a
+small network.
 
     python benchmarks/recipe_limits.py                  # minutes on two cores; --seeds 3 by default
     python benchmarks/recipe_limits.py --only images    # the row with images alone
 
-Every method is told nothing. Samples are features with a latent severity, or the synthetic images; labels err by one
-grade, more often downwards, and near the boundary (or not at all). Judged on 2,000 (images: 600) samples with true
-grades of other patients: MAE of the median grade and macro-F1 of the most likely one. ``naive`` always says the median
-of the training labels; a method that is not better than it has collapsed.
+Every method is told nothing. Samples are features with a latent severity, or the synthetic images;
+labels err by one grade, more often downwards, and near the boundary (or not at all). Judged on
+2,000 (images: 600) samples with true grades of other patients: MAE of the median grade and macro-F1
+of the most likely one. ``naive`` always says the median of the training labels; a method that is
+not better than it has collapsed.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Case:
     name: str
     shares: tuple[float, ...]  # of the grades
     samples: int
-    lower: float = 0.25  # the share of labels that err to the lower grade, of those above the mildest
+    lower: float = (
+        0.25  # the share of labels that err to the lower grade, of those above the mildest
+    )
     higher: float = 0.08
 
 
@@ -53,7 +57,8 @@ CASES = (
 
 
 def features(case: Case, *, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """(N + TEST, 64) features and true grades (N + TEST,): severity and seven other traits, mixed by a random layer."""
+    """(N + TEST, 64) features and true grades (N + TEST,): severity and seven other traits, mixed
+    by a random layer."""
     draws = np.random.default_rng(seed)
     rows = case.samples + TEST
     traits = draws.normal(size=(rows, 8))
@@ -71,9 +76,13 @@ def one_grade_off(
 
 def on_features(case: Case, *, seed: int) -> tuple[Manifest, Split]:
     x, true = features(case, seed=seed)
-    labels = one_grade_off(true, classes=len(case.shares), lower=case.lower, higher=case.higher, seed=seed)
+    labels = one_grade_off(
+        true, classes=len(case.shares), lower=case.lower, higher=case.higher, seed=seed
+    )
     labels[case.samples :] = true[case.samples :]
-    manifest = from_arrays(x, labels, patients=np.arange(len(x)) // PATIENT, true_grades=true).manifest
+    manifest = from_arrays(
+        x, labels, patients=np.arange(len(x)) // PATIENT, true_grades=true
+    ).manifest
     return manifest, _split(case.samples, len(x))
 
 
@@ -88,10 +97,14 @@ def on_images(*, seed: int) -> tuple[Manifest, Split]:
 
 def _split(samples: int, rows: int) -> Split:
     kept = samples * 4 // 5
-    return Split(train=np.arange(kept), validation=np.arange(kept, samples), test=np.arange(samples, rows))
+    return Split(
+        train=np.arange(kept), validation=np.arange(kept, samples), test=np.arange(samples, rows)
+    )
 
 
-def judge(manifest: Manifest, split: Split, *, method: str, seed: int, **settings: object) -> tuple[float, float]:
+def judge(
+    manifest: Manifest, split: Split, *, method: str, seed: int, **settings: object
+) -> tuple[float, float]:
     """MAE of the median grade and macro-F1 of the most likely grade."""
     true = torch.as_tensor(manifest.true_labels[split.test])
     if method == "naive":
@@ -101,12 +114,17 @@ def judge(manifest: Manifest, split: Split, *, method: str, seed: int, **setting
         run = srjt.train(manifest, split=split, method=method, seed=seed, device="cpu", **settings)  # type: ignore[arg-type]
         p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64).mean(dim=0)
         answers = [decode(p, "median"), p.argmax(dim=-1)]
-    counts = [metrics.confusion_matrix(true, grades, num_classes=manifest.num_classes).numpy() for grades in answers]
+    counts = [
+        metrics.confusion_matrix(true, grades, num_classes=manifest.num_classes).numpy()
+        for grades in answers
+    ]
     return metrics.METRICS["mae"](counts[0]), metrics.METRICS["macro_f1"](counts[1])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", choices=("features", "images"))
@@ -127,10 +145,16 @@ def main() -> None:
             manifest, split = make(seed)
             for method in ("naive", *METHODS):
                 mae, f1 = judge(manifest, split, method=method, seed=seed, **settings)
-                rows.append({"case": name, "seed": seed, "method": method, "MAE": mae, "macro-F1": f1})
+                rows.append(
+                    {"case": name, "seed": seed, "method": method, "MAE": mae, "macro-F1": f1}
+                )
         table = pd.DataFrame(rows)
-        mean = table[table["case"] == name].groupby("method", sort=False)[["MAE", "macro-F1"]].mean()
-        said = "  ".join(f"{method} {row['MAE']:.3f}/{row['macro-F1']:.3f}" for method, row in mean.iterrows())
+        mean = (
+            table[table["case"] == name].groupby("method", sort=False)[["MAE", "macro-F1"]].mean()
+        )
+        said = "  ".join(
+            f"{method} {row['MAE']:.3f}/{row['macro-F1']:.3f}" for method, row in mean.iterrows()
+        )
         print(f"{name:28} {said}", flush=True)
 
 

@@ -1,24 +1,28 @@
-"""The recipe on frozen features: against every method of the catalogue in six cases, and in the small.
+"""The recipe on frozen features: against every method of the catalogue in six cases, and in the
+small.
 
     python benchmarks/recipe_on_features.py run FEATURES --folds 2 3 4 --out recipe_features.csv
     python benchmarks/recipe_on_features.py table recipe_features.csv
 
-FEATURES is a folder with deepdrid.npz, eyepacs.npz and appareal.npz: ``x`` (N, F) features of a frozen network, and
-``grade``, ``patient`` and ``votes`` as ``recipe_cases.py`` says. To make them from the images of
-``evidence/recipe_on_images.py pack``, with EfficientNet-Lite0 and its ImageNet weights:
+FEATURES is a folder with deepdrid.npz, eyepacs.npz and appareal.npz: ``x`` (N, F) features of a
+frozen network, and ``grade``, ``patient`` and ``votes`` as ``recipe_cases.py`` says. To make them
+from the images of ``evidence/recipe_on_images.py pack``, with EfficientNet-Lite0 and its ImageNet
+weights:
 
     python benchmarks/recipe_on_features.py make small --weights lite0.safetensors --out FEATURES
 
-The recipe was developed on folds 0 and 1 of DeepDRiD; its other folds and the other sets are what counts.
+The recipe was developed on folds 0 and 1 of DeepDRiD; its other folds and the other sets are what
+counts.
 
-In the small: 100, 300, 1,000 and all training labels, five kinds of noise, against scikit-learn's logistic regression
-with a cross-validated strength and the median grade for all. All are told nothing:
+In the small: 100, 300, 1,000 and all training labels, five kinds of noise, against scikit-learn's
+logistic regression with a cross-validated strength and the median grade for all. All are told
+nothing:
 
     python benchmarks/recipe_on_features.py small FEATURES --sets deepdrid acne knee --folds 2 3 4 --out small.csv
     python benchmarks/recipe_on_features.py small-table small.csv
 
-A grade is the median of the probabilities, for all of them. The head was developed on folds 0 and 1 of DeepDRiD, ACNE04
-and the knees.
+A grade is the median of the probabilities, for all of them. The head was developed on folds 0 and 1
+of DeepDRiD, ACNE04 and the knees.
 """
 
 from __future__ import annotations
@@ -64,7 +68,9 @@ def make(sets: Path, out: Path, *, weights: str, limit: int | None) -> None:
                 for part in np.array_split(pixels, max(1, len(pixels) // 64))
             ]
         with np.load(file) as saved:
-            columns: dict[str, Any] = {name: saved[name][:limit] for name in saved.files if name not in ("x", "ends")}
+            columns: dict[str, Any] = {
+                name: saved[name][:limit] for name in saved.files if name not in ("x", "ends")
+            }
         np.savez(out / file.name, x=torch.cat(batches).half().numpy(), **columns)
         print(f"{file.stem}: {len(pixels):,} rows", flush=True)
 
@@ -80,7 +86,8 @@ COLUMNS = (*KEY, "network", "estimated_rate", "mae", "macro_f1", "seconds")
 
 
 def small(args: argparse.Namespace) -> None:
-    """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it can be resumed."""
+    """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it
+    can be resumed."""
     done = set()
     if args.out.exists():
         done = set(pd.read_csv(args.out)[list(KEY)].astype(str).itertuples(index=False, name=None))
@@ -102,7 +109,8 @@ def small(args: argparse.Namespace) -> None:
 def small_run(
     data: recipe_cases.DataSet, rows: Ints, kind: str, *, rate: float, fold: int, method: str
 ) -> dict[str, Any]:
-    """Learn from the training rows (n,) with noisy labels, and judge the fold's test side by its true grades."""
+    """Learn from the training rows (n,) with noisy labels, and judge the fold's test side by its
+    true grades."""
     true, test = data.clean.labels, data.splits[fold].test
     labels = noisy_labels(data, kind, rate=rate, seed=1000 * fold)
     begin = time.process_time()
@@ -115,12 +123,18 @@ def small_run(
         given = np.where(np.isin(np.arange(len(true)), test), true, labels)
         split = Split(train=rows, validation=rows[:0], test=test)
         network = method.partition(":")[2] or None
-        run = srjt.train(data.clean.with_noisy_labels(given), split=split, network=network, progress=False)
+        run = srjt.train(
+            data.clean.with_noisy_labels(given), split=split, network=network, progress=False
+        )
         p = run.held_out["test"].probabilities.mean(axis=0)
         found["network"] = run.config.network
-        found["estimated_rate"] = "" if run.noise_estimate is None else f"{run.noise_estimate.rate:.3f}"
+        found["estimated_rate"] = (
+            "" if run.noise_estimate is None else f"{run.noise_estimate.rate:.3f}"
+        )
     grades = decode(torch.from_numpy(np.asarray(p, dtype=np.float64)), "median")
-    counts = metrics.confusion_matrix(torch.as_tensor(true[test]), grades, num_classes=p.shape[1]).numpy()
+    counts = metrics.confusion_matrix(
+        torch.as_tensor(true[test]), grades, num_classes=p.shape[1]
+    ).numpy()
     scores = {name: f"{metrics.METRICS[name](counts):.4f}" for name in ("mae", "macro_f1")}
     return {**found, **scores, "seconds": f"{time.process_time() - begin:.1f}"}
 
@@ -132,14 +146,18 @@ def noisy_labels(data: recipe_cases.DataSet, kind: str, *, rate: float, seed: in
     if kind == "one-sided":
         return recipe_cases.noisy_labels(data, kind, seed=seed)[0]
     rho = noise.rho_for_rate(kind, rate=rate, class_counts=data.clean.class_counts)
-    return noise.corrupt(true, noise.transition_matrix(kind, num_classes=classes, rho=rho), seed=seed)
+    return noise.corrupt(
+        true, noise.transition_matrix(kind, num_classes=classes, rho=rho), seed=seed
+    )
 
 
 def logistic_regression(data: recipe_cases.DataSet, rows: Ints, labels: Ints, test: Ints) -> Floats:
-    """Probabilities (M, C) by scikit-learn's multinomial regression, whose strength five folds by patient choose."""
+    """Probabilities (M, C) by scikit-learn's multinomial regression, whose strength five folds by
+    patient choose."""
     features = np.asarray(data.clean.arrays, dtype=np.float64)
     scaler = StandardScaler().fit(features[rows])
-    # a rotation into as many columns as there are rows changes nothing for a ridge penalty, and is much faster
+    # a rotation into as many columns as there are rows changes nothing for a ridge penalty, and is
+    # much faster
     axes = np.linalg.svd(scaler.transform(features[rows]), full_matrices=False)[2].T
     x, x_test = (scaler.transform(features[part]) @ axes for part in (rows, test))
     owners = np.array(data.clean.groups or data.clean.ids)[rows]
@@ -153,7 +171,10 @@ def logistic_regression(data: recipe_cases.DataSet, rows: Ints, labels: Ints, te
 
     likelihoods = []
     for strength in STRENGTHS:
-        held_out = [np.log(probabilities(a, x[b], strength)[np.arange(len(b)), labels[b]]).sum() for a, b in parts]
+        held_out = [
+            np.log(probabilities(a, x[b], strength)[np.arange(len(b)), labels[b]]).sum()
+            for a, b in parts
+        ]
         likelihoods.append(sum(held_out))
         if len(likelihoods) > 2 and likelihoods[-3] > likelihoods[-2] > likelihoods[-1]:
             break
@@ -162,7 +183,9 @@ def logistic_regression(data: recipe_cases.DataSet, rows: Ints, labels: Ints, te
 
 
 def _append_small(file: Path, row: dict[str, Any]) -> None:
-    pd.DataFrame([row], columns=list(COLUMNS)).to_csv(file, mode="a", header=not file.exists(), index=False)
+    pd.DataFrame([row], columns=list(COLUMNS)).to_csv(
+        file, mode="a", header=not file.exists(), index=False
+    )
     print(", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
 
 
@@ -172,10 +195,16 @@ def small_table(files: list[Path]) -> None:
     cases = ["labels", "set", "noise", "rate"]
     for score in ("mae", "macro_f1"):
         table = runs.pivot_table(index=cases, columns="method", values=score)
-        print(f"\n{score}, means over {runs['fold'].nunique()} folds\n\n{table.round(3).to_string()}")
+        print(
+            f"\n{score}, means over {runs['fold'].nunique()} folds\n\n{table.round(3).to_string()}"
+        )
         print(f"\nmeans by size\n\n{table.groupby('labels').mean().round(3).to_string()}")
     by_fold = runs.pivot_table(index=[*cases, "fold"], columns="method", values="mae")
-    for peer in [name for name in ("logistic regression", "median grade") if name in by_fold and "srjt" in by_fold]:
+    for peer in [
+        name
+        for name in ("logistic regression", "median grade")
+        if name in by_fold and "srjt" in by_fold
+    ]:
         each = (by_fold["srjt"] - by_fold[peer]).dropna().groupby(cases)
         behind = pd.DataFrame({"behind": each.mean(), "standard_error": each.sem()})
         worse = behind[behind["behind"] > 0.01]
@@ -190,7 +219,9 @@ def small_table(files: list[Path]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("make")
     making.add_argument("sets", type=Path)
@@ -207,7 +238,9 @@ def main() -> None:
     in_the_small.add_argument("--sets", nargs="+", default=["deepdrid", "acne", "knee"])
     in_the_small.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     in_the_small.add_argument("--folds", nargs="+", type=int, default=[2, 3, 4])
-    in_the_small.add_argument("--methods", nargs="+", default=PEERS, help="also srjt:odds and srjt:mlp")
+    in_the_small.add_argument(
+        "--methods", nargs="+", default=PEERS, help="also srjt:odds and srjt:mlp"
+    )
     in_the_small.add_argument("--out", type=Path, required=True)
     for name in ("table", "small-table"):
         commands.add_parser(name).add_argument("results", type=Path, nargs="+")

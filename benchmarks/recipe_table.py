@@ -10,12 +10,17 @@ SHOWN = (("mae", "median"), ("macro_f1", "argmax"), ("accuracy", "argmax"), ("qw
 
 
 def show(files: list[Path]) -> None:
-    """MAE, macro-F1, accuracy and QWK by method and case: means over folds and seeds, each by the decoding that suits
-    it (median, argmax, argmax, expected). The mean of a method's networks decides, one network as it is."""
-    runs = pd.concat([pd.read_csv(file) for file in files]).drop_duplicates(["set", "noise", "fold", "seed", "method"])
+    """MAE, macro-F1, accuracy and QWK by method and case: means over folds and seeds, each by the
+    decoding that suits it (median, argmax, argmax, expected). The mean of a method's networks
+    decides, one network as it is."""
+    runs = pd.concat([pd.read_csv(file) for file in files]).drop_duplicates(
+        ["set", "noise", "fold", "seed", "method"]
+    )
     runs["case"] = runs["set"] + ", " + runs["noise"]
     cases, methods = list(dict.fromkeys(runs["case"])), list(dict.fromkeys(runs["method"]))
-    print("| method (told) | " + " | ".join(f"{case} ({_runs(runs, case)})" for case in cases) + " |")
+    print(
+        "| method (told) | " + " | ".join(f"{case} ({_runs(runs, case)})" for case in cases) + " |"
+    )
     print("|---" * (len(cases) + 1) + "|")
     for method in methods:
         own = runs[runs["method"] == method]
@@ -30,4 +35,6 @@ def _runs(runs: pd.DataFrame, case: str) -> int:
 def _cell(rows: pd.DataFrame) -> str:
     if not len(rows):
         return "–"
-    return " / ".join(f"{rows[f'{name} {decoding} ensemble'].mean():.3f}" for name, decoding in SHOWN)
+    return " / ".join(
+        f"{rows[f'{name} {decoding} ensemble'].mean():.3f}" for name, decoding in SHOWN
+    )

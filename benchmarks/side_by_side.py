@@ -1,17 +1,20 @@
-"""The same training three ways in one run: the published repository's manner, a plain PyTorch loop, ours.
+"""The same training three ways in one run: the published repository's manner, a plain PyTorch loop,
+ours.
 
     python benchmarks/side_by_side.py                                                      # GPU, ResNet-18, 224 px
     python benchmarks/side_by_side.py --device cpu --size 72 --crop 64 --samples 640       # two CPU cores
 
-published  written by us from the description of the published code: one BMP file per image, opened, resized,
-           cropped and flipped by loader workers at every epoch; two optimisers; the losses go to the host, which
-           ranks them; the two networks one after the other
+published  written by us from the description of the published code: one BMP file per image, opened,
+resized,
+           cropped and flipped by loader workers at every epoch; two optimisers; the losses go to
+           the host, which ranks them; the two networks one after the other
 plain      what a careful person writes: images decoded once and held on the device, cropped there; one optimiser;
            ranking on the device; eager, TF32 where the GPU has it
 ours       srjt.train as it comes
 
-All learn co-teaching+ours from random images with the same shapes. Images count once although two networks learn
-from them. The first epoch of each is left out; a fold is worked out for 150 epochs of LIMUC's 6,766 training images.
+All learn co-teaching+ours from random images with the same shapes. Images count once although two
+networks learn from them. The first epoch of each is left out; a fold is worked out for 150 epochs
+of LIMUC's 6,766 training images.
 """
 
 from __future__ import annotations
@@ -65,7 +68,10 @@ class Files(Dataset[tuple[Tensor, int]]):
 def pair_of_networks(args: argparse.Namespace) -> list[nn.Module]:
     return [
         networks.build(
-            args.network, head=lambda f: nn.Linear(f, CLASSES), in_shape=(3, args.crop, args.crop), seed=k
+            args.network,
+            head=lambda f: nn.Linear(f, CLASSES),
+            in_shape=(3, args.crop, args.crop),
+            seed=k,
         ).to(args.device)
         for k in (0, 1)
     ]
@@ -93,17 +99,23 @@ def published(args: argparse.Namespace, pixels: np.ndarray, labels: np.ndarray) 
             pin_memory=args.device == "cuda",
         )
         nets = pair_of_networks(args)
-        optimisers = [torch.optim.Adam(net.parameters(), lr=1e-4, weight_decay=1e-4) for net in nets]
+        optimisers = [
+            torch.optim.Adam(net.parameters(), lr=1e-4, weight_decay=1e-4) for net in nets
+        ]
         for epoch in range(1, args.epochs + 1):
             began, running = time.perf_counter(), 0.0
             for x, y in loader:
                 x, y = x.to(args.device), y.to(args.device)
                 outputs = [net(x) for net in nets]
                 chosen = [
-                    np.argsort(F.cross_entropy(o / TAU, y, reduction="none").detach().cpu().numpy())[: keep_at(epoch)]
+                    np.argsort(
+                        F.cross_entropy(o / TAU, y, reduction="none").detach().cpu().numpy()
+                    )[: keep_at(epoch)]
                     for o in outputs
                 ]
-                for output, other, optimiser in zip(outputs, reversed(chosen), optimisers, strict=True):
+                for output, other, optimiser in zip(
+                    outputs, reversed(chosen), optimisers, strict=True
+                ):
                     rows = torch.from_numpy(other.copy()).to(args.device)
                     loss = soft_loss(output[rows], y[rows])
                     optimiser.zero_grad()
@@ -114,20 +126,35 @@ def published(args: argparse.Namespace, pixels: np.ndarray, labels: np.ndarray) 
 
 
 def plain(args: argparse.Namespace, pixels: np.ndarray, labels: np.ndarray) -> Iterator[float]:
-    store, truth = torch.from_numpy(pixels).to(args.device), torch.from_numpy(labels).to(args.device)
+    store, truth = (
+        torch.from_numpy(pixels).to(args.device),
+        torch.from_numpy(labels).to(args.device),
+    )
     nets = pair_of_networks(args)
-    optimiser = torch.optim.Adam([p for net in nets for p in net.parameters()], lr=1e-4, weight_decay=1e-4)
+    optimiser = torch.optim.Adam(
+        [p for net in nets for p in net.parameters()], lr=1e-4, weight_decay=1e-4
+    )
     torch.set_float32_matmul_precision("high")
     for epoch in range(1, args.epochs + 1):
-        plan = draw_plan(len(labels), batch_size=BATCH, epoch=epoch, seed=0, margin=args.size - args.crop)
+        plan = draw_plan(
+            len(labels), batch_size=BATCH, epoch=epoch, seed=0, margin=args.size - args.crop
+        )
         began = time.perf_counter()
         for rows, offsets, flips in zip(plan.rows, plan.offsets, plan.flips, strict=True):
             rows, offsets, flips = (t.to(args.device) for t in (rows, offsets, flips))
-            x, y = normalise(crop_and_flip(store[rows], offsets, flips, size=args.crop)), truth[rows]
+            x, y = (
+                normalise(crop_and_flip(store[rows], offsets, flips, size=args.crop)),
+                truth[rows],
+            )
             outputs = [net(x) for net in nets]
             with torch.no_grad():
-                chosen = [F.cross_entropy(o / TAU, y, reduction="none").argsort()[: keep_at(epoch)] for o in outputs]
-            loss = sum(soft_loss(o[c], y[c]) for o, c in zip(outputs, reversed(chosen), strict=True))
+                chosen = [
+                    F.cross_entropy(o / TAU, y, reduction="none").argsort()[: keep_at(epoch)]
+                    for o in outputs
+                ]
+            loss = sum(
+                soft_loss(o[c], y[c]) for o, c in zip(outputs, reversed(chosen), strict=True)
+            )
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -148,7 +175,9 @@ def ours(args: argparse.Namespace, pixels: np.ndarray, labels: np.ndarray) -> It
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--size", type=int, default=256)
@@ -161,7 +190,9 @@ def main() -> None:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (args.samples, args.size, args.size, 3), dtype=np.uint8)
     labels = random.integers(0, CLASSES, args.samples)
-    print(f"torch {torch.__version__}, {args.device}, {args.network}, {args.crop} px, batch {BATCH}")
+    print(
+        f"torch {torch.__version__}, {args.device}, {args.network}, {args.crop} px, batch {BATCH}"
+    )
     print(f"{'':12}{'img/s':>9}{'of plain':>10}{'fold, min':>11}{'GPU memory, GB':>16}")
     rates = {}
     for way in (plain, published, ours):
@@ -172,7 +203,11 @@ def main() -> None:
             torch.cuda.reset_peak_memory_stats()
         rate = float(np.median(list(way(args, pixels, labels))[1:]))
         rates[way.__name__] = rate
-        memory = f"{torch.cuda.max_memory_reserved() / 2**30:16.1f}" if args.device == "cuda" else f"{'–':>16}"
+        memory = (
+            f"{torch.cuda.max_memory_reserved() / 2**30:16.1f}"
+            if args.device == "cuda"
+            else f"{'–':>16}"
+        )
         ratio = f"{rate / rates['plain']:10.2f}" if "plain" in rates else f"{'':10}"
         print(f"{way.__name__:12}{rate:9.0f}{ratio}{FOLD / rate / 60:11.1f}{memory}", flush=True)
 

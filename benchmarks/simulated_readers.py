@@ -1,14 +1,15 @@
-"""Simulated readers: severities, images that show them more or less clearly, and four families of wrong labels.
+"""Simulated readers: severities, images that show them more or less clearly, and four families of
+wrong labels.
 
-The severity s of an image is continuous and its true grade is the interval that holds s. The image shows
-x = s + blur, so that images near a boundary between two grades are unclear; in half of the settings the blur differs
-from image to image, and the network knows it. A reader gives the label:
+The severity s of an image is continuous and its true grade is the interval that holds s. The image
+shows x = s + blur, so that images near a boundary between two grades are unclear; in half of the
+settings the blur differs from image to image, and the network knows it. A reader gives the label:
 
 - ``quasi``, ``truncated``: by the paper's matrices;
 - ``one-sided``: one grade too low or one grade too high, in one direction for all grades;
 - ``by class``: one grade off, with a rate and a preferred direction for each grade;
-- ``boundary``: one grade off, with a probability that is 1/2 at the boundary between two grades and falls
-  exponentially with the distance from it;
+- ``boundary``: one grade off, with a probability that is 1/2 at the boundary between two grades and
+  falls exponentially with the distance from it;
 - ``uniform``: any other grade.
 
 Readers of kinds that the model was not developed on, as ``readers.py`` has them:
@@ -17,8 +18,9 @@ Readers of kinds that the model was not developed on, as ``readers.py`` has them
 - ``irregular``: random rows around an ordinal matrix;
 - ``nominal``: errors to random other grades.
 
-A network gives probabilities of one of three kinds: ``true``, p(true grade | x); ``over-confident``, the same cubed and
-normalised; ``labels``, p(label | x), what a good network learns from the noisy labels.
+A network gives probabilities of one of three kinds: ``true``, p(true grade | x);
+``over-confident``, the same cubed and normalised; ``labels``, p(label | x), what a good network
+learns from the noisy labels.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def simulations(
     sizes: tuple[int, ...] = (300, 1000, 3000),
     families: dict[str, tuple[str, ...]] = FAMILIES,
 ) -> Iterator[Simulation]:
-    """For each seed all noises and kinds; grades, size, blur, level and imbalance are drawn from the seed."""
+    """For each seed all noises and kinds; grades, size, blur, level and imbalance are drawn from
+    the seed."""
     noises = [(family, name) for family, names in families.items() for name in names]
     for seed, (family, name) in product(seeds, noises):
         yield from simulate(family, name, seed=seed, kinds=kinds, sizes=sizes)
@@ -92,7 +95,8 @@ def simulate(
     blurs: tuple[float, ...] = (0.15, 0.3, 0.5),
     lowered: float | None = None,
 ) -> list[Simulation]:
-    """The same readings with each kind of probabilities. lowered: the share of labels above the mildest, one-sided."""
+    """The same readings with each kind of probabilities. lowered: the share of labels above the
+    mildest, one-sided."""
     rng = np.random.default_rng([seed, sum(map(ord, name))])
     classes, samples = int(rng.integers(3, 8)), int(rng.choice(sizes))
     blur, rate = float(rng.choice(blurs)), float(rng.choice([0.1, 0.2, 0.35]))
@@ -136,13 +140,17 @@ def simulate(
     ]  # fmt: skip
 
 
-def _reader(name: str, grid: Floats, grade: Ints, weight: Floats, *, rate: float, rng: np.random.Generator) -> Floats:
+def _reader(
+    name: str, grid: Floats, grade: Ints, weight: Floats, *, rate: float, rng: np.random.Generator
+) -> Floats:
     """(S, C) p(label | severity) with about this share of wrong labels, or the largest possible."""
     classes = int(grade.max()) + 1
     shares = np.bincount(grade, weight)
     if name in ("quasi", "truncated"):
         most = noise.expected_rate(
-            noise.transition_matrix(name, num_classes=classes, rho=noise.largest_rho(name, num_classes=classes)),
+            noise.transition_matrix(
+                name, num_classes=classes, rho=noise.largest_rho(name, num_classes=classes)
+            ),
             class_counts=shares,
         )
         rho = noise.rho_for_rate(name, rate=min(rate, 0.8 * most), class_counts=shares)
@@ -151,7 +159,10 @@ def _reader(name: str, grid: Floats, grade: Ints, weight: Floats, *, rate: float
         return np.where(np.eye(classes)[grade] > 0, 1 - rate, rate / (classes - 1))
     if name == "boundary":
         below, above = grid - grade, grade + 1 - grid  # distances to the boundaries of the grade
-        below, above = np.where(grade > 0, below, np.inf), np.where(grade < classes - 1, above, np.inf)
+        below, above = (
+            np.where(grade > 0, below, np.inf),
+            np.where(grade < classes - 1, above, np.inf),
+        )
         near = np.minimum(below, above)
         scale = _solve(lambda w: float(weight @ (0.5 * np.exp(-near / w))), rate, 0.01, 3.0)
         flip = 0.5 * np.exp(-near / scale)
@@ -167,11 +178,15 @@ def _reader(name: str, grid: Floats, grade: Ints, weight: Floats, *, rate: float
             return (1.0 - lapse) * shares + lapse / classes
 
         right = np.eye(classes)[grade]
-        return read(_solve(lambda w: float(weight @ (1 - (read(w) * right).sum(axis=1))), rate, 0.01, 3.0))
+        return read(
+            _solve(lambda w: float(weight @ (1 - (read(w) * right).sum(axis=1))), rate, 0.01, 3.0)
+        )
     if name in ("irregular", "nominal"):
         away = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
         near = np.exp(-1.2 * away) if name == "irregular" else np.full((classes, classes), 0.5)
-        rows = np.array([rng.dirichlet(5.0 * row / row.sum() + 0.05) for row in np.where(away > 0, near, 0.0)])
+        rows = np.array(
+            [rng.dirichlet(5.0 * row / row.sum() + 0.05) for row in np.where(away > 0, near, 0.0)]
+        )
         np.fill_diagonal(rows, 0.0)
         wrong = np.minimum(rate * rng.uniform(0.5, 1.5, size=classes), 0.6)
         return (np.diag(1 - wrong) + wrong[:, None] * rows / rows.sum(axis=1, keepdims=True))[grade]

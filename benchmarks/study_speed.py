@@ -8,9 +8,10 @@
 
     python benchmarks/study_speed.py all        # all of them
 
-Add --small for tiny sizes on a CPU. The study of ``workers`` has 44 runs: 11 methods, 2 noises, 2 folds, 4,956
-images of 128 pixels, 20 epochs, EfficientNet-Lite0 (needs timm; --network chooses another). With --runs and --epochs
-only a part of it is trained, and the time of the whole is calculated from that part.
+Add --small for tiny sizes on a CPU. The study of ``workers`` has 44 runs: 11 methods, 2 noises, 2
+folds, 4,956 images of 128 pixels, 20 epochs, EfficientNet-Lite0 (needs timm; --network chooses
+another). With --runs and --epochs only a part of it is trained, and the time of the whole is
+calculated from that part.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def study_config(args: argparse.Namespace) -> StudyConfig:
 
 
 def workers(args: argparse.Namespace) -> None:
-    """Wall time, share of the slots' time that is training, and the runs with one and with two networks."""
+    """Wall time, share of the slots' time that is training, and the runs with one and with two
+    networks."""
     config = study_config(args)
     data = open_data(config)
     per_hour = {}
@@ -118,7 +120,9 @@ def workers(args: argparse.Namespace) -> None:
             planned = write_plan(folder, data, command="benchmark")
             whole = len(planned)
             if args.runs is not None:  # spread over all methods
-                planned = [planned[i] for i in np.linspace(0, whole - 1, args.runs).round().astype(int)]
+                planned = [
+                    planned[i] for i in np.linspace(0, whole - 1, args.runs).round().astype(int)
+                ]
             devices, threads = study.choose_devices(jobs=args.jobs, device=args.device)
             start = time.perf_counter()
             execute = partial(study.run_locally, devices=devices, threads=threads)
@@ -143,7 +147,9 @@ def workers(args: argparse.Namespace) -> None:
         epochs = epochs[(epochs["metric"] == "seconds") & (epochs["epoch"] > 1)]
         if not args.small and (args.epochs, len(runs)) != (EPOCHS, whole) and len(epochs):
             one = runs["seconds"].mean() + (EPOCHS - args.epochs) * epochs["value"].mean()
-            other = slot_seconds / len(runs) - runs["seconds"].mean()  # start-up included, as if every run had it
+            other = (
+                slot_seconds / len(runs) - runs["seconds"].mean()
+            )  # start-up included, as if every run had it
             print(
                 f"    calculated for {whole} runs of {EPOCHS} epochs: {whole * (one + other) / len(devices):.0f} "
                 f"s; training {one / (one + other):.0%} ({one:.1f} s of training and {other:.1f} s else per run)",
@@ -167,7 +173,8 @@ def training(args: argparse.Namespace) -> tuple[Manifest, dict[str, Any]]:
 
 
 def share(args: argparse.Namespace) -> None:
-    """Images/s of several trainings at once, relative to one alone; they take turns on a GPU without NVIDIA's MPS."""
+    """Images/s of several trainings at once, relative to one alone; they take turns on a GPU
+    without NVIDIA's MPS."""
     if args.child:
         manifest, settings = training(args)
         srjt.train(manifest, **{**settings, "epochs": 2})  # what the first training initialises
@@ -181,7 +188,9 @@ def share(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         command = [sys.executable, __file__, *sys.argv[1:], "--child"]
         processes = [
-            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
             for _ in range(args.jobs or 4)
         ]
         for process in processes:
@@ -222,9 +231,15 @@ def setup(args: argparse.Namespace) -> None:
     if args.child:
         manifest, settings = training(args)
         start = time.perf_counter()
-        trained = srjt.train(manifest, split=folds(manifest)[0], step=args.child, **{**settings, "epochs": 3})
+        trained = srjt.train(
+            manifest, split=folds(manifest)[0], step=args.child, **{**settings, "epochs": 3}
+        )
         took = time.perf_counter() - start
-        print(json.dumps({"setup": took - trained.metrics.query("metric == 'seconds'")["value"].sum()}))
+        print(
+            json.dumps(
+                {"setup": took - trained.metrics.query("metric == 'seconds'")["value"].sum()}
+            )
+        )
         return
     if not (torch.cuda.is_available() and args.device != "cpu"):
         print("On a CPU nothing is compiled or captured: these numbers say nothing about a GPU.")
@@ -237,8 +252,13 @@ def setup(args: argparse.Namespace) -> None:
             command = [sys.executable, __file__, *sys.argv[1:], "--child", child]
             environment = {**os.environ, "SRJT_CACHE": str(folder)}
             environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-        print(f"{name}: {json.loads(done.stdout.splitlines()[-1])['setup']:.1f} s of set-up", flush=True)
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+            )
+        print(
+            f"{name}: {json.loads(done.stdout.splitlines()[-1])['setup']:.1f} s of set-up",
+            flush=True,
+        )
 
 
 @contextlib.contextmanager
@@ -256,13 +276,26 @@ def audit_folds(args: argparse.Namespace) -> None:
     manifest = srjt.data.synthetic.generate(**sizes)
     network = "tiny" if args.small else "resnet18"
     config = TrainConfig(
-        method="sord", network=network, pretrained=False, image_size=64, crop=56, epochs=3, batch_size=16
+        method="sord",
+        network=network,
+        pretrained=False,
+        image_size=64,
+        crop=56,
+        epochs=3,
+        batch_size=16,
     )
     seconds = {}
     for jobs in (1, cores()):
         with tempfile.TemporaryDirectory() as out:
             start = time.perf_counter()
-            cross_fit(manifest, config=config, folds=4, out=Path(out), jobs=jobs, setup=Setup(device="cpu"))
+            cross_fit(
+                manifest,
+                config=config,
+                folds=4,
+                out=Path(out),
+                jobs=jobs,
+                setup=Setup(device="cpu"),
+            )
             seconds[jobs] = time.perf_counter() - start
             print(f"jobs={jobs}: {seconds[jobs]:.1f} s", flush=True)
     if len(seconds) > 1:
@@ -284,7 +317,9 @@ def plan(args: argparse.Namespace) -> None:
     )
     manifest = Manifest(table=table, grades=("0", "1", "2", "3"), duplicates=np.arange(count))
     settings = {**load_preset("limuc"), "source": "none"}
-    config = StudyConfig.from_dict({**settings, "train": {**settings["train"], "pretrained": False}})
+    config = StudyConfig.from_dict(
+        {**settings, "train": {**settings["train"], "pretrained": False}}
+    )
     data = StudyPlan(config, manifest, folds(manifest, folds=5, by="random"))
     print_study_times(data, list(data.planned_runs()), device=args.device)
 
@@ -297,7 +332,9 @@ def main() -> None:
         "folds": audit_folds,
         "plan": plan,
     }
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=[*commands, "all"])
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a CPU")
     parser.add_argument("--jobs", type=int, help="runs at a time per GPU, or on the CPU")
@@ -306,7 +343,9 @@ def main() -> None:
     parser.add_argument("--method", default="co-teaching+ours")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--runs", type=int, help="so many runs of the study only")
-    parser.add_argument("--only-stay", action="store_true", help="no process per run, to compare with")
+    parser.add_argument(
+        "--only-stay", action="store_true", help="no process per run, to compare with"
+    )
     parser.add_argument("--child", nargs="?", const="yes", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.child:

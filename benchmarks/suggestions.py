@@ -1,12 +1,14 @@
-"""Of the grades that an audit suggests, how many are right, and how many correct labels would be spoilt?
+"""Of the grades that an audit suggests, how many are right, and how many correct labels would be
+spoilt?
 
     python benchmarks/suggestions.py                             simulated readers, about two minutes on one core
     python benchmarks/suggestions.py --probabilities FILE ...    settings of noisy_settings.py, or of your own network
     python benchmarks/suggestions.py --audit FOLDER ...          audits of labels whose true grades are known
 
-``all``: every label for which another grade is more probable. ``suggested``: those of them that the audit suggests,
-because of such suggestions at least half are expected to be right, and the networks recognise both grades. right: the
-share whose grade is the true one; spoilt: the share whose label was right. ``expected``: what the audit expects.
+``all``: every label for which another grade is more probable. ``suggested``: those of them that the
+audit suggests, because of such suggestions at least half are expected to be right, and the networks
+recognise both grades. right: the share whose grade is the true one; spoilt: the share whose label
+was right. ``expected``: what the audit expects.
 """
 
 from __future__ import annotations
@@ -26,18 +28,26 @@ from srjt.noise.quality import suggestion_shares, true_grade_posterior
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--probabilities", type=Path, nargs="+", default=[], help="npz files")
-    arguments.add_argument("--audit", type=Path, nargs="+", default=[], help="folders of srjt audit")
+    arguments.add_argument(
+        "--audit", type=Path, nargs="+", default=[], help="folders of srjt audit"
+    )
     arguments.add_argument("--seeds", type=int, default=2)
     given = arguments.parse_args()
     found = pd.DataFrame(rows(given)).set_index("setting")
     print(found.round(2).to_string())
     counts = found[["all", "suggested"]].sum()
     for name in counts.index:
-        right, spoilt = ((found[name] * found[f"{name}: {what}"].fillna(0)).sum() for what in ("right", "spoilt"))
+        right, spoilt = (
+            (found[name] * found[f"{name}: {what}"].fillna(0)).sum() for what in ("right", "spoilt")
+        )
         share = max(counts[name], 1)
-        print(f"{name}: {counts[name]:,.0f}; right {right / share:.2f}, spoilt {spoilt / share:.2f}")
+        print(
+            f"{name}: {counts[name]:,.0f}; right {right / share:.2f}, spoilt {spoilt / share:.2f}"
+        )
 
 
 def rows(given: argparse.Namespace) -> Iterator[dict[str, object]]:
@@ -93,7 +103,10 @@ def row(
     expected: np.ndarray,
 ) -> dict[str, object]:
     found: dict[str, object] = {"setting": name, "wrong": float((labels != true).mean())}
-    for which, rows in (("all", labels != likeliest), ("suggested", (labels != likeliest) & offered)):
+    for which, rows in (
+        ("all", labels != likeliest),
+        ("suggested", (labels != likeliest) & offered),
+    ):
         found[which] = int(rows.sum())
         found[f"{which}: right"] = float((likeliest == true)[rows].mean()) if rows.any() else np.nan
         found[f"{which}: spoilt"] = float((labels == true)[rows].mean()) if rows.any() else np.nan

@@ -1,14 +1,17 @@
-"""How hard is the embedded synthetic dataset? A small network on clean labels, and what label noise does to it.
+"""How hard is the embedded synthetic dataset? A small network on clean labels, and what label noise
+does to it.
 
     python benchmarks/synthetic_ceiling.py
         clean labels, about a minute on one core: accuracy 0.84 (seed 1: 0.79), MAE 0.16 (0.21), the
         majority share being 0.54 (0.49); every error is one grade off
     python benchmarks/synthetic_ceiling.py --images 1000 --patients 100 --epochs 25 --pool 4 --noise 0.4
-        quasi-Gaussian noise and a last layer that can learn by heart: 0.75 on the clean test labels after
-        five epochs, 0.60 in the end, with 94 % of the given labels fitted; without --noise it ends at 0.77
+        quasi-Gaussian noise and a last layer that can learn by heart: 0.75 on the clean test labels
+        after five epochs, 0.60 in the end, with 94 % of the given labels fitted; without --noise it
+        ends at 0.77
 
-Patients are split 80 / 20. It prints, epoch by epoch, the accuracy on the given and the true training
-labels and on the clean test labels; at the end the test result beside the majority share and chance.
+Patients are split 80 / 20. It prints, epoch by epoch, the accuracy on the given and the true
+training labels and on the clean test labels; at the end the test result beside the majority share
+and chance.
 """
 
 from __future__ import annotations
@@ -25,22 +28,33 @@ from srjt.data.synthetic import generate
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     arguments.add_argument("--images", type=int, default=1500)
     arguments.add_argument("--patients", type=int, default=150)
     arguments.add_argument("--grades", type=int, default=4)
     arguments.add_argument("--epochs", type=int, default=20)
     arguments.add_argument(
-        "--pool", type=int, default=1, help="cells a side before the last layer; more learn by heart"
+        "--pool",
+        type=int,
+        default=1,
+        help="cells a side before the last layer; more learn by heart",
     )
-    arguments.add_argument("--noise", type=float, default=0.0, help="share of wrong training labels")
+    arguments.add_argument(
+        "--noise", type=float, default=0.0, help="share of wrong training labels"
+    )
     arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args()
 
     began = time.perf_counter()
-    data = generate(images=given.images, patients=given.patients, grades=given.grades, seed=given.seed)
+    data = generate(
+        images=given.images, patients=given.patients, grades=given.grades, seed=given.seed
+    )
     assert data.arrays is not None
-    print(f"{len(data)} images drawn in {time.perf_counter() - began:.1f} s, per grade {data.class_counts}")
+    print(
+        f"{len(data)} images drawn in {time.perf_counter() - began:.1f} s, per grade {data.class_counts}"
+    )
 
     rng = np.random.default_rng(given.seed)
     held_out = rng.permutation(sorted(set(data.patients or [])))[: given.patients // 5]
@@ -81,11 +95,19 @@ def small_network(grades: int, pool: int) -> nn.Module:
     """Three convolutions, then the mean over the image or over each of pool × pool cells of it."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((3, 16), (16, 32), (32, 64)):
-        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten(), nn.Linear(64 * pool**2, grades))
+        layers += [
+            nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten(), nn.Linear(64 * pool**2, grades)
+    )
 
 
-def train(network: nn.Module, optimiser: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+def train(
+    network: nn.Module, optimiser: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor
+) -> None:
     network.train()
     for rows in torch.randperm(len(x)).split(32):
         batch = x[rows].flip(3) if torch.rand(()) < 0.5 else x[rows]
@@ -102,7 +124,8 @@ def predict(network: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def corrupt(labels: np.ndarray, rate: float, grades: int, rng: np.random.Generator) -> torch.Tensor:
-    """Quasi-Gaussian noise P_ij = ρ / |i − j|, with ρ chosen so that ``rate`` of these labels become wrong."""
+    """Quasi-Gaussian noise P_ij = ρ / |i − j|, with ρ chosen so that ``rate`` of these labels
+    become wrong."""
     distance = np.abs(np.subtract.outer(np.arange(grades), np.arange(grades)))
     matrix = np.divide(1.0, distance, out=np.zeros(distance.shape), where=distance > 0)
     matrix *= rate / matrix[labels].sum(1).mean()

@@ -3,7 +3,8 @@
     python docs/reference.py             # writes them
     python docs/reference.py --check     # writes nothing; status 1 if a table is not that of the code
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; all else on a page is written by hand.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; all else on a page is
+written by hand.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ FILES = {
 
 def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "&#124;") for cell in line) + " |\n" for line in lines)
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "&#124;") for cell in line) + " |\n" for line in lines
+    )
 
 
 def named(path: str) -> Any:
@@ -77,7 +80,9 @@ def choices(hint: Any) -> list[str]:
 def shown_default(field: dataclasses.Field[Any]) -> str:
     if shown := field.metadata.get("shown"):
         return str(shown)
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    default = (
+        field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    )
     if default is None or default in ((), {}):
         return "–"
     return {True: "yes", False: "no"}[default] if isinstance(default, bool) else f"`{default}`"
@@ -93,7 +98,8 @@ def keys() -> str:
 
 
 def problems() -> str:
-    """The kinds of problems of a data set, by severity; ``srjt data inspect`` prints what each means."""
+    """The kinds of problems of a data set, by severity; ``srjt data inspect`` prints what each
+    means."""
     kinds = named("srjt.data.manifest:KINDS")
     rows = []
     for severity in ("error", "warning"):

@@ -17,13 +17,14 @@ OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+[^)]+\)")
 
 
 def on_page_markdown(markdown: str, **page: Any) -> str:
-    """Links that leave docs/ lead to files of the repository, which the site does not have: their text stays."""
+    """Links that leave docs/ lead to files of the repository, which the site does not have: their
+    text stays."""
     return OUTSIDE.sub(r"\1", markdown)
 
 
 class WrappedFunctions(griffe.Extension):
-    """``srjt.run`` wraps functions of ``srjt.training``: the site shows their signatures and docstrings. What packages
-    export is computed, which cannot be seen without importing them.
+    """``srjt.run`` wraps functions of ``srjt.training``: the site shows their signatures and
+    docstrings. What packages export is computed, which cannot be seen without importing them.
     """
 
     def on_package(self, *, pkg: griffe.Module, **context: Any) -> None:
@@ -33,6 +34,9 @@ class WrappedFunctions(griffe.Extension):
             module, _, name = path.rpartition(".")
             text = getattr(importlib.import_module(f"srjt.{module}"), name).__doc__
             pkg[path].docstring = griffe.Docstring(text, parent=pkg[path])
-        for name, path in {"train": "training.train.train", "load_run": "training.trained.load_run"}.items():
+        for name, path in {
+            "train": "training.train.train",
+            "load_run": "training.trained.load_run",
+        }.items():
             for shown in (pkg, pkg["run"]):
                 shown.members[name] = griffe.Alias(name, pkg[path], parent=shown)

@@ -19,7 +19,9 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parent
 SOURCE = re.compile(r"/[^\s\"]*/(?=srjt/\S+\.py)")  # where srjt is installed
 CELL = re.compile(r"/[^\s\"]*ipykernel_\d+/\d+\.py")  # the file of a cell, in a warning
-PACE = re.compile(r" \d+:\d\d(?=\s+(?:epoch|fold|\d+/))|\s+samples/s \d+")  # of a bar, on that machine
+PACE = re.compile(
+    r" \d+:\d\d(?=\s+(?:epoch|fold|\d+/))|\s+samples/s \d+"
+)  # of a bar, on that machine
 
 
 def execute(path: Path) -> nbformat.NotebookNode:

@@ -15,7 +15,8 @@ from srjt.torch import JointLoss
 
 CLASSES = 4
 
-# Severity lies along a line in ten dimensions; 40 % of the training labels are wrong, mostly by one grade.
+# Severity lies along a line in ten dimensions; 40 % of the training labels are wrong, mostly by one
+# grade.
 random = torch.Generator().manual_seed(0)
 true = torch.randint(CLASSES, (1200,), generator=random)
 x = torch.randn(1200, 10, generator=random) + 1.2 * (true[:, None] - 1.5)
@@ -27,7 +28,9 @@ class TwoNetworks(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.loss = JointLoss("co-teaching+ours", num_classes=CLASSES, noise_rate=0.4)
-        self.networks = nn.ModuleList(nn.Sequential(nn.Linear(10, 64), nn.ReLU(), self.loss.head(64)) for _ in range(2))
+        self.networks = nn.ModuleList(
+            nn.Sequential(nn.Linear(10, 64), nn.ReLU(), self.loss.head(64)) for _ in range(2)
+        )
 
     def on_train_epoch_start(self) -> None:
         self.loss.set_epoch(self.current_epoch + 1)
@@ -46,7 +49,11 @@ lightning.seed_everything(0, verbose=False)
 model = TwoNetworks()
 loader = DataLoader(TensorDataset(x[:1000], labels), batch_size=64, shuffle=True)
 trainer = lightning.Trainer(
-    max_epochs=12, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
+    max_epochs=12,
+    accelerator="cpu",
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
 )
 trainer.fit(model, loader)
 model.eval()

@@ -15,7 +15,8 @@ CLASSES = 4
 BATCH = 64
 EPOCHS = 12
 
-# Severity lies along a line in ten dimensions; 40 % of the training labels are wrong, mostly by one grade.
+# Severity lies along a line in ten dimensions; 40 % of the training labels are wrong, mostly by one
+# grade.
 random = torch.Generator().manual_seed(0)
 true = torch.randint(CLASSES, (1200,), generator=random)
 x = torch.randn(1200, 10, generator=random) + 1.2 * (true[:, None] - 1.5)

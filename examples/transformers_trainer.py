@@ -2,7 +2,8 @@
 
 pip install "transformers[torch]"; python examples/transformers_trainer.py
 
-A network of transformers is a module that returns its logits; a small one of our own stands for it here.
+A network of transformers is a module that returns its logits; a small one of our own stands for it
+here.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from srjt.torch import OrdinalLoss
 
 CLASSES = 4
 
-# Severity lies along a line in ten dimensions; 40 % of the training labels are wrong, mostly by one grade.
+# Severity lies along a line in ten dimensions; 40 % of the training labels are wrong, mostly by one
+# grade.
 random = torch.Generator().manual_seed(0)
 true = torch.randint(CLASSES, (1200,), generator=random)
 x = torch.randn(1200, 10, generator=random) + 1.2 * (true[:, None] - 1.5)
 matrix = noise.transition_matrix("quasi", num_classes=CLASSES, rho=0.18)
 labels = torch.from_numpy(noise.corrupt(true[:1000].numpy(), matrix, seed=0))
-training = [{"pixel_values": image, "labels": label} for image, label in zip(x[:1000], labels, strict=True)]
+training = [
+    {"pixel_values": image, "labels": label} for image, label in zip(x[:1000], labels, strict=True)
+]
 
 
 class Classifier(nn.Module):
@@ -59,7 +63,9 @@ with tempfile.TemporaryDirectory() as folder:
         disable_tqdm=True,
         logging_strategy="no",
     )
-    Trainer(model=model, args=settings, train_dataset=training, compute_loss_func=ordinal_loss).train()
+    Trainer(
+        model=model, args=settings, train_dataset=training, compute_loss_func=ordinal_loss
+    ).train()
 model.eval()
 with torch.no_grad():
     grades = loss.grades(model(x[1000:])["logits"])

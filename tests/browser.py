@@ -17,7 +17,9 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome on the PATH")
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="needs chromium or google-chrome on the PATH"
+)
 OFF = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
 FLAGS = ("--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in OFF))
 FLAGS += ("--remote-debugging-pipe",)  # commands on descriptor 3, answers on 4
@@ -30,7 +32,13 @@ os.execv(sys.argv[3], sys.argv[3:])
 PATIENCE = 60.0  # seconds until a silent browser counts as hung
 COMPLAINTS = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
 COMPLAINTS |= {"Page.javascriptDialogOpening"}
-CODES = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39}  # of keys without a letter
+CODES = {
+    "Enter": 13,
+    "Escape": 27,
+    "Tab": 9,
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+}  # of keys without a letter
 
 
 class NavigatedError(AssertionError):
@@ -38,14 +46,25 @@ class NavigatedError(AssertionError):
 
 
 class Browser:
-    """One browser. Messages are JSON ended by a zero byte; answers carry the id of their question."""
+    """One browser. Messages are JSON ended by a zero byte; answers carry the id of their
+    question."""
 
     def __init__(self, profile: Path) -> None:
         theirs, self._to = os.pipe()
         self._from, answers = os.pipe()
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs, answers)]  # neither may be 3 or 4
+        ends = [
+            fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs, answers)
+        ]  # neither may be 3 or 4
         self.process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH, *map(str, ends), BROWSER, *FLAGS, f"--user-data-dir={profile}"],
+            [
+                sys.executable,
+                "-c",
+                LAUNCH,
+                *map(str, ends),
+                BROWSER,
+                *FLAGS,
+                f"--user-data-dir={profile}",
+            ],
             pass_fds=ends,
             stderr=subprocess.DEVNULL,
         )
@@ -57,7 +76,9 @@ class Browser:
 
     def tab(self) -> "Tab":
         target = self.call(None, "Target.createTarget", url="about:blank")["targetId"]
-        session = self.call(None, "Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        session = self.call(None, "Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         self._tabs[session] = opened = Tab(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             opened.call(f"{domain}.enable")
@@ -122,7 +143,9 @@ class Tab:
             self._browser.receive(until)
 
     def js(self, expression: str) -> Any:
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -131,7 +154,9 @@ class Tab:
         until = time.monotonic() + PATIENCE
         while True:
             with contextlib.suppress(NavigatedError):
-                answer = self.call("Runtime.evaluate", expression=f"Boolean({condition})", returnByValue=True)
+                answer = self.call(
+                    "Runtime.evaluate", expression=f"Boolean({condition})", returnByValue=True
+                )
                 if answer["result"].get("value") is True:
                     return
             assert time.monotonic() < until, f"never true: {condition}"
@@ -146,13 +171,17 @@ class Tab:
         )
         for count in range(1, times + 1):
             for kind in ("mousePressed", "mouseReleased"):
-                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=count)
+                self.call(
+                    "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=count
+                )
 
     def press(self, key: str) -> None:
         code = CODES.get(key) or (ord(key.upper()) if key.isalnum() else 0)
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else None)
         typed = {} if text is None else {"text": text}
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **typed)
+        self.call(
+            "Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **typed
+        )
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def complaints(self) -> list[Any]:
@@ -169,7 +198,8 @@ class Tab:
         self.call("Emulation.setDeviceMetricsOverride", **size)
 
 
-# how light the page is, and every visible text with its contrast to what is behind it; in figures that of labels
+# how light the page is, and every visible text with its contrast to what is behind it; in figures
+# that of labels
 CONTRAST = """(() => {
   const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
   const parse = (text) => text.match(/[\\d.]+/g).map(Number);

@@ -1,4 +1,5 @@
-"""Shared by all tests: property tests draw the same examples in every run, and processes start at once."""
+"""Shared by all tests: property tests draw the same examples in every run, and processes start at
+once."""
 
 import gc
 import os
@@ -13,15 +14,16 @@ from processes import Launcher
 
 FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
 
-# Test processes share the cores. Idle threads of a linear algebra library wait actively, and slow the others down.
+# Test processes share the cores. Idle threads of a linear algebra library wait actively, and slow
+# the others down.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
 
 os.environ["SRJT_OFFLINE"] = "1"  # no test downloads weights, wherever it runs
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests open sessions of onnxruntime themselves
 
-# Whatever the environment says: without bytecode every process compiles all tests again, which takes as long as to
-# import torch and everything else.
+# Whatever the environment says: without bytecode every process compiles all tests again, which
+# takes as long as to import torch and everything else.
 sys.dont_write_bytecode = False
 
 settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=15)
@@ -36,7 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What exists now stays until the end: the garbage collector need not look at it again and again."""
+    """What exists now stays until the end: the garbage collector need not look at it again and
+    again."""
     gc.freeze()
 
 
@@ -53,7 +56,8 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_fsync() -> Iterator[None]:
-    """What survives a power cut is not tested, and waiting for the disk takes a tenth of the time."""
+    """What survives a power cut is not tested, and waiting for the disk takes a tenth of the
+    time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -61,8 +65,11 @@ def no_fsync() -> Iterator[None]:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For pages of which only the text is tested: figures are empty, because drawing takes most of the time."""
-    monkeypatch.setattr("srjt.reports.figures.canvas.figure_bytes", lambda *_, **options: b"<svg></svg>")
+    """For pages of which only the text is tested: figures are empty, because drawing takes most of
+    the time."""
+    monkeypatch.setattr(
+        "srjt.reports.figures.canvas.figure_bytes", lambda *_, **options: b"<svg></svg>"
+    )
 
 
 @pytest.fixture(scope="module")

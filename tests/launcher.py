@@ -1,8 +1,8 @@
 """A process that has imported everything and forks a real ``srjt`` for each order it reads.
 
-Importing torch takes seconds; with this, a test can start and kill many processes. Orders and answers are
-JSON lines: {"argv": […], "cwd": …, "says": FILE, "env": {…}} → pid; {"wait": pid} → exit code;
-{"poll": pid} → exit code, or null while it runs.
+Importing torch takes seconds; with this, a test can start and kill many processes. Orders and
+answers are JSON lines: {"argv": […], "cwd": …, "says": FILE, "env": {…}} → pid; {"wait": pid} →
+exit code; {"poll": pid} → exit code, or null while it runs.
 """
 
 import json

@@ -3,9 +3,10 @@
     python tests/mutants.py            all of them, some minutes
     python tests/mutants.py holm ppi   those whose names contain one of these words
 
-``mutants.yaml`` lists them. A mutant names the file and the function, and the expression (or statement) that changes.
-Python's syntax tree decides whether it occurs: line breaks, comments and the place in the file do not matter.
-``test_mutants.py`` checks that each still applies and that its test exists.
+``mutants.yaml`` lists them. A mutant names the file and the function, and the expression (or
+statement) that changes. Python's syntax tree decides whether it occurs: line breaks, comments and
+the place in the file do not matter. ``test_mutants.py`` checks that each still applies and that its
+test exists.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 class Mutant(NamedTuple):
     name: str  # what is wrong then
-    function: str  # "file under src/srjt: function", or a class, a method (Class.method) or a constant of a module
+    # "file under src/srjt: function", or a class, a method (Class.method) or a constant of a module
+    function: str
     old: str  # an expression or a statement that occurs exactly once there
     new: str
     test: str  # under tests; it must fail
@@ -62,7 +64,9 @@ def mutated(mutant: Mutant, text: str) -> str:
         raise MutantError(f"{mutant.name}: there is no {name!r} in {mutant.file}")
     old, new = _parsed(mutant, mutant.old), _parsed(mutant, mutant.new)
     if isinstance(old, ast.expr) != isinstance(new, ast.expr):
-        raise MutantError(f"{mutant.name}: an expression can only become an expression, a statement a statement")
+        raise MutantError(
+            f"{mutant.name}: an expression can only become an expression, a statement a statement"
+        )
     wanted = ast.unparse(old)
     if wanted == ast.unparse(new):
         raise MutantError(f"{mutant.name}: the change changes nothing")
@@ -88,7 +92,9 @@ def _parsed(mutant: Mutant, source: str) -> ast.AST:
     try:
         body = ast.parse(source).body
     except SyntaxError as problem:
-        raise MutantError(f"{mutant.name}: {source!r} is no expression and no statement: {problem.msg}") from None
+        raise MutantError(
+            f"{mutant.name}: {source!r} is no expression and no statement: {problem.msg}"
+        ) from None
     if len(body) != 1:
         raise MutantError(f"{mutant.name}: {source!r} is {len(body)} statements, not one")
     return body[0].value if isinstance(body[0], ast.Expr) else body[0]
@@ -153,7 +159,9 @@ def killed(mutant: Mutant, *, src: Path) -> bool:
     bytecode = Path(importlib.util.cache_from_source(str(path)))
     changed = mutated(mutant, before)
     try:
-        bytecode.unlink(missing_ok=True)  # Python would take it if the file had the same size and time
+        bytecode.unlink(
+            missing_ok=True
+        )  # Python would take it if the file had the same size and time
         path.write_text(changed, encoding="utf-8")
         return run({mutant.test}, src=src) == 1
     finally:
@@ -162,7 +170,11 @@ def killed(mutant: Mutant, *, src: Path) -> bool:
 
 
 def main(words: list[str]) -> int:
-    chosen = [one for one in MUTANTS if not words or any(word.lower() in one.name.lower() for word in words)]
+    chosen = [
+        one
+        for one in MUTANTS
+        if not words or any(word.lower() in one.name.lower() for word in words)
+    ]
     if not chosen:
         print(f"No mutant's name contains {' or '.join(words)}.")
         return 1

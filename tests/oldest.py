@@ -1,6 +1,8 @@
-"""Print the oldest version of every requirement as constraints for pip: ``name>=x`` becomes ``name==x``.
+"""Print the oldest version of every requirement as constraints for pip: ``name>=x`` becomes
+``name==x``.
 
-Used by ``make test-oldest``. srjt must be installed (``--no-deps`` is enough): its metadata list the requirements.
+Used by ``make test-oldest``. srjt must be installed (``--no-deps`` is enough): its metadata list
+the requirements.
 """
 
 import importlib.metadata
@@ -17,7 +19,9 @@ def constraints(requirements: Iterable[str]) -> Iterator[str]:
         match = REQUIREMENT.fullmatch(line.strip())
         assert match is not None, line
         marker = match["marker"] or ""
-        if match["name"] in AS_INSTALLED or any(f"'{tool}'" in marker.replace('"', "'") for tool in TOOLS):
+        if match["name"] in AS_INSTALLED or any(
+            f"'{tool}'" in marker.replace('"', "'") for tool in TOOLS
+        ):
             continue
         oldest = re.search(r">=\s*([\w.]+)", match["bounds"])
         assert oldest is not None, f"{line} has no lower bound"

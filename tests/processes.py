@@ -1,4 +1,5 @@
-"""Starting real ``srjt`` processes that begin at once, and holding their trainings where a test wants them."""
+"""Starting real ``srjt`` processes that begin at once, and holding their trainings where a test
+wants them."""
 
 import json
 import subprocess
@@ -33,16 +34,19 @@ MetricsLog.add = add_and_pause
 
 def epochs_done(run: Path) -> int:
     """How many epochs a run has written."""
-    lines = (run / "metrics.csv").read_text().splitlines(True) if (run / "metrics.csv").exists() else []
+    lines = (
+        (run / "metrics.csv").read_text().splitlines(True) if (run / "metrics.csv").exists() else []
+    )
     whole = [line for line in lines[1:] if line.endswith("\n")]
     return int(whole[-1].partition(",")[0]) if whole else 0
 
 
 class Limit:
-    """The epoch after which trainings pause until the limit is raised, or until they are asked to stop or killed.
+    """The epoch after which trainings pause until the limit is raised, or until they are asked to
+    stop or killed.
 
-    ``code`` is Python for the process that trains: lines of setup for the launcher, or a module for ``--import``.
-    within: a part of the path of the runs that pause. Default: all.
+    ``code`` is Python for the process that trains: lines of setup for the launcher, or a module for
+    ``--import``. within: a part of the path of the runs that pause. Default: all.
     """
 
     def __init__(self, file: Path, *, epoch: int, within: str = "") -> None:
@@ -65,15 +69,20 @@ class Launcher:
     def __init__(self, cache: Path) -> None:
         self.cache = cache
         command = [sys.executable, str(Path(__file__).with_name("launcher.py"))]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def order(self, **what: Any) -> Any:
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, *argv: object, says: Path, setup: list[str] | None = None, env: Any = None) -> int:
-        """The process id of ``srjt argv…``; ``says`` gets its output. setup: Python lines run in it before."""
+    def start(
+        self, *argv: object, says: Path, setup: list[str] | None = None, env: Any = None
+    ) -> int:
+        """The process id of ``srjt argv…``; ``says`` gets its output. setup: Python lines run in it
+        before."""
         environment = {"SRJT_CACHE": str(self.cache), "COLUMNS": "80", **(env or {})}
         where = {"cwd": str(says.parent), "says": str(says), "env": environment}
         pid: int = self.order(argv=[str(a) for a in argv], setup=setup or [], **where)
@@ -86,8 +95,11 @@ class Launcher:
     def run(self, *argv: object, says: Path) -> int:
         return self.wait(self.start(*argv, says=says))
 
-    def wait_until(self, pid: int, happened: Callable[[], bool], *, seconds: float = 60.0) -> int | None:
-        """Until something has happened (None), or the process has ended before it (its exit code)."""
+    def wait_until(
+        self, pid: int, happened: Callable[[], bool], *, seconds: float = 60.0
+    ) -> int | None:
+        """Until something has happened (None), or the process has ended before it (its exit
+        code)."""
         end = time.monotonic() + seconds
         while not happened():
             code: int | None = self.order(poll=pid)

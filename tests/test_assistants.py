@@ -20,13 +20,19 @@ def test_every_make_target_of_agents_md_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"make ([a-z-]+)", AGENTS)
     assert "test-all" in targets
-    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+    assert [
+        target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)
+    ] == []
 
 
 def test_every_file_of_the_guide_is_described_or_written() -> None:
     """By files.md, except problems.csv, which data inspect writes."""
     described = (ROOT / "docs/files.md").read_text(encoding="utf-8")
-    named = {code for code in CODE.findall(GUIDE) if re.fullmatch(r"[\w.]+\.(csv|json|html|sqlite)", code)}
+    named = {
+        code
+        for code in CODE.findall(GUIDE)
+        if re.fullmatch(r"[\w.]+\.(csv|json|html|sqlite)", code)
+    }
     assert {"summary.json", "audit.csv", "readers.json", "worklist.csv", "study.json"} <= named
     assert [name for name in sorted(named - {"problems.csv"}) if f"`{name}`" not in described] == []
     assert '"problems.csv"' in (ROOT / "src/srjt/cli/data.py").read_text(encoding="utf-8")
@@ -35,11 +41,14 @@ def test_every_file_of_the_guide_is_described_or_written() -> None:
 def test_every_key_of_the_guide_is_one_of_an_audit() -> None:
     described = (ROOT / "docs/files.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"^\| audit: `summary.json` \| (.+) \|$", described, re.MULTILINE)
-    assert {"identifiable", "rate_interval", "caveat"} <= set(CODE.findall(row)) & set(CODE.findall(GUIDE))
+    assert {"identifiable", "rate_interval", "caveat"} <= set(CODE.findall(row)) & set(
+        CODE.findall(GUIDE)
+    )
 
 
 def test_the_guide_asks_of_each_command_only_what_it_has() -> None:
-    """test_docs.py checks each command and option; here: the options that the guide asks of several commands."""
+    """test_docs.py checks each command and option; here: the options that the guide asks of several
+    commands."""
     from test_docs import options_of, whole
 
     commands = whole().commands

@@ -1,4 +1,5 @@
-"""A folder is read only as it was written: one digit more or less in any file that changes an answer is an error."""
+"""A folder is read only as it was written: one digit more or less in any file that changes an
+answer is an error."""
 
 import json
 import shutil
@@ -29,7 +30,14 @@ def data() -> srjt.data.Manifest:
 @pytest.fixture(scope="module")
 def finished(data: srjt.data.Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checksums") / "run"
-    srjt.train(data, split=srjt.data.folds(data)[0], out=folder, epochs=2, method="standard", network="linear")
+    srjt.train(
+        data,
+        split=srjt.data.folds(data)[0],
+        out=folder,
+        epochs=2,
+        method="standard",
+        network="linear",
+    )
     return folder
 
 
@@ -86,8 +94,15 @@ def test_a_report_shows_no_changed_numbers(run: Path) -> None:
         srjt.report(run)
 
 
-def test_other_names_of_grades_are_written_with_their_checksum(run: Path, data: srjt.data.Manifest) -> None:
-    how: Any = {"split": srjt.data.folds(data)[0], "epochs": 2, "method": "standard", "network": "linear"}
+def test_other_names_of_grades_are_written_with_their_checksum(
+    run: Path, data: srjt.data.Manifest
+) -> None:
+    how: Any = {
+        "split": srjt.data.folds(data)[0],
+        "epochs": 2,
+        "method": "standard",
+        "network": "linear",
+    }
     srjt.train(data, out=run, grade_names={"0": "none", "1": "mild", "2": "severe"}, **how)
     assert srjt.load_run(run).grades.names["2"] == "severe"
 
@@ -101,7 +116,9 @@ def test_files_that_are_gone_are_named(run: Path) -> None:
 
 def test_a_changed_file_of_an_audit_is_noticed(data: srjt.data.Manifest, tmp_path: Path) -> None:
     folder = tmp_path / "audit"
-    srjt.audit(data, out=folder, folds=2, epochs=2, method="standard", network="linear", noise_rate=0.2)
+    srjt.audit(
+        data, out=folder, folds=2, epochs=2, method="standard", network="linear", noise_rate=0.2
+    )
     read_audit(folder)
     for name in ("audit.csv", "audit.json", "summary.json", "neighbours.npz"):
         before = (folder / name).read_bytes()
@@ -112,15 +129,25 @@ def test_a_changed_file_of_an_audit_is_noticed(data: srjt.data.Manifest, tmp_pat
     read_audit(folder)
 
 
-def test_a_changed_file_of_readers_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_of_readers_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     from srjt.cli import main
 
-    rows = [(f"{image}.png", reader, (image + len(reader)) % 3) for image in range(12) for reader in ("anna", "bo")]
-    pd.DataFrame(rows, columns=["image", "reader", "grade"]).to_csv(tmp_path / "readings.csv", index=False)
+    rows = [
+        (f"{image}.png", reader, (image + len(reader)) % 3)
+        for image in range(12)
+        for reader in ("anna", "bo")
+    ]
+    pd.DataFrame(rows, columns=["image", "reader", "grade"]).to_csv(
+        tmp_path / "readings.csv", index=False
+    )
     folder = tmp_path / "out"
-    monkeypatch.setattr(sys, "argv", ["srjt", "readers", str(tmp_path / "readings.csv"), "--out", str(folder)])
+    monkeypatch.setattr(
+        sys, "argv", ["srjt", "readers", str(tmp_path / "readings.csv"), "--out", str(folder)]
+    )
     with pytest.raises(SystemExit, match="0"):
         main()
     read_readers_folder(folder)

@@ -1,4 +1,5 @@
-"""The page that compares srjt with other tools says what was checked, and what it says of srjt is so here."""
+"""The page that compares srjt with other tools says what was checked, and what it says of srjt is
+so here."""
 
 import importlib.util
 import sys
@@ -23,7 +24,9 @@ def compared() -> ModuleType:
 
 def test_the_page_shows_the_stored_facts(compared: ModuleType) -> None:
     page = compared.PAGE.read_text(encoding="utf-8")
-    assert page == compared.page_with(page, compared.read_stored()), "run python benchmarks/compared.py --store"
+    assert page == compared.page_with(page, compared.read_stored()), (
+        "run python benchmarks/compared.py --store"
+    )
 
 
 def test_every_question_was_checked_for_every_tool(compared: ModuleType) -> None:
@@ -50,7 +53,9 @@ def test_what_it_says_of_srjt_and_of_coral_pytorch_is_so(compared: ModuleType) -
         ("no_name_matches_this", {"srjt": "srjt:audit"}, "the pattern matches nothing"),
     ],
 )
-def test_a_wrong_fact_is_found(compared: ModuleType, pattern: str, has: dict[str, str], said: str) -> None:
+def test_a_wrong_fact_is_found(
+    compared: ModuleType, pattern: str, has: dict[str, str], said: str
+) -> None:
     question = compared.Question(table="t", text="a question", pattern=pattern, has=has)
     with pytest.raises(compared.FactError, match=said):
         compared.check(question, "srjt")
@@ -58,6 +63,10 @@ def test_a_wrong_fact_is_found(compared: ModuleType, pattern: str, has: dict[str
 
 def test_tools_that_are_not_installed_keep_their_stored_facts(compared: ModuleType) -> None:
     stored = compared.read_stored()
-    new = [compared.Fact(**{**compared.asdict(fact), "version": "9"}) for fact in stored if fact.tool == "srjt"]
+    new = [
+        compared.Fact(**{**compared.asdict(fact), "version": "9"})
+        for fact in stored
+        if fact.tool == "srjt"
+    ]
     merged = compared.merged(stored, new)
     assert [fact.version == "9" for fact in merged] == [fact.tool == "srjt" for fact in stored]

@@ -15,8 +15,12 @@ from srjt import methods
 from srjt.data.synthetic import generate, write
 
 ROOT = Path(__file__).parents[1]
-PRINTED = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read_text(), flags=re.DOTALL)
-BLOCKS = [block for block in PRINTED if "@register" in block]  # the others use them: test_docs_code.py
+PRINTED = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read_text(), flags=re.DOTALL
+)
+BLOCKS = [
+    block for block in PRINTED if "@register" in block
+]  # the others use them: test_docs_code.py
 
 
 @pytest.fixture
@@ -50,7 +54,9 @@ def test_the_host_of_the_guide() -> None:
     logits, labels = torch.randn(2, 8, 4, generator=generator), torch.arange(8) % 4
     for name, tau in (("consensus", 1.0), ("consensus+ours", 0.1)):
         loss = methods.create(name, num_classes=4, noise_rate=0.4).loss(logits, labels, keep=5)
-        each = [torch.nn.functional.cross_entropy(z / tau, labels, reduction="none") for z in logits]
+        each = [
+            torch.nn.functional.cross_entropy(z / tau, labels, reduction="none") for z in logits
+        ]
         expected = sum(each).argsort()[:5]
         assert loss.selected.tolist() == [[i in expected for i in range(8)]] * 2
 
@@ -102,7 +108,9 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
 
     code, _, err = srjt("predict", "run", labels.parent, folder=tmp_path)
     assert (code, err.count("\n")) == (2, 1)
-    assert "'focal' is registered by my_methods, which is not imported: add --import my_methods" in err
+    assert (
+        "'focal' is registered by my_methods, which is not imported: add --import my_methods" in err
+    )
     code, out, err = srjt("predict", "run", labels, *given, folder=tmp_path)
     assert (code, err) == (0, "")
     assert "60 images" in out
@@ -126,7 +134,10 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> Non
     for name, missing in (("broken", "no_such_module"), ("nothing", "nothing")):
         code, _, err = srjt("methods", "--import", name, folder=tmp_path)
         assert (code, err.count("\n")) == (2, 1)
-        assert f"--import {name}: the module cannot be imported (ModuleNotFoundError: No module named" in err
+        assert (
+            f"--import {name}: the module cannot be imported (ModuleNotFoundError: No module named"
+            in err
+        )
         assert f"'{missing}'" in err
 
 
@@ -140,7 +151,9 @@ def test_installed_packages_add_methods_by_an_entry_point(tmp_path: Path) -> Non
         information.mkdir()
         metadata = f"Metadata-Version: 2.1\nName: {package}-plugin\nVersion: 1.0\n"
         (information / "METADATA").write_text(metadata)
-        (information / "entry_points.txt").write_text(f"[srjt.methods]\n{package} = {package}_methods\n")
+        (information / "entry_points.txt").write_text(
+            f"[srjt.methods]\n{package} = {package}_methods\n"
+        )
     code, out, err = srjt("methods", folder=tmp_path, path=site)
     assert code == 0
     assert "\n focal " in out

@@ -1,4 +1,5 @@
-"""Known holes of the packages that srjt needs, in the versions that are installed here: the newest that are allowed."""
+"""Known holes of the packages that srjt needs, in the versions that are installed here: the newest
+that are allowed."""
 
 import json
 import subprocess
@@ -12,9 +13,20 @@ import pytest
 def test_no_package_has_a_known_hole() -> None:
     if find_spec("pip_audit") is None:
         pytest.skip("pip-audit is not installed: pip install pip-audit")
-    command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off", "--skip-editable"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--format",
+        "json",
+        "--progress-spinner",
+        "off",
+        "--skip-editable",
+    ]
     try:
-        done = subprocess.run([*command, "--timeout", "10"], capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            [*command, "--timeout", "10"], capture_output=True, text=True, timeout=240, check=False
+        )
         packages = json.loads(done.stdout)["dependencies"]
     except subprocess.TimeoutExpired:  # a network that does not answer
         pytest.skip("pip-audit did not get its data in four minutes")

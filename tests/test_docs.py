@@ -1,4 +1,5 @@
-"""What the documentation says can be typed, exists; what it points to is there; what it lists is complete."""
+"""What the documentation says can be typed, exists; what it points to is there; what it lists is
+complete."""
 
 import dataclasses
 import functools
@@ -63,7 +64,9 @@ def mistakes(words: list[str]) -> list[str]:
             return [f"there is no command {words[0]}"]
         command = below["run"]  # what a group does when no verb is given
     given = [word.partition("=")[0] for word in words if OPTION.fullmatch(word.partition("=")[0])]
-    return [f"{command.name} has no option {name}" for name in given if name not in options_of(command)]
+    return [
+        f"{command.name} has no option {name}" for name in given if name not in options_of(command)
+    ]
 
 
 def command_lines(text: str) -> list[list[str]]:
@@ -71,7 +74,9 @@ def command_lines(text: str) -> list[list[str]]:
     found = []
     blocks = [body for language, body in BLOCK.findall(text) if language in SHELL]
     lines = [line for body in blocks for line in body.replace("\\\n", " ").splitlines()]
-    lines += re.findall(r"^ {4,}(\S.*)$", BLOCK.sub("", text), re.MULTILINE)  # a block by indentation
+    lines += re.findall(
+        r"^ {4,}(\S.*)$", BLOCK.sub("", text), re.MULTILINE
+    )  # a block by indentation
     for line in [*lines, *INLINE.findall(BLOCK.sub("", text))]:
         try:
             words = shlex.split(line, comments=True)
@@ -89,7 +94,11 @@ def command_lines(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_command_and_option_exists(page: Path) -> None:
     text = page.read_text()
-    wrong = [f"srjt {shlex.join(words)}: {said}" for words in command_lines(text) for said in mistakes(words)]
+    wrong = [
+        f"srjt {shlex.join(words)}: {said}"
+        for words in command_lines(text)
+        for said in mistakes(words)
+    ]
     known = all_options(whole())
     for code in INLINE.findall(BLOCK.sub("", text)):
         if code.startswith("-"):  # options in running text, of whichever command
@@ -100,7 +109,9 @@ def test_every_command_and_option_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = [link.partition("#")[0] for link in LINK.findall(BLOCK.sub("", page.read_text()))]
-    relative = [link for link in links if link and "://" not in link and not link.startswith("mailto:")]
+    relative = [
+        link for link in links if link and "://" not in link and not link.startswith("mailto:")
+    ]
     assert [link for link in relative if not (page.parent / link).exists()] == []
 
 
@@ -144,9 +155,12 @@ def test_every_setting_has_a_row_with_its_default_and_its_meaning() -> None:
 
 
 def exists(entry: str) -> bool:
-    """Whether it is a module, or a name in one; a package may have a function with the name of its module."""
+    """Whether it is a module, or a name in one; a package may have a function with the name of its
+    module."""
     module, _, name = entry.rpartition(".")
-    if importlib.util.find_spec(module) is not None and hasattr(importlib.import_module(module), name):
+    if importlib.util.find_spec(module) is not None and hasattr(
+        importlib.import_module(module), name
+    ):
         return True
     return importlib.util.find_spec(entry) is not None
 
@@ -160,7 +174,8 @@ ROOMS = ("data", "methods", "networks", "noise", "ordinal", "readers")
 
 
 def test_the_reference_documents_every_public_name() -> None:
-    """By its own entry, or with its module or namespace; functions with their parameters and an example."""
+    """By its own entry, or with its module or namespace; functions with their parameters and an
+    example."""
     entries = set(re.findall(r"^::: (\S+)", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
     missing = []
     for namespace in ("srjt", *(f"srjt.{room}" for room in ROOMS)):
@@ -178,11 +193,17 @@ def test_the_reference_documents_every_public_name() -> None:
             wanted = ["Examples"] if inspect.isfunction(public) else []
             if wanted and inspect.signature(public).parameters:
                 wanted.append("Parameters")
-            missing += [f"{namespace}.{name}: no {part}" for part in wanted if f"{part}\n" not in text]
+            missing += [
+                f"{namespace}.{name}: no {part}" for part in wanted if f"{part}\n" not in text
+            ]
     assert missing == []
 
 
 def test_the_documentation_stays_short() -> None:
     """As CONTRIBUTING.md says; tables are not counted."""
-    lines = [line for page in (ROOT / "docs").glob("*.md") for line in page.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        line
+        for page in (ROOT / "docs").glob("*.md")
+        for line in page.read_text(encoding="utf-8").splitlines()
+    ]
     assert sum(len(line.split()) for line in lines if not line.startswith("|")) <= 18_000

@@ -68,7 +68,8 @@ def pages() -> list[object]:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """labels.csv and its images, noisy.csv with true grades too, new_images/, features.npz, and runs/mine."""
+    """labels.csv and its images, noisy.csv with true grades too, new_images/, features.npz, and
+    runs/mine."""
     from srjt import noise
     from srjt.data.synthetic import generate, write
     from srjt.training.train import train
@@ -104,13 +105,17 @@ def _other_sources(folder: Path, data: Manifest) -> None:
     other = generate(images=80, patients=16, size=32, seed=1)  # of other patients
     write(other, folder / "other")
     names = [f"other/{image}" for image in other.table["image"]]
-    table = other.table[["grade", "patient"]].assign(image=names, patient="o" + other.table["patient"])
+    table = other.table[["grade", "patient"]].assign(
+        image=names, patient="o" + other.table["patient"]
+    )
     table.to_csv(folder / "other_labels.csv", index=False)
     write_splits(folder / "splits.csv", data, folds(data))
     lines = ["image,level"]
     rows = zip(data.table["image"], data.labels, data.table["patient"], strict=True)
     for number, (image, grade, patient) in enumerate(rows):
-        named = folder / "by-grade" / ("none", "mild", "moderate", "severe")[grade] / f"{number}.png"
+        named = (
+            folder / "by-grade" / ("none", "mild", "moderate", "severe")[grade] / f"{number}.png"
+        )
         limuc = folder / "limuc" / str(int(patient[1:]) + 1) / f"Mayo {grade}" / f"{number}.bmp"
         eye = folder / "dr" / "train" / f"{number // 2}_{('left', 'right')[number % 2]}.jpeg"
         for target in (named, limuc, eye):
@@ -130,7 +135,9 @@ def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))  # methods that a page adds are its own
+    monkeypatch.setattr(
+        methods, "_REGISTRY", dict(methods._REGISTRY)
+    )  # methods that a page adds are its own
     return tmp_path / "here"
 
 
@@ -166,7 +173,9 @@ def srjt(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("here")
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page.stem))
-    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look themselves up there
+    monkeypatch.setitem(
+        sys.modules, module.__name__, module
+    )  # dataclasses look themselves up there
     for block in blocks(page.read_text()):
         if block.note.startswith("not run"):
             continue

@@ -1,4 +1,5 @@
-"""The documentation becomes a site without a warning, and the site asks nothing of other machines."""
+"""The documentation becomes a site without a warning, and the site asks nothing of other
+machines."""
 
 import os
 import re
@@ -24,16 +25,22 @@ def listed(nav: object) -> list[str]:
 
 def test_every_page_is_in_the_menu() -> None:
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-    assert sorted(listed(config["nav"])) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+    assert sorted(listed(config["nav"])) == sorted(
+        page.name for page in (ROOT / "docs").glob("*.md")
+    )
 
 
 def test_the_citation_names_the_paper_as_the_readme_does() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert {"cff-version", "message", "title", "authors"} <= set(citation)  # what the format asks for
+    assert {"cff-version", "message", "title", "authors"} <= set(
+        citation
+    )  # what the format asks for
     paper = citation["preferred-citation"]
     readme = " ".join((ROOT / "README.md").read_text().replace("> ", "").split())
     assert paper["title"] in readme
-    assert ", ".join(f"{a['given-names'][0]}. {a['family-names']}" for a in paper["authors"]) in readme
+    assert (
+        ", ".join(f"{a['given-names'][0]}. {a['family-names']}" for a in paper["authors"]) in readme
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +78,11 @@ def test_a_site_that_is_opened_from_a_disk_can_be_searched(site: Path, browser: 
     tab.open(site / "index.html")
     tab.js("document.querySelector('#__search').click()")
     field = "document.querySelector('input.md-search__input')"
-    tab.js(f"{field}.value = 'verified labels', {field}.dispatchEvent(new Event('keyup', {{bubbles: true}}))")
+    tab.js(
+        f"{field}.value = 'verified labels', {field}.dispatchEvent(new Event('keyup', {{bubbles: true}}))"
+    )
     tab.wait("document.querySelector('.md-search-result__item a') !== null")
-    assert tab.js("document.querySelector('.md-search-result__item a').href").endswith("/audit.html")
+    assert tab.js("document.querySelector('.md-search-result__item a').href").endswith(
+        "/audit.html"
+    )
     assert tab.complaints() == []

@@ -1,4 +1,5 @@
-"""The scikit-learn estimator: scikit-learn's own checks, its tools, and the attributes after fit."""
+"""The scikit-learn estimator: scikit-learn's own checks, its tools, and the attributes after
+fit."""
 
 import pickle
 import signal
@@ -37,8 +38,9 @@ few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
 @parametrize_with_checks([OrdinalNoiseClassifier(optimise="accuracy", grades="sorted")])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_scikit_learn_finds_nothing_to_object_to(estimator, check):  # type: ignore[no-untyped-def]
-    """With the defaults, ``predict`` is the median, and ``check_classifiers_train`` requires the most likely grade; the
-    order of names is never guessed, and ``check_classifiers_classes`` requires the alphabetical one."""
+    """With the defaults, ``predict`` is the median, and ``check_classifiers_train`` requires the
+    most likely grade; the order of names is never guessed, and ``check_classifiers_classes``
+    requires the alphabetical one."""
     check(estimator)
 
 
@@ -126,7 +128,9 @@ def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_given_matrix_is_used() -> None:
     data, matrix = rows(60), noise.transition_matrix("quasi", num_classes=4, rho=0.1)
-    model = quick(method="f-correction", noise_rate=None, transition=matrix, epochs=1).fit(data.X, data.y)
+    model = quick(method="f-correction", noise_rate=None, transition=matrix, epochs=1).fit(
+        data.X, data.y
+    )
     assert (model.transition_ == matrix).all()
     assert model.noise_rate_ is None
 
@@ -186,7 +190,9 @@ def test_numbers_order_the_grades(labels: list[object], expected: list[object]) 
 def test_the_order_of_words_is_never_guessed() -> None:
     """As in every other source; alphabetical order only where the user says so."""
     words = np.array(["severe", "mild", "none"])
-    with pytest.raises(SrjtError, match=r"order of the grades mild, none, severe is not known.*`grades`"):
+    with pytest.raises(
+        SrjtError, match=r"order of the grades mild, none, severe is not known.*`grades`"
+    ):
         grade_codes(words)
     with pytest.raises(SrjtError, match="is not known"):
         quick().fit(np.zeros((3, 1)), words)
@@ -222,7 +228,9 @@ def test_an_ordered_categorical_brings_its_order_and_its_empty_grades() -> None:
         ({}, [2, 2, 2], "one class"),
     ],
 )
-def test_bad_input_gets_one_sentence(parameters: dict[str, object], y: list[object], sentence: str) -> None:
+def test_bad_input_gets_one_sentence(
+    parameters: dict[str, object], y: list[object], sentence: str
+) -> None:
     with pytest.raises(SrjtError, match=sentence):
         quick(**parameters).fit([[0.0], [1.0], [2.0]], y)
 
@@ -245,7 +253,9 @@ def test_groups_can_be_routed(monkeypatch: pytest.MonkeyPatch) -> None:
     data, told = rows(60), []
     fit = OrdinalNoiseClassifier.fit
 
-    def listening(self: OrdinalNoiseClassifier, X: object, y: object, groups: object = None) -> object:
+    def listening(
+        self: OrdinalNoiseClassifier, X: object, y: object, groups: object = None
+    ) -> object:
         told.append(groups)
         return fit(self, X, y, groups=groups)
 
@@ -260,9 +270,13 @@ def test_groups_can_be_routed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_fitted_model_can_be_recalibrated(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
     """By scikit-learn's own tool, on the true grades of rows; the columns keep their order."""
-    wrapped = CalibratedClassifierCV(FrozenEstimator(fitted), method="isotonic").fit(noisy.X, noisy.true)
+    wrapped = CalibratedClassifierCV(FrozenEstimator(fitted), method="isotonic").fit(
+        noisy.X, noisy.true
+    )
     assert list(wrapped.classes_) == list(fitted.classes_)
-    before, after = (log_loss(noisy.true, model.predict_proba(noisy.X)) for model in (fitted, wrapped))
+    before, after = (
+        log_loss(noisy.true, model.predict_proba(noisy.X)) for model in (fitted, wrapped)
+    )
     assert after < before
 
 
@@ -271,7 +285,9 @@ def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(noisy: Rows, fitted:
     assert not hasattr(again, "classes_")
     assert again.get_params() == fitted.get_params()
     opened = pickle.loads(pickle.dumps(fitted))
-    assert opened.predict_proba(noisy.X[:20]) == pytest.approx(fitted.predict_proba(noisy.X[:20]), abs=1e-12)
+    assert opened.predict_proba(noisy.X[:20]) == pytest.approx(
+        fitted.predict_proba(noisy.X[:20]), abs=1e-12
+    )
 
 
 def test_images() -> None:
@@ -336,17 +352,22 @@ def test_a_network_of_your_own_and_ctrl_c() -> None:
 def test_the_recipe_is_the_default_and_needs_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
     data = rows(240)
-    model = OrdinalNoiseClassifier(epochs=3, network="linear", random_state=0, device="cpu").fit(data.X, data.y)
+    model = OrdinalNoiseClassifier(epochs=3, network="linear", random_state=0, device="cpu").fit(
+        data.X, data.y
+    )
     assert model.trained_.config.method == "srjt"
     estimate = model.noise_estimate_
     assert (model.transition_ == usable_matrix(estimate.rate, estimate.transition)).all()
-    own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.5}).fit(data.X, data.y)
+    own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.5}).fit(
+        data.X, data.y
+    )
     assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.5, None)
 
 
 @pytest.mark.slow
 def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
-    """Rows that show their grade clearly: the low estimate is used, or half of it. With all defaults."""
+    """Rows that show their grade clearly: the low estimate is used, or half of it. With all
+    defaults."""
     data = rows(600, wrong=0.03)
     model = OrdinalNoiseClassifier(random_state=0).fit(data.X, data.y)
     assert model.noise_rate_ <= model.noise_estimate_.rate < 0.15

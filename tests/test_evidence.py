@@ -39,8 +39,9 @@ def compare(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> Compare:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    """Forty patients with five images each, two seeds. ``good`` is right everywhere; ``poor`` says one too many for
-    every second patient, with both networks; ``single`` has one network and is always one too high."""
+    """Forty patients with five images each, two seeds. ``good`` is right everywhere; ``poor`` says
+    one too many for every second patient, with both networks; ``single`` has one network and is
+    always one too high."""
     true = np.tile([0, 0, 1, 2, 3], 40)
     patients = np.repeat([f"p{k:02}" for k in range(40)], 5)
     wrong = {"good": np.zeros(200), "poor": np.repeat(np.arange(40) % 2, 5), "single": np.ones(200)}
@@ -60,7 +61,9 @@ def test_differences_and_their_intervals(compare: Compare, tables: Path) -> None
     said = compare(tables, "--of", "good", "--against", "poor", "--against", "single")
     # images of a patient are right or wrong together: √(¼/40) = 0.079, and not √(¼/400) = 0.025
     row = said.splitlines()[2]
-    low, high = (float(part) for part in row.split("(")[1].split(")")[0].replace("−", "-").split(" to "))
+    low, high = (
+        float(part) for part in row.split("(")[1].split(")")[0].replace("−", "-").split(" to ")
+    )
     assert 0.22 < high - low < 0.38  # ±1.96 · 0.079, by 200 draws
     assert "| quasi:0.2 | `poor` | 1.000, 0.500: **+0.500** (" in said
     assert "0.000, 0.500: **−0.500**" in said  # MAE
@@ -69,9 +72,13 @@ def test_differences_and_their_intervals(compare: Compare, tables: Path) -> None
     assert "1.000, 1.000: +0.000 (+0.000 to +0.000)" in ten_views
 
 
-def write(folder: Path, name: str, said: np.ndarray, *, fold: int, seed: int, patients: np.ndarray) -> None:
+def write(
+    folder: Path, name: str, said: np.ndarray, *, fold: int, seed: int, patients: np.ndarray
+) -> None:
     """A training of ``name`` whose true grades are all 0."""
-    table = pd.DataFrame({"patient": patients, "true": np.zeros(len(said), dtype=int), "views 1, both": said})
+    table = pd.DataFrame(
+        {"patient": patients, "true": np.zeros(len(said), dtype=int), "views 1, both": said}
+    )
     table = table.assign(method=name, variant="", noise="none", fold=fold, seed=seed)
     table.to_csv(folder / f"{name}{fold}{seed}.csv", index=False)
 
@@ -83,7 +90,8 @@ def interval(said: str, place: int = 1) -> tuple[float, float]:
 
 
 def test_intervals_contain_trainings(compare: Compare, tmp_path: Path) -> None:
-    """No patient differs from another, but one training is right about 90 % of the images, one about 50 %."""
+    """No patient differs from another, but one training is right about 90 % of the images, one
+    about 50 %."""
     patients = np.repeat(np.arange(30), 10)
     for seed, right in enumerate([9, 5]):
         said = (np.tile(np.arange(10), 30) >= right).astype(int)
@@ -100,11 +108,27 @@ def test_intervals_contain_trainings(compare: Compare, tmp_path: Path) -> None:
     assert "other patients (resampled) and other trainings (2 seeds)" in said
 
 
-def test_several_folds_are_compared_by_the_corrected_t_test(compare: Compare, tmp_path: Path) -> None:
+def test_several_folds_are_compared_by_the_corrected_t_test(
+    compare: Compare, tmp_path: Path
+) -> None:
     for fold, right in enumerate([8, 9, 10]):
         patients = np.arange(10) + 10 * fold
-        write(tmp_path, "mine", (np.arange(10) >= right).astype(int), fold=fold, seed=0, patients=patients)
-        write(tmp_path, "other", (np.arange(10) >= 5).astype(int), fold=fold, seed=0, patients=patients)
+        write(
+            tmp_path,
+            "mine",
+            (np.arange(10) >= right).astype(int),
+            fold=fold,
+            seed=0,
+            patients=patients,
+        )
+        write(
+            tmp_path,
+            "other",
+            (np.arange(10) >= 5).astype(int),
+            fold=fold,
+            seed=0,
+            patients=patients,
+        )
     said = compare(tmp_path, "--of", "mine")
     # 0.3, 0.4 and 0.5: t(2) · 0.1 · √(1/3 + 1/3)
     assert interval(said) == pytest.approx((0.4 - 0.351, 0.4 + 0.351), abs=2e-3)
@@ -112,11 +136,19 @@ def test_several_folds_are_compared_by_the_corrected_t_test(compare: Compare, tm
 
 
 def test_the_best_is_chosen_on_other_patients(compare: Compare, tmp_path: Path) -> None:
-    """Twelve others are right at random: the best of them by the same patients looks better than one half."""
+    """Twelve others are right at random: the best of them by the same patients looks better than
+    one half."""
     random = np.random.default_rng(0)
     patients = np.arange(100)
     for seed in range(2):
-        write(tmp_path, "mine", (random.random(100) < 0.5).astype(int), fold=0, seed=seed, patients=patients)
+        write(
+            tmp_path,
+            "mine",
+            (random.random(100) < 0.5).astype(int),
+            fold=0,
+            seed=seed,
+            patients=patients,
+        )
     accuracy = []
     for number in range(12):
         wrong = (random.random(100) < 0.5).astype(int)
@@ -148,12 +180,16 @@ def test_bold_is_corrected_for_the_number_of_differences(script: ModuleType) -> 
 
 def test_others_may_be_scored_as_in_the_paper(compare: Compare, tables: Path) -> None:
     said = compare(tables, "--of", "good", "--against", "poor", "--against", "single", "--plain")
-    assert "`poor` | 1.000, 0.750:" in said  # the mean of a network that is half right and one that is right
+    assert (
+        "`poor` | 1.000, 0.750:" in said
+    )  # the mean of a network that is half right and one that is right
     assert "`single` | 1.000, 0.000:" in said
 
 
 @pytest.mark.slow
-def test_the_figure_and_the_table_in_one_file(compare: Compare, tables: Path, tmp_path: Path) -> None:
+def test_the_figure_and_the_table_in_one_file(
+    compare: Compare, tables: Path, tmp_path: Path
+) -> None:
     whole = tmp_path / "all.csv.xz"
     pd.concat(pd.read_csv(file) for file in sorted(tables.glob("*.csv"))).to_csv(whole, index=False)
     said = compare(whole, "--of", "good", "--figures", tmp_path / "figures")
@@ -161,13 +197,17 @@ def test_the_figure_and_the_table_in_one_file(compare: Compare, tables: Path, tm
     assert "quasi:0.2, single" in (tmp_path / "figures" / "differences.svg").read_text()
 
 
-def test_what_cannot_be_compared_is_one_sentence(compare: Compare, tables: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_one_sentence(
+    compare: Compare, tables: Path, tmp_path: Path
+) -> None:
     with pytest.raises(SrjtError, match="did you mean 'good'"):
         compare(tables, "--of", "god")
     with pytest.raises(SrjtError, match="holds no tables"):
         compare(tmp_path / "nowhere", "--of", "good")
     (tables / "poor1.csv").unlink()
-    with pytest.raises(SrjtError, match=r"quasi:0\.2: poor was not tested in the same folds and seeds"):
+    with pytest.raises(
+        SrjtError, match=r"quasi:0\.2: poor was not tested in the same folds and seeds"
+    ):
         compare(tables, "--of", "good", "--against", "poor")
 
 
@@ -193,7 +233,11 @@ def test_tables_of_results_are_generated(page: ModuleType) -> None:
 def test_a_table_that_no_page_shows_is_a_file_without_marks(page: ModuleType) -> None:
     table = "| method | MAE ↓ |\n| --- | :-: |\n| `a, b` | **0.470 ± 0.016** ¹ |\n"
     assert page.as_csv(table) == 'method,MAE ↓\n"a, b",0.470 ± 0.016\n'
-    names = {match[2] for name in page.PAGES for match in page.PLACE.finditer((page.ROOT / name).read_text())}
+    names = {
+        match[2]
+        for name in page.PAGES
+        for match in page.PLACE.finditer((page.ROOT / name).read_text())
+    }
     kept = {path.stem for path in (page.ROOT / page.TABLES).glob("*.csv")}
     made = {*page.STUDIES.values(), *page.HELD_OUT, *page.stored_tables.TABLES}
     assert kept == made - names
@@ -208,11 +252,17 @@ def test_all_tables_are_those_of_the_stored_results(page: ModuleType) -> None:
 
 # Intervals of a difference that contain patients and trainings, by simulation and in closed form.
 PATIENTS, RESAMPLES = 60, 200
-DRAWS = np.random.default_rng(0).multinomial(PATIENTS, np.full(PATIENTS, 1 / PATIENTS), RESAMPLES) / PATIENTS
+DRAWS = (
+    np.random.default_rng(0).multinomial(PATIENTS, np.full(PATIENTS, 1 / PATIENTS), RESAMPLES)
+    / PATIENTS
+)
 
 
-def simulate(random: np.random.Generator, *, trainings: int, patient: float, training: float, both: float):
-    """Differences (trainings, 1 + resamples) of a metric that is a mean over patients, with a true mean of 0."""
+def simulate(
+    random: np.random.Generator, *, trainings: int, patient: float, training: float, both: float
+):
+    """Differences (trainings, 1 + resamples) of a metric that is a mean over patients, with a true
+    mean of 0."""
     effect = (
         patient * random.normal(size=PATIENTS)
         + training * random.normal(size=(trainings, 1))
@@ -223,7 +273,9 @@ def simulate(random: np.random.Generator, *, trainings: int, patient: float, tra
 
 def coverage(simulations: int, **how) -> float:
     random = np.random.default_rng(7)
-    found = (crossed_difference(simulate(random, **how), patients=PATIENTS) for _ in range(simulations))
+    found = (
+        crossed_difference(simulate(random, **how), patients=PATIENTS) for _ in range(simulations)
+    )
     return float(np.mean([one.low <= 0 <= one.high for one in found]))
 
 
@@ -237,7 +289,9 @@ def coverage(simulations: int, **how) -> float:
         {"patient": 0.3, "training": 0.2, "both": 1.0},
     ],
 )
-def test_with_both_sources_the_interval_covers_at_least_its_level(trainings: int, spread: dict) -> None:
+def test_with_both_sources_the_interval_covers_at_least_its_level(
+    trainings: int, spread: dict
+) -> None:
     n = 600
     found = coverage(n, trainings=trainings, **spread)
     error = 3 * math.sqrt(0.95 * 0.05 / n)
@@ -265,8 +319,9 @@ def test_patients_alone_are_the_standard_error_of_the_draws() -> None:
 
 
 def test_what_patients_and_trainings_share_is_counted_once() -> None:
-    """Two trainings whose draws are uncorrelated: each has the variance 0.04/3, their mean half, so the interaction
-    is 0.02/3; between trainings it is 0.02/2. Together 0.02/3 + 0.01 − 0.02/3 = 0.01."""
+    """Two trainings whose draws are uncorrelated: each has the variance 0.04/3, their mean half, so
+    the interaction is 0.02/3; between trainings it is 0.02/2. Together 0.02/3 + 0.01 − 0.02/3 =
+    0.01."""
     found = crossed_difference([[0.1, 0.2, 0.0, 0.2, 0.0], [0.3, 0.4, 0.4, 0.2, 0.2]], patients=41)
     share = 0.01 / (0.01 + 0.02 / 3)  # of the trainings, before the interaction is taken out
     half = ((1 - share) * stats.t.ppf(0.975, 40) + share * stats.t.ppf(0.975, 1)) * 0.1
@@ -274,7 +329,9 @@ def test_what_patients_and_trainings_share_is_counted_once() -> None:
 
 
 @given(st.integers(2, 5), st.integers(0, 10**6), st.floats(-2, 2))
-def test_the_p_value_is_where_the_interval_touches_zero(trainings: int, seed: int, shift: float) -> None:
+def test_the_p_value_is_where_the_interval_touches_zero(
+    trainings: int, seed: int, shift: float
+) -> None:
     random = np.random.default_rng(seed)
     values = shift + simulate(random, trainings=trainings, patient=1.0, training=0.3, both=0.3)
     found = crossed_difference(values, patients=PATIENTS)

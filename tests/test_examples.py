@@ -1,4 +1,5 @@
-"""The examples run as they are: scripts reach their accuracy, notebooks keep what they show and stay small."""
+"""The examples run as they are: scripts reach their accuracy, notebooks keep what they show and
+stay small."""
 
 import json
 import os
@@ -53,7 +54,11 @@ def test_they_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     kept = json.loads(path.read_text(encoding="utf-8"))
     for now, before in zip(code_cells(executed), code_cells(kept), strict=True):
         results = [
-            [set(output["data"]) for output in cell["outputs"] if output["output_type"] == "execute_result"]
+            [
+                set(output["data"])
+                for output in cell["outputs"]
+                if output["output_type"] == "execute_result"
+            ]
             for cell in (now, before)
         ]
         assert results[0] == results[1]
@@ -70,14 +75,17 @@ def test_own_loop_learns(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("example", "package"), [("lightning_loop", "lightning"), ("transformers_trainer", "transformers")]
+    ("example", "package"),
+    [("lightning_loop", "lightning"), ("transformers_trainer", "transformers")],
 )
 def test_loops_of_others_learn(example: str, package: str, tmp_path: Path) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     command = [sys.executable, str(EXAMPLES / f"{example}.py")]
     offline = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=offline, timeout=600)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=tmp_path, env=offline, timeout=600
+    )
     assert float(done.stdout.rsplit(" ", 1)[1]) > 0.8  # two of five labels were wrong
 
 
@@ -85,7 +93,9 @@ def test_loops_of_others_learn(example: str, package: str, tmp_path: Path) -> No
 def test_embeddings_and_audit(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "embeddings_and_audit.py"))
     standard, ours, noise, precision = capsys.readouterr().out.splitlines()
-    assert float(re.findall(r"0\.\d+", ours)[0]) > 0.6  # the most frequent grade has half of the images
+    assert (
+        float(re.findall(r"0\.\d+", ours)[0]) > 0.6
+    )  # the most frequent grade has half of the images
     assert standard.startswith("standard: accuracy 0.")
     estimated, truly = map(float, re.findall(r"0\.\d+", noise))
     assert abs(estimated - truly) < 0.15

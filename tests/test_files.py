@@ -63,7 +63,9 @@ def test_links_to_files_are_files(tmp_path: Path) -> None:
         (read_study, "study.json"),
     ],
 )
-def test_a_pipe_in_a_folder_does_not_hang(tmp_path: Path, open_folder: Callable[..., Any], name: str) -> None:
+def test_a_pipe_in_a_folder_does_not_hang(
+    tmp_path: Path, open_folder: Callable[..., Any], name: str
+) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
     with pytest.raises(SrjtError, match="not a regular file"):
@@ -90,10 +92,19 @@ class _File(BaseModel, extra="forbid"):
     ("content", "sentence"),
     [
         (b'{"format": 1, "parts": 3}', "has format 1, but this version of srjt reads format 2"),
-        (b'{"parts": 3}', r"x is damaged or not from srjt \(format: Field required\): make it anew\.$"),
-        (b'{"format": 2, "parts": [{"number": true}], "made": {"name": "a"}}', r"parts\.0\.number: Input"),
+        (
+            b'{"parts": 3}',
+            r"x is damaged or not from srjt \(format: Field required\): make it anew\.$",
+        ),
+        (
+            b'{"format": 2, "parts": [{"number": true}], "made": {"name": "a"}}',
+            r"parts\.0\.number: Input",
+        ),
         (b'{"format": 2, "parts": [], "made": {}}', r"\(made: KeyError: 'name'\)"),
-        (b'{"format": 2, "parts": [], "made": {"name": "a"}, "x\\u001b": 1}', r"\(x\\x1b: Extra inputs are"),
+        (
+            b'{"format": 2, "parts": [], "made": {"name": "a"}, "x\\u001b": 1}',
+            r"\(x\\x1b: Extra inputs are",
+        ),
         (b"[" * 100_000, "damaged or not from srjt"),
         (b'{"format": ' + b"9" * 5000 + b"}", "has format 9999|damaged or not from srjt"),
         (b"\xff\xfe", "damaged or not from srjt"),
@@ -109,7 +120,11 @@ def test_a_damaged_json_file_is_one_sentence(tmp_path: Path, content: bytes, sen
 
 
 def test_json_has_no_numbers_that_are_none(tmp_path: Path) -> None:
-    content = {"a": [float("nan"), 1.5, (np.float64("inf"),)], 2: np.array([[np.nan, 2.0]]), "n": np.int64(3)}
+    content = {
+        "a": [float("nan"), 1.5, (np.float64("inf"),)],
+        2: np.array([[np.nan, 2.0]]),
+        "n": np.int64(3),
+    }
     files.write_json(tmp_path / "x.json", content)
     read = json.loads((tmp_path / "x.json").read_text(), parse_constant=pytest.fail)
     assert read == {"a": [None, 1.5, [None]], "2": [[None, 2.0]], "n": 3}
@@ -150,7 +165,9 @@ class Handler(BaseHTTPRequestHandler):
         if server.answers:
             self.send_error(server.answers.pop(0))
             return
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and server.ranges else 0
+        start = (
+            int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and server.ranges else 0
+        )
         if start and start >= len(server.body):
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(server.body)}")
@@ -159,11 +176,15 @@ class Handler(BaseHTTPRequestHandler):
         rest = server.body[start:]
         self.send_response(206 if start else 200)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(server.body) - 1}/{len(server.body)}")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(server.body) - 1}/{len(server.body)}"
+            )
         if server.announce:
             self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
-        self.wfile.write(rest[: server.limit])  # and the connection ends, however much was announced
+        self.wfile.write(
+            rest[: server.limit]
+        )  # and the connection ends, however much was announced
 
     def log_message(self, *_: object) -> None:
         pass
@@ -193,7 +214,9 @@ def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> N
     assert [path.name for path in target.parent.iterdir()] == ["archive.zip"]
 
 
-@pytest.mark.parametrize("part", [BODY[:1234], BODY, BODY + b"more"], ids=["resumed", "whole", "too long"])
+@pytest.mark.parametrize(
+    "part", [BODY[:1234], BODY, BODY + b"more"], ids=["resumed", "whole", "too long"]
+)
 def test_a_partial_file_of_another_day(server: Server, tmp_path: Path, part: bytes) -> None:
     (tmp_path / "archive.zip.part").write_bytes(part)
     files.download(server.url, tmp_path / "archive.zip")
@@ -208,7 +231,9 @@ def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
-def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(server: Server, tmp_path: Path) -> None:
+def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(
+    server: Server, tmp_path: Path
+) -> None:
     server.limit, server.ranges = 70_000, False
     with pytest.raises(SrjtError, match=r"70,000 bytes are in .* again to resume"):
         files.download(server.url, tmp_path / "archive.zip")
@@ -239,7 +264,9 @@ def test_no_server_is_one_sentence(server: Server, tmp_path: Path) -> None:
         files.download("file:///etc/passwd", tmp_path / "archive.zip")
 
 
-def test_a_disk_too_small_is_reported_before(server: Server, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_disk_too_small_is_reported_before(
+    server: Server, tmp_path: Path, monkeypatch: Any
+) -> None:
     usage = files.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SrjtError, match="GB are needed"):
@@ -254,7 +281,9 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def test_unpacking_can_be_repeated(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.zip", {"p/Mayo 0/a.bmp": b"one", "p/empty/": b"", "p/b.bmp": b"two"})
+    path = archive(
+        tmp_path / "a.zip", {"p/Mayo 0/a.bmp": b"one", "p/empty/": b"", "p/b.bmp": b"two"}
+    )
     seen: list[tuple[int, int]] = []
     files.extract(path, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
     assert (tmp_path / "out/p/Mayo 0/a.bmp").read_bytes() == b"one"
@@ -267,7 +296,9 @@ def test_unpacking_can_be_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/evil", "a/../../evil", "..\\evil", "C:/evil", "\\\\host\\evil"])
-def test_paths_outside_of_the_folder_are_refused_before_a_file_is_written(tmp_path: Path, name: str) -> None:
+def test_paths_outside_of_the_folder_are_refused_before_a_file_is_written(
+    tmp_path: Path, name: str
+) -> None:
     path = archive(tmp_path / "a.zip", {"good": b"1", name: b"2"})
     with pytest.raises(SrjtError, match="outside of the folder"):
         files.extract(path, tmp_path / "deep/out")
@@ -321,7 +352,9 @@ def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: 
 
 @pytest.mark.parametrize("names", [("a", "a/b"), ("a", "a/"), ("a.part/", "a"), ("a/b", "a")])
 def test_names_that_clash_are_one_sentence(tmp_path: Path, names: tuple[str, str]) -> None:
-    path = archive(tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names})
+    path = archive(
+        tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names}
+    )
     with pytest.raises(SrjtError, match="cannot be written"):
         files.extract(path, tmp_path / "o")
 

@@ -1,4 +1,5 @@
-"""A run goes to the Hugging Face Hub and comes back: a stand-in of huggingface_hub keeps repositories in a folder."""
+"""A run goes to the Hugging Face Hub and comes back: a stand-in of huggingface_hub keeps
+repositories in a folder."""
 
 import fnmatch
 import inspect
@@ -61,29 +62,47 @@ def run(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(out=tmp_path_factory.mktemp("run") / "run", command="srjt train /home/jane/x.csv")
 
 
-def test_a_run_comes_back_with_the_same_predictions(run: Run, data: Data, repositories: StandIn) -> None:
+def test_a_run_comes_back_with_the_same_predictions(
+    run: Run, data: Data, repositories: StandIn
+) -> None:
     assert run.push_to_hub("me/mayo") == "hf://me/mayo"
     assert repositories.private == {"me/mayo": True}
     sent = {file.name for file in (repositories.folder / "me/mayo").iterdir()}
-    assert sent == {"README.md", "checksums.json", "run.json", "summary.json", "weights.safetensors"}
-    text = "".join((repositories.folder / "me/mayo" / name).read_text() for name in ("run.json", "README.md"))
+    assert sent == {
+        "README.md",
+        "checksums.json",
+        "run.json",
+        "summary.json",
+        "weights.safetensors",
+    }
+    text = "".join(
+        (repositories.folder / "me/mayo" / name).read_text() for name in ("run.json", "README.md")
+    )
     assert "jane" not in text
     assert "srjt predict hf://me/mayo" in text
     back = srjt.load_run("hf://me/mayo", device="cpu")
     some = data.manifest.select(data.split.test)
     columns = [f"p_{grade}" for grade in run.grades]
-    assert (back.predict(some)[columns] == run.predict(some, recalibrate=False)[columns]).all(axis=None)
+    assert (back.predict(some)[columns] == run.predict(some, recalibrate=False)[columns]).all(
+        axis=None
+    )
     assert not back.held_out
 
 
-def test_the_files_about_samples_are_sent_if_that_is_asked_for(run: Run, repositories: StandIn) -> None:
+def test_the_files_about_samples_are_sent_if_that_is_asked_for(
+    run: Run, repositories: StandIn
+) -> None:
     run.push_to_hub("me/all", private=False, samples=True)
     assert repositories.private["me/all"] is False
-    back = srjt.load_run(Path("hf://me/all@main"), device="cpu")  # the path of a command has one slash
+    back = srjt.load_run(
+        Path("hf://me/all@main"), device="cpu"
+    )  # the path of a command has one slash
     assert back.scores.equals(run.scores)
 
 
-def test_only_files_of_a_run_are_downloaded_and_they_are_checked(run: Run, repositories: StandIn) -> None:
+def test_only_files_of_a_run_are_downloaded_and_they_are_checked(
+    run: Run, repositories: StandIn
+) -> None:
     run.push_to_hub("me/sent")
     theirs = repositories.folder / "me/sent"
     (theirs / "setup.py").write_text("raise SystemExit")
@@ -110,7 +129,9 @@ def test_only_files_of_a_run_are_downloaded_and_they_are_checked(run: Run, repos
         ("hf://me/../../etc", "is not the address of a run"),
     ],
 )
-def test_an_address_without_a_run_is_one_sentence(repositories: StandIn, address: str, said: str) -> None:
+def test_an_address_without_a_run_is_one_sentence(
+    repositories: StandIn, address: str, said: str
+) -> None:
     (repositories.folder / "me/empty").mkdir(parents=True)
     with pytest.raises(SrjtError, match=said) as raised:
         srjt.load_run(address)

@@ -13,10 +13,20 @@ import srjt
 
 SOURCE = Path(srjt.__file__).parent
 
-# From the ground up. A file may import from its own room, from rooms on lower floors, and from rooms to the left
-# of its own on the same floor, nothing else.
+# From the ground up. A file may import from its own room, from rooms on lower floors, and from
+# rooms to the left of its own on the same floor, nothing else.
 FLOORS = (
-    ("_version", "errors", "console", "progress", "files", "settings", "ordinal", "noise", "readers"),
+    (
+        "_version",
+        "errors",
+        "console",
+        "progress",
+        "files",
+        "settings",
+        "ordinal",
+        "noise",
+        "readers",
+    ),
     ("methods", "torch", "networks", "integrations", "data"),
     ("training",),
     ("inference", "estimator"),
@@ -34,7 +44,8 @@ FRONT_DOORS = {"srjt", "srjt.__main__"}  # they import what they show
 
 @cache
 def imports(path: Path) -> list[str]:
-    """Every module of ours that a file imports, wherever in the file: at the top, in a function, for types."""
+    """Every module of ours that a file imports, wherever in the file: at the top, in a function,
+    for types."""
     modules = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -65,12 +76,15 @@ def test_imports_run_down_only() -> None:
 
 
 def test_no_file_imports_itself_by_a_detour() -> None:
-    """Packages name what they hold, so the edges into a package's own __init__ from inside it do not count."""
+    """Packages name what they hold, so the edges into a package's own __init__ from inside it do
+    not count."""
     edges = {
         module: {
             imported
             for imported in imports(path)
-            if imported != module and imported not in FRONT_DOORS and not module.startswith(f"{imported}.")
+            if imported != module
+            and imported not in FRONT_DOORS
+            and not module.startswith(f"{imported}.")
         }
         for module, path in MODULES.items()
         if module not in FRONT_DOORS

@@ -21,7 +21,9 @@ from srjt.studies.plan import open_data
 Rows = list[tuple[int, int | None]]  # image number, and patient or none
 
 # of each sample: images repeat within and between patients
-samples = st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(0, 15)), min_size=20, max_size=60)
+samples = st.lists(
+    st.tuples(st.integers(0, 40), st.none() | st.integers(0, 15)), min_size=20, max_size=60
+)
 IMAGES = np.random.default_rng(0).integers(0, 256, size=(41, 32, 32, 3), dtype=np.uint8)
 TRAIN = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1}
 TOO_FEW = "folds need at least as many patients"
@@ -74,7 +76,10 @@ def enough_groups(split: Callable[[], Any]) -> Any:
 @given(samples, st.booleans(), st.integers(0, 3), st.sampled_from(["stratified", "random"]))
 def test_folds_and_cross_fitting(rows: Rows, patients: bool, seed: int, by: str) -> None:
     table = table_of(rows, patients=patients)
-    images, owners = IMAGES[[image for image, _ in rows]], table["patient"].tolist() if patients else None
+    images, owners = (
+        IMAGES[[image for image, _ in rows]],
+        table["patient"].tolist() if patients else None,
+    )
     manifest = srjt.data.from_arrays(images, table["grade"], patients=owners).manifest
     splits = enough_groups(lambda: srjt.data.folds(manifest, folds=3, seed=seed, by=by))
     for split in splits or ():
@@ -95,9 +100,13 @@ def write_set(folder: Path, rows: Rows, *, patients: bool) -> Path:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(rows=samples, patients=st.booleans(), number=st.uuids())
-def test_every_command_that_splits(tmp_path: Path, rows: Rows, patients: bool, number: object) -> None:
+def test_every_command_that_splits(
+    tmp_path: Path, rows: Rows, patients: bool, number: object
+) -> None:
     labels = write_set(tmp_path / str(number), rows, patients=patients)
 
     study = StudyConfig(source=str(labels), methods=("standard",), folds=3, train=TRAIN)
@@ -118,7 +127,9 @@ def test_every_command_that_splits(tmp_path: Path, rows: Rows, patients: bool, n
     if run_command(["data", "split", str(labels), "--folds", "3", "--out", str(out)]):
         written = pd.read_csv(out)
         for _, fold in written.groupby("fold"):
-            sides = [side.str.removesuffix(".png").astype(int) for _, side in fold.groupby("split")["id"]]
+            sides = [
+                side.str.removesuffix(".png").astype(int) for _, side in fold.groupby("split")["id"]
+            ]
             assert_apart(rows, sides, patients=patients)
 
 
@@ -137,7 +148,8 @@ def run_command(words: list[str]) -> bool:
 
 
 def recorded(words: list[str], name: str, record: Callable[..., Any]) -> Any:
-    """What ``record`` returns in place of the function ``name``; the command is stopped there, before it trains."""
+    """What ``record`` returns in place of the function ``name``; the command is stopped there,
+    before it trains."""
     found: list[Any] = []
 
     def stop(*arguments: Any, **options: Any) -> None:
@@ -145,7 +157,18 @@ def recorded(words: list[str], name: str, record: Callable[..., Any]) -> Any:
         raise Seen
 
     out = Path(words[1]).parent / words[0]
-    settings = ["--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1"]
+    settings = [
+        "--device",
+        "cpu",
+        "--network",
+        "tiny",
+        "--image-size",
+        "32",
+        "--crop",
+        "28",
+        "--epochs",
+        "1",
+    ]
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Seen):
         patch.setattr(f"srjt.training.{name}", stop)
         run_command([*words, "--out", str(out), *settings])

@@ -43,7 +43,9 @@ def names_in(file: str) -> set[str]:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_change_applies_and_the_test_exists(mutant: Mutant) -> None:
     text = (ROOT / "src/srjt" / mutant.file).read_text(encoding="utf-8")
-    compile(mutated(mutant, text), mutant.file, "exec")  # a mutant that cannot be imported would count as killed
+    compile(
+        mutated(mutant, text), mutant.file, "exec"
+    )  # a mutant that cannot be imported would count as killed
     file, _, name = mutant.test.partition("::")
     assert name in names_in(file)
 
@@ -90,22 +92,30 @@ def test_neither_line_breaks_nor_comments_nor_other_functions_matter(
         ("mean", "total; total", "0", "2 statements, not one"),
     ],
 )
-def test_a_mutant_that_does_not_apply_says_why(function: str, old: str, new: str, problem: str) -> None:
+def test_a_mutant_that_does_not_apply_says_why(
+    function: str, old: str, new: str, problem: str
+) -> None:
     with pytest.raises(MutantError, match=problem):
         changed(function, old, new)
 
 
-def test_a_survivor_and_one_that_does_not_apply_are_reported(monkeypatch: Any, capsys: Any, tmp_path: Path) -> None:
+def test_a_survivor_and_one_that_does_not_apply_are_reported(
+    monkeypatch: Any, capsys: Any, tmp_path: Path
+) -> None:
     (tmp_path / "src/srjt").mkdir(parents=True)
     module = tmp_path / "src/srjt/module.py"
     module.write_text(SOURCE, encoding="utf-8")
-    good = Mutant("seen", "module.py: mean", "len(values) - 1", "len(values)", "test_module.py::test")
+    good = Mutant(
+        "seen", "module.py: mean", "len(values) - 1", "len(values)", "test_module.py::test"
+    )
     unseen = good._replace(name="unseen", new="len(values) - 2")
     gone = good._replace(name="gone", old="len(values) + 1")
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     monkeypatch.setattr(mutants, "MUTANTS", [good, unseen, gone])
     seen = "return total / len(values)\n"
-    monkeypatch.setattr(mutants, "run", lambda tests, *, src: int(seen in (src / "srjt/module.py").read_text()))
+    monkeypatch.setattr(
+        mutants, "run", lambda tests, *, src: int(seen in (src / "srjt/module.py").read_text())
+    )
     assert mutants.main([]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "killed   seen",

@@ -1,4 +1,5 @@
-"""No command reaches the network or leaves an id of the machine unless it is asked to: "nothing is sent"."""
+"""No command reaches the network or leaves an id of the machine unless it is asked to: "nothing is
+sent"."""
 
 import ast
 import os
@@ -19,10 +20,16 @@ TALKATIVE = {"onnxruntime", "ray", "huggingface_hub", "mlflow", "wandb"}
 
 
 def environment(home: Path) -> dict[str, str]:
-    """As on a person's machine: nothing is switched off beforehand, as it is in tests and on build servers."""
+    """As on a person's machine: nothing is switched off beforehand, as it is in tests and on build
+    servers."""
     without = {*NO_TELEMETRY, "CI", "GITHUB_ACTIONS", "XDG_CACHE_HOME"}
     kept = {name: value for name, value in os.environ.items() if name not in without}
-    return {**kept, "HOME": str(home), "SRJT_CACHE": str(home.parent / "cache"), "PYTHONPATH": str(SOURCE.parent)}
+    return {
+        **kept,
+        "HOME": str(home),
+        "SRJT_CACHE": str(home.parent / "cache"),
+        "PYTHONPATH": str(SOURCE.parent),
+    }
 
 
 def test_packages_that_send_something_are_imported_quietly() -> None:
@@ -33,13 +40,25 @@ def test_packages_that_send_something_are_imported_quietly() -> None:
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
-                found |= {(path.name, alias.name) for alias in node.names if alias.name.partition(".")[0] in TALKATIVE}
-            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in TALKATIVE:
+                found |= {
+                    (path.name, alias.name)
+                    for alias in node.names
+                    if alias.name.partition(".")[0] in TALKATIVE
+                }
+            elif (
+                isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in TALKATIVE
+            ):
                 found.add((path.name, str(node.module)))
     # the script that is sent imports nothing of srjt, and the trackers are imported quietly before
-    assert found == {("standalone_predict.py", "onnxruntime"), ("reporters.py", "mlflow"), ("reporters.py", "wandb")}
+    assert found == {
+        ("standalone_predict.py", "onnxruntime"),
+        ("reporters.py", "mlflow"),
+        ("reporters.py", "wandb"),
+    }
     script = (SOURCE / "reports" / "standalone_predict.py").read_text(encoding="utf-8")
-    assert script.index('os.environ["ORT_DISABLE_TELEMETRY"] = "1"') < script.index("import onnxruntime")
+    assert script.index('os.environ["ORT_DISABLE_TELEMETRY"] = "1"') < script.index(
+        "import onnxruntime"
+    )
 
 
 SESSION = """
@@ -68,7 +87,8 @@ def test_a_session_of_onnxruntime_leaves_nothing_in_the_home_folder(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 def test_no_command_reaches_the_network(tmp_path: Path) -> None:
-    """Training, prediction, evaluation, audit, export and the exported script, each watched by strace."""
+    """Training, prediction, evaluation, audit, export and the exported script, each watched by
+    strace."""
     home, trace = tmp_path / "home", tmp_path / "trace"
     home.mkdir()
     x = np.random.default_rng(0).standard_normal((60, 5))
@@ -79,10 +99,34 @@ def test_no_command_reaches_the_network(tmp_path: Path) -> None:
     run, features = str(tmp_path / "run"), ["--feature-columns", "f*"]
     table = str(tmp_path / "a.csv")
     commands = [
-        ["-m", "srjt", "train", table, *features, "--fold", "0", "--out", run, "--epochs", "2", "--network", "linear"],
+        [
+            "-m",
+            "srjt",
+            "train",
+            table,
+            *features,
+            "--fold",
+            "0",
+            "--out",
+            run,
+            "--epochs",
+            "2",
+            "--network",
+            "linear",
+        ],
         ["-m", "srjt", "predict", run, table, *features, "--out", str(tmp_path / "p.csv")],
         ["-m", "srjt", "evaluate", run, table, *features, "--fold", "0"],
-        ["-m", "srjt", "audit", table, *features, "--out", str(tmp_path / "audit"), "--epochs", "2"],
+        [
+            "-m",
+            "srjt",
+            "audit",
+            table,
+            *features,
+            "--out",
+            str(tmp_path / "audit"),
+            "--epochs",
+            "2",
+        ],
         ["-m", "srjt", "report", run],
         ["-m", "srjt", "export", run, "--folder", str(tmp_path / "sent")],
         [str(tmp_path / "sent" / "predict.py"), str(tmp_path / "x.npy")],
@@ -99,8 +143,12 @@ def test_no_command_reaches_the_network(tmp_path: Path) -> None:
             sys.executable,
             *command,
         ]
-        done = subprocess.run(words, env=environment(home), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, env=environment(home), capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, (command, done.stderr)
         reached = [line for line in trace.read_text().splitlines() if "AF_INET" in line]
         assert reached == [], command
-    assert [str(path) for path in home.rglob("*") if path.is_file() and "matplotlib" not in str(path)] == []
+    assert [
+        str(path) for path in home.rglob("*") if path.is_file() and "matplotlib" not in str(path)
+    ] == []

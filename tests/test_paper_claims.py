@@ -1,4 +1,5 @@
-"""The experiment on the paper's claims: its plan, its hypotheses and their tests, and a training in the small."""
+"""The experiment on the paper's claims: its plan, its hypotheses and their tests, and a training in
+the small."""
 
 import importlib
 import io
@@ -22,7 +23,9 @@ DESIGN = claims.read_design()
 SOFT = "co-teaching:select=soft,update=soft"
 
 
-def rows_of(scores: dict[tuple[str, str], list[float]], *, column: str = "mae", epochs: int = 12) -> pd.DataFrame:
+def rows_of(
+    scores: dict[tuple[str, str], list[float]], *, column: str = "mae", epochs: int = 12
+) -> pd.DataFrame:
     """Trainings whose every epoch has the same score: (method, noise) → a value per fold."""
     found = []
     for (method, noise), values in scores.items():
@@ -50,7 +53,9 @@ def test_the_plan_is_that_of_the_stages_and_has_every_training_of_the_hypotheses
     assert len(jobs) == len({job.file_name for job in jobs}) == sum(sizes)
     trained = {(job.method, job.noise) for job in jobs}
     for one in claims.hypotheses(DESIGN):
-        assert {(name, noise) for name in (one.of, *one.minus) for noise in (*one.noises, *one.less)} <= trained
+        assert {
+            (name, noise) for name in (one.of, *one.minus) for noise in (*one.noises, *one.less)
+        } <= trained
     for job in jobs:
         parse_method(job.method)
         assert parse_noise(job.noise).rate in (0.2, 0.4)
@@ -58,8 +63,16 @@ def test_the_plan_is_that_of_the_stages_and_has_every_training_of_the_hypotheses
 
 def test_the_trainings_are_the_papers_but_for_what_the_design_says() -> None:
     training = DESIGN["training"]
-    assert (training["optimizer"], training["schedule"], training["learning_rate"]) == ("adam", "steps", 1e-4)
-    assert (training["weight_decay"], training["batch_size"], training["warmup_epochs"]) == (1e-4, 64, 0)
+    assert (training["optimizer"], training["schedule"], training["learning_rate"]) == (
+        "adam",
+        "steps",
+        1e-4,
+    )
+    assert (training["weight_decay"], training["batch_size"], training["warmup_epochs"]) == (
+        1e-4,
+        64,
+        0,
+    )
     assert DESIGN["folds"] == [0, 1, 2, 3, 4]
     text = claims.DESIGN.read_text()
     assert "66 epochs instead of 150" in text
@@ -89,7 +102,14 @@ def hypothesis(score: str = "mae", **changes: Any) -> Any:
 
 def test_a_difference_is_one_number_per_fold_with_all_its_trainings() -> None:
     scores = claims.run_scores(
-        rows_of({("a", "x"): [0.5, 0.6, 0.7], ("a", "y"): [0.1, 0.2], ("b", "x"): [0.4] * 3, ("b", "y"): [0.3] * 3})
+        rows_of(
+            {
+                ("a", "x"): [0.5, 0.6, 0.7],
+                ("a", "y"): [0.1, 0.2],
+                ("b", "x"): [0.4] * 3,
+                ("b", "y"): [0.3] * 3,
+            }
+        )
     )
     found = claims.differences(scores, hypothesis())
     assert found.index.tolist() == [0, 1]  # fold 2 lacks a training
@@ -104,18 +124,26 @@ def test_the_best_opponent_is_chosen_by_the_other_folds() -> None:
     values = {("b", "x"): [0.5, 0.5, 0.5], ("p", "x"): [0.1, 0.6, 0.6], ("q", "x"): [0.7, 0.3, 0.4]}
     scores = claims.run_scores(rows_of(values))
     one = hypothesis(minus=("p", "q"), noises=("x",))
-    # fold 0: q has the lower mean elsewhere; folds 1 and 2: p (0.35) and q (0.55), p again (0.35 and 0.5)
-    assert claims.differences(scores, one).tolist() == pytest.approx([0.5 - 0.7, 0.5 - 0.6, 0.5 - 0.6])
+    # fold 0: q has the lower mean elsewhere; folds 1 and 2: p (0.35) and q (0.55), p again (0.35
+    # and 0.5)
+    assert claims.differences(scores, one).tolist() == pytest.approx(
+        [0.5 - 0.7, 0.5 - 0.6, 0.5 - 0.6]
+    )
     higher = claims.run_scores(rows_of(values, column="accuracy"))
     one = hypothesis("accuracy", minus=("p", "q"), noises=("x",))
-    assert claims.differences(higher, one).tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.3, 0.5 - 0.4])
+    assert claims.differences(higher, one).tolist() == pytest.approx(
+        [0.5 - 0.1, 0.5 - 0.3, 0.5 - 0.4]
+    )
     assert claims.differences(scores, hypothesis(minus=("p", "missing"), noises=("x",))).empty
 
 
 def test_the_test_is_nadeau_and_bengios_and_holm_counts_all_hypotheses() -> None:
     gain = [0.10, 0.11, 0.12, 0.13, 0.15]
     hosts = {("co-teaching", noise): [0.6] * 5 for noise in ("quasi:0.4", "truncated:0.4")}
-    ours = {("co-teaching+ours", noise): [0.6 - g for g in gain] for noise in ("quasi:0.4", "truncated:0.4")}
+    ours = {
+        ("co-teaching+ours", noise): [0.6 - g for g in gain]
+        for noise in ("quasi:0.4", "truncated:0.4")
+    }
     found = claims.tests(rows_of(hosts | ours), DESIGN)
     one, test, adjusted = found[0]
     assert (one.score, one.minus) == ("mae", ("co-teaching",))
@@ -142,20 +170,25 @@ def test_the_table_says_what_is_not_yet_run_and_never_leaves_a_row_out() -> None
     assert first.endswith("| shown |")
     [soft_row] = [line for line in text.splitlines() if "soft/soft" in line and "MAE" in line]
     assert soft_row.endswith("| +0.200 | – | – | 2 of 5 folds so far |")
-    turned = claims.hypotheses_table(rows_of({**dict.fromkeys(ours, bad), **dict.fromkeys(host, good)}))
+    turned = claims.hypotheses_table(
+        rows_of({**dict.fromkeys(ours, bad), **dict.fromkeys(host, good)})
+    )
     assert turned.splitlines()[2].endswith("| the opposite is shown |")
 
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    """Forty images of twenty patients, as ``pack`` writes them; brighter ones have a higher grade."""
+    """Forty images of twenty patients, as ``pack`` writes them; brighter ones have a higher
+    grade."""
     random = np.random.default_rng(0)
     grades = np.arange(40) // 2 % 5
     folder = tmp_path / "knees"
     (folder / "images").mkdir(parents=True)
     names = [f"images/{number}.png" for number in range(40)]
     for name, grade in zip(names, grades, strict=True):
-        Image.fromarray(random.integers(40 * grade, 40 * grade + 40, (32, 32), dtype=np.uint8)).save(folder / name)
+        Image.fromarray(
+            random.integers(40 * grade, 40 * grade + 40, (32, 32), dtype=np.uint8)
+        ).save(folder / name)
     table = pd.DataFrame({"image": names, "grade": grades, "patient": np.arange(40) // 2})
     table.to_csv(folder / "labels.csv", index=False)
     claims.main(["pack", str(folder), "--out", str(tmp_path / "knee.npz")])
@@ -166,7 +199,10 @@ def test_packed_images_are_opened_with_folds_by_patient(packed: Path) -> None:
     clean, splits = claims.open_data(packed, None)
     assert (len(clean), clean.num_classes, len(splits)) == (40, 5, 5)
     for split in splits:
-        sides = [{clean.patients[row] for row in side} for side in (split.train, split.validation, split.test)]
+        sides = [
+            {clean.patients[row] for row in side}
+            for side in (split.train, split.validation, split.test)
+        ]
         assert not (sides[0] & sides[1] | sides[0] & sides[2] | sides[1] & sides[2])
     with np.load(packed) as saved:
         first = Image.open(io.BytesIO(saved["x"][: saved["ends"][0]].tobytes()))
@@ -175,13 +211,29 @@ def test_packed_images_are_opened_with_folds_by_patient(packed: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_resumed_collected_and_shown(
-    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    packed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     small = {**DESIGN, "training": {**DESIGN["training"], "batch_size": 8}}
     monkeypatch.setattr(claims, "read_design", lambda: small)
     monkeypatch.setattr(claims, "ProcessPoolExecutor", SameProcess)
     out = tmp_path / "claims"
-    words = ["run", str(packed), "--network", "tiny", "--epochs", "2", "--stage", "0", "--fold", "0", "--device", "cpu"]
+    words = [
+        "run",
+        str(packed),
+        "--network",
+        "tiny",
+        "--epochs",
+        "2",
+        "--stage",
+        "0",
+        "--fold",
+        "0",
+        "--device",
+        "cpu",
+    ]
     claims.main([*words, "--out", str(out), "--minutes", "0"])
     assert "time is up, 4 trainings are left" in capsys.readouterr().out
     claims.main([*words, "--out", str(out)])

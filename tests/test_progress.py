@@ -27,7 +27,9 @@ def pretend_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
 
-def test_a_terminal_gets_a_bar_a_file_nothing(data: Data, train: Any, capfd: Any, monkeypatch: Any) -> None:
+def test_a_terminal_gets_a_bar_a_file_nothing(
+    data: Data, train: Any, capfd: Any, monkeypatch: Any
+) -> None:
     train(epochs=1).predict(data.manifest)
     assert "".join(capfd.readouterr()) == ""
     pretend_terminal(monkeypatch)
@@ -78,7 +80,9 @@ def test_of_several_processes_one_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -
     assert type(progress.show_bar("training")) is progress.Bar
 
 
-def test_a_short_bar_leaves_no_trace(notebook: list[Output], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_bar_leaves_no_trace(
+    notebook: list[Output], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with progress.progress_bar("Decoding", True) as decoded:
         decoded(1, 2)
     assert notebook == []  # it was done at once
@@ -88,7 +92,9 @@ def test_a_short_bar_leaves_no_trace(notebook: list[Output], monkeypatch: pytest
         assert "1/2" in notebook[0].shown["text/html"]
     assert notebook[0].shown["text/html"] == ""
     calls: list[tuple[int, int]] = []
-    with progress.progress_bar("Decoding", lambda done, total: calls.append((done, total))) as decoded:
+    with progress.progress_bar(
+        "Decoding", lambda done, total: calls.append((done, total))
+    ) as decoded:
         decoded(1, 2)
     assert calls == [(1, 2)]  # a function is called instead
     assert len(notebook) == 1
@@ -157,7 +163,9 @@ def test_the_noise_estimate() -> None:
 def test_data_describe_themselves(data: Data) -> None:
     assert repr(data.manifest) == "<Manifest: 130 images of 20 patients, grades 0, 1, 2, 3>"
     sides = {side: len(rows) for side, rows in data.split.sides().items()}
-    assert repr(data.split) == "<Split: " + ", ".join(f"{n} {side}" for side, n in sides.items()) + ">"
+    assert (
+        repr(data.split) == "<Split: " + ", ".join(f"{n} {side}" for side, n in sides.items()) + ">"
+    )
     reading = srjt.data.from_arrays(np.zeros((3, 2)), [0, 1, HOSTILE], names=["0", "1"])
     assert repr(reading) == "<LoadedData (arrays): 2 rows of features, grades 0, 1; 1 problem>"
     text = shown(reading)
@@ -237,6 +245,8 @@ def test_readers_describe_themselves() -> None:
     for thing in (agreed, found):
         page = thing.report()
         assert len(page.figure_table.rows) == 2
-        assert HOSTILE in " ".join(cell.text for row in page.figure_table.rows for cell in row.cells)
+        assert HOSTILE in " ".join(
+            cell.text for row in page.figure_table.rows for cell in row.cells
+        )
         assert HOSTILE not in render(page)
         assert HOSTILE not in thing._repr_html_()

@@ -1,4 +1,5 @@
-"""What the project's own files say of each other: versions, Pythons, requirements, the picture of the rooms."""
+"""What the project's own files say of each other: versions, Pythons, requirements, the picture of
+the rooms."""
 
 import re
 from pathlib import Path
@@ -16,7 +17,9 @@ PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 def test_the_version_has_an_entry_in_the_changelog_and_is_cited() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(rf"^## \[{re.escape(srjt.__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
+    assert re.search(
+        rf"^## \[{re.escape(srjt.__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE
+    )
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == srjt.__version__
 

@@ -1,4 +1,5 @@
-"""Every promise that srjt prints is in the register of promises, and a small version of the register keeps them."""
+"""Every promise that srjt prints is in the register of promises, and a small version of the
+register keeps them."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def promising(tree: ast.Module) -> Iterator[str]:
     """The names in a module that make or show an interval, a p-value or a level."""
     for node in tree.body:
-        texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        texts = [
+            one.value
+            for one in ast.walk(node)
+            if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        ]
         if any(map(TEXT.search, texts)) or (isinstance(node, Function) and _returns_one(node)):
             yield from _own_names(node)
         if isinstance(node, ast.ClassDef):
@@ -41,7 +46,13 @@ def _own_names(node: ast.stmt) -> list[str]:
     """What a statement defines."""
     if isinstance(node, Function | ast.ClassDef):
         return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
@@ -85,7 +96,10 @@ def test_every_promise_in_the_source_has_an_entry() -> None:
     found, existing = set(), set()
     source = ROOT / "src" / "srjt"
     for path in source.rglob("*.py"):
-        tree, file = ast.parse(path.read_text(encoding="utf-8")), path.relative_to(source).as_posix()
+        tree, file = (
+            ast.parse(path.read_text(encoding="utf-8")),
+            path.relative_to(source).as_posix(),
+        )
         found |= {f"{file}: {name}" for name in promising(tree)}
         existing |= {f"{file}: {name}" for name in _defined(tree)}
     entries = {name for promise in register.PROMISES for name in promise.printed_by}
@@ -94,7 +108,9 @@ def test_every_promise_in_the_source_has_an_entry() -> None:
         f"{new} print an interval, a level or a p-value: name each in printed_by of an entry of "
         "benchmarks/promised/register.py, with a simulation if the promise is new (CONTRIBUTING.md, House rules)."
     )
-    assert not (gone := sorted(known - existing)), f"{gone} are in the register, but not in the source."
+    assert not (gone := sorted(known - existing)), (
+        f"{gone} are in the register, but not in the source."
+    )
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
@@ -109,16 +125,22 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 def test_every_entry_is_complete_and_simulated() -> None:
     names = [promise.name for promise in register.PROMISES]
     assert len(set(names)) == len(names)
-    assert all(promise.says and promise.where and 0.0 < promise.promised <= 1.0 for promise in register.PROMISES)
+    assert all(
+        promise.says and promise.where and 0.0 < promise.promised <= 1.0
+        for promise in register.PROMISES
+    )
     simulated = [name for simulation in simulations.SIMULATIONS for name in simulation.promises]
     assert sorted(simulated) == sorted(names)
     for simulation in simulations.SIMULATIONS:
         texts = [str(setting) for setting in simulation.settings]
         assert len(set(texts)) == len(texts) >= 2  # the text is the seed
-    # a condition that every setting fulfils would never be seen to matter, one that none fulfils never to be kept
+    # a condition that every setting fulfils would never be seen to matter, one that none fulfils
+    # never to be kept
     for simulation in simulations.SIMULATIONS:
         for name in simulation.promises:
-            assert any(promises.BY_NAME[name].meets(setting) for setting in simulation.settings), name
+            assert any(promises.BY_NAME[name].meets(setting) for setting in simulation.settings), (
+                name
+            )
 
 
 # A small version: enough to see a promise that is far from kept, in seconds. The seeds are fixed.
@@ -148,14 +170,18 @@ NOT_YET: set[str] = set()
 
 def not_yet(names: Iterable[str]) -> list[Any]:
     """The names as parameters of a test; those that are not kept yet must fail."""
-    fails = pytest.mark.xfail(reason="a promise is not kept yet", raises=AssertionError, strict=True)
+    fails = pytest.mark.xfail(
+        reason="a promise is not kept yet", raises=AssertionError, strict=True
+    )
     return [pytest.param(name, marks=fails) if name in NOT_YET else name for name in names]
 
 
 def missed(name: str, *, settings: int, trials: int) -> pd.DataFrame:
     """The rows that are more than three standard errors from the promise, under its condition."""
     simulation = next(one for one in simulations.SIMULATIONS if one.name == name)
-    rows = pd.concat([promises.judged(simulation, one, trials=trials) for one in simulation.settings[:settings]])
+    rows = pd.concat(
+        [promises.judged(simulation, one, trials=trials) for one in simulation.settings[:settings]]
+    )
     assert set(rows["promise"]) <= set(simulation.promises)
     share = rows["promised"].clip(upper=1.0)
     error = rows["error"].clip(lower=(share * (1.0 - share) / rows["trials"]) ** 0.5)
@@ -166,14 +192,18 @@ def missed(name: str, *, settings: int, trials: int) -> pd.DataFrame:
 def test_promises_are_kept(name: str) -> None:
     settings, trials = SMALL[name]
     rows = missed(name, settings=settings, trials=trials)
-    assert rows.empty, rows[["promise", "quantity", "setting", "promised", "got", "error"]].to_string()
+    assert rows.empty, rows[
+        ["promise", "quantity", "setting", "promised", "got", "error"]
+    ].to_string()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", not_yet(LARGER))
 def test_promises_about_labels_and_readers_are_kept(name: str) -> None:
     rows = missed(name, settings=2, trials=6)
-    assert rows.empty, rows[["promise", "quantity", "setting", "promised", "got", "error"]].to_string()
+    assert rows.empty, rows[
+        ["promise", "quantity", "setting", "promised", "got", "error"]
+    ].to_string()
 
 
 def test_every_simulation_is_in_a_test() -> None:
@@ -197,20 +227,28 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = (
         register.Promise(name="kept", promised=0.95, **said),
         register.Promise(
-            name="right-labels", promised=0.95, condition="labels are right", meets=register._right, **said
+            name="right-labels",
+            promised=0.95,
+            condition="labels are right",
+            meets=register._right,
+            **said,
         ),
         register.Promise(name="level", promised=0.05, at_most=True, **said),
     )
     settings = (Setting(patients=10), Setting(patients=20, noise="class", rate=0.2))
     names = tuple(entry.name for entry in entries)
-    simulation = simulations.Simulation(name="coins", promises=names, trial=coin, trials=400, settings=settings)
+    simulation = simulations.Simulation(
+        name="coins", promises=names, trial=coin, trials=400, settings=settings
+    )
     monkeypatch.setattr(promises, "PROMISES", entries)
     monkeypatch.setattr(promises, "SIMULATIONS", (simulation,))
     monkeypatch.setattr(promises, "BY_NAME", {entry.name: entry for entry in entries})
 
 
 @pytest.mark.usefixtures("toy")
-def test_verdicts_and_the_worst_setting_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verdicts_and_the_worst_setting_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "found.csv"
     assert promises.main(["--jobs", "1", "--out", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -224,15 +262,23 @@ def test_verdicts_and_the_worst_setting_first(tmp_path: Path, capsys: pytest.Cap
     assert "20 patients × 1 image" in worst
     assert worst.endswith("[not its condition: labels are right]")
     rows = promises.read(out)
-    assert rows.query("promise == 'level'")["trials"].eq(800).all()  # seemed broken, so it was tried again
+    assert (
+        rows.query("promise == 'level'")["trials"].eq(800).all()
+    )  # seemed broken, so it was tried again
     table = promises.table(rows)
-    assert [row[-1].split(";")[0] for row in table] == ["**broken**", "kept if labels are right", "kept"]
+    assert [row[-1].split(";")[0] for row in table] == [
+        "**broken**",
+        "kept if labels are right",
+        "kept",
+    ]
     assert table[0][2] == "≤ 0.05"
     assert table[1][4] == "10 patients × 1 image, 4 grades, strong network"
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_second_run_gives_the_same_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_gives_the_same_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     for out in (first, second):
         promises.main(["--jobs", "1", "--trials", "20", "--out", str(out)])
@@ -241,9 +287,13 @@ def test_a_second_run_gives_the_same_and_resumes(tmp_path: Path, monkeypatch: py
     rows[rows["setting"].str.startswith("10 patients")].to_csv(second, index=False)
     tried = []
     judged = promises.judged
-    monkeypatch.setattr(promises, "judged", lambda *one, **how: tried.append(one[1].patients) or judged(*one, **how))
+    monkeypatch.setattr(
+        promises, "judged", lambda *one, **how: tried.append(one[1].patients) or judged(*one, **how)
+    )
     promises.main(["--jobs", "1", "--trials", "20", "--out", str(second), "--resume"])
     assert tried == [20]
     assert first.read_text() == second.read_text()
-    with pytest.raises(SystemExit, match=r"There is no promise or simulation heads\. Known: coins, kept, level"):
+    with pytest.raises(
+        SystemExit, match=r"There is no promise or simulation heads\. Known: coins, kept, level"
+    ):
         promises.main(["--only", "heads"])

@@ -24,7 +24,10 @@ def test_every_public_name_exists_and_is_listed() -> None:
     ("statement", "not_loaded"),
     [
         ("import srjt", {"torch", "numpy", "pandas", "sklearn"}),
-        ("import srjt; srjt.noise.transition_matrix('quasi', num_classes=4, rho=.1)", {"torch", "pandas"}),
+        (
+            "import srjt; srjt.noise.transition_matrix('quasi', num_classes=4, rho=.1)",
+            {"torch", "pandas"},
+        ),
         pytest.param(
             "from srjt import soft_labels, methods",
             {"pandas", "monai", "sklearn", "matplotlib"},

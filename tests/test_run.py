@@ -1,4 +1,5 @@
-"""What ``srjt.train`` returns: scores, a summary, a plot and the verbs of the package as methods."""
+"""What ``srjt.train`` returns: scores, a summary, a plot and the verbs of the package as
+methods."""
 
 import inspect
 import pickle
@@ -40,7 +41,9 @@ def test_scores_are_those_of_predict_with_intervals_and_naive_ones(run: Run, dat
     assert set(run.scores.index.get_level_values("side")) == {"test", "validation"}
     true, given = data.manifest.true_labels[data.split.test], data.manifest.labels[data.split.train]
     commonest = max(set(given.tolist()), key=given.tolist().count)
-    assert run.scores.loc[("test", "accuracy"), "naive"] == pytest.approx((true == commonest).mean())
+    assert run.scores.loc[("test", "accuracy"), "naive"] == pytest.approx(
+        (true == commonest).mean()
+    )
 
 
 def test_repr_is_one_short_line(run: Run) -> None:
@@ -74,8 +77,13 @@ def test_a_loaded_run_has_the_same_summary_and_plot(run: Run) -> None:
 
 def test_verbs_are_those_of_the_package(run: Run, data: Data) -> None:
     some = data.manifest.select([0, 1, 2, 3])
-    assert run.predict(some, optimise="accuracy").equals(srjt.predict(run, some, optimise="accuracy"))
-    assert run.evaluate(some, resamples=20).confusion == srjt.evaluate(run, some, resamples=20).confusion
+    assert run.predict(some, optimise="accuracy").equals(
+        srjt.predict(run, some, optimise="accuracy")
+    )
+    assert (
+        run.evaluate(some, resamples=20).confusion
+        == srjt.evaluate(run, some, resamples=20).confusion
+    )
     assert run.predict(data.manifest, per="patient")["patient"].is_unique
 
 
@@ -92,7 +100,9 @@ def test_a_run_without_metrics_or_sides_says_so() -> None:
 def test_without_patients_the_intervals_are_said_to_be_too_narrow() -> None:
     page = as_run(held_out={"validation": drawn_side(40, patients=None)}).summary()
     assert any("No patient ids" in warning for warning in page.warnings)
-    assert all(not number.compared for number in page.key_numbers)  # the training labels are not known
+    assert all(
+        not number.compared for number in page.key_numbers
+    )  # the training labels are not known
 
 
 @pytest.mark.slow
@@ -101,7 +111,9 @@ def test_a_notebook_shows_numbers_and_matrix_and_escapes_names(run: Run) -> None
     assert "mean absolute error" in shown
     assert shown.count("<svg") == 1
     names = dict(zip("0123", ("<script>alert(1)</script>", "b", "c", "d"), strict=True))
-    hostile = as_run(held_out={"validation": drawn_side(40)}, grades=Grades("0123", names))._repr_html_()
+    hostile = as_run(
+        held_out={"validation": drawn_side(40)}, grades=Grades("0123", names)
+    )._repr_html_()
     assert "<script" not in hostile
     assert "&lt;script&gt;" in hostile
 

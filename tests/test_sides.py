@@ -1,4 +1,5 @@
-"""Whatever a command estimates, fits or judges, it uses samples of the side that it claims, and no others."""
+"""Whatever a command estimates, fits or judges, it uses samples of the side that it claims, and no
+others."""
 
 import sys
 from collections.abc import Callable
@@ -28,7 +29,10 @@ CLAIMED = {  # what is done with samples → the side that they belong to
 }
 FOLD = ["--fold", "1", "--folds", "3"]
 FIT = ["--device", "cpu", "--epochs", "3", "--batch-size", "16"]
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("images", "no patients", "split", "readers")]
+SLOW = [
+    pytest.param(kind, marks=pytest.mark.slow)
+    for kind in ("images", "no patients", "split", "readers")
+]
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -36,7 +40,9 @@ Used = list[tuple[str, set[str]]]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
@@ -86,7 +92,9 @@ def make_table(kind: str, folder: Path) -> tuple[Path, list[str]]:
         table["true_grade"] = true
     if kind == "no patients":
         table = table.drop(columns="patient")
-        table["verified_grade"] = [str(grade) if row % 4 == 0 else "" for row, grade in enumerate(true)]
+        table["verified_grade"] = [
+            str(grade) if row % 4 == 0 else "" for row, grade in enumerate(true)
+        ]
     if kind == "split":
         number = table["patient"].rank(method="dense").astype(int) % 5
         table["split"] = number.map({0: "test", 1: "val"}).fillna("train")
@@ -98,7 +106,9 @@ def make_table(kind: str, folder: Path) -> tuple[Path, list[str]]:
             table.to_csv(path, index=False)
             return path, []
         read = [np.where(random.random(90) < 0.3, (true + 1) % 4, true) for _ in "abc"]
-        readings = [table.assign(reader=who, grade=said) for who, said in zip("abc", read, strict=True)]
+        readings = [
+            table.assign(reader=who, grade=said) for who, said in zip("abc", read, strict=True)
+        ]
         pd.concat(readings).to_csv(path, index=False)
         return path, ["--several-readings", "consensus"]
     features = np.eye(4)[true] @ random.normal(size=(4, 18)) + random.normal(size=(90, 18))
@@ -128,7 +138,8 @@ def fails(*words: object) -> str:
 
 
 def sides_of(labels: Path, how: list[str], folder: Path) -> tuple[dict[str, set[str]], list[str]]:
-    """The side of each sample that srjt data split, or the split column, gives it; and the options of that fold."""
+    """The side of each sample that srjt data split, or the split column, gives it; and the options
+    of that fold."""
     table = pd.read_csv(labels)
     if "split" in table:
         names = {"train": "train", "val": "validation", "test": "test"}
@@ -149,7 +160,9 @@ def assert_sides(used: Used, sides: dict[str, set[str]], *, at_least: set[str]) 
     assert at_least <= {name for name, _ in used}
     for name, ids in used:
         assert ids
-        assert ids <= sides[CLAIMED[name]], f"{name} uses samples of other sides than {CLAIMED[name]}"
+        assert ids <= sides[CLAIMED[name]], (
+            f"{name} uses samples of other sides than {CLAIMED[name]}"
+        )
     used.clear()
 
 
@@ -166,7 +179,16 @@ def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, u
         assert set(rows["id"]) == sides[str(side)]
 
     of_test = [*fold, "--side", "test"]
-    decisions = ["--refer-from", "1", "--sensitivity", "0.8", "--abstain", "0.2", "--optimise", "macro_f1"]
+    decisions = [
+        "--refer-from",
+        "1",
+        "--sensitivity",
+        "0.8",
+        "--abstain",
+        "0.2",
+        "--optimise",
+        "macro_f1",
+    ]
     pooled = [] if kind == "no patients" else ["--per", "patient", "--pool", "learned"]
     for options in (["--coverage", "0.6", *decisions], [*decisions, *pooled]):
         succeeds("evaluate", run, labels, *how, *of_test, *options)
@@ -221,7 +243,12 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
     labels, how = make_table("plain", tmp_path / "data")
     data = srjt.data.read(labels, feature_columns="f*").manifest
     split = srjt.data.folds(data, folds=3, seed=5, by="stratified")[2]
-    options: dict[str, Any] = {"network": "linear", "epochs": 1, "batch_size": 16, "noise_rate": 0.2}
+    options: dict[str, Any] = {
+        "network": "linear",
+        "epochs": 1,
+        "batch_size": 16,
+        "noise_rate": 0.2,
+    }
     srjt.train(data, split=split, out=tmp_path / "run", progress=False, **options)
     used.clear()
     sides = {side: {data.ids[row] for row in rows} for side, rows in split.sides().items()}
@@ -234,7 +261,9 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", SLOW[0]])
-def test_renamed_copies_of_training_samples_are_known(kind: str, tmp_path: Path, used: Used) -> None:
+def test_renamed_copies_of_training_samples_are_known(
+    kind: str, tmp_path: Path, used: Used
+) -> None:
     labels, how = make_table(kind, tmp_path / "data")
     run = tmp_path / "run"
     how_to_fit = [*FOLD, "--noise-rate", "0.3", *network(labels), *FIT]
@@ -253,7 +282,9 @@ def test_renamed_copies_of_training_samples_are_known(kind: str, tmp_path: Path,
     said = fails("evaluate", run, renamed, *how)
     assert f"{learnt} of 90 {what} were trained on" in said
     data = srjt.data.read(renamed, feature_columns="f*" if how else None).manifest
-    with pytest.raises(srjt.errors.SrjtError, match=f"trained on {learnt} of the 90 samples to calibrate on"):
+    with pytest.raises(
+        srjt.errors.SrjtError, match=f"trained on {learnt} of the 90 samples to calibrate on"
+    ):
         srjt.predict(run, data, coverage=0.6, calibrate_on=data)
     with pytest.warns(srjt.data.LeakageWarning, match=f"trained on {learnt} of these 90 samples"):
         found = srjt.evaluate(run, data, resamples=10)

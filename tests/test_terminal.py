@@ -1,4 +1,5 @@
-"""What is printed goes one way, on which control characters of somebody else's file are shown and not executed."""
+"""What is printed goes one way, on which control characters of somebody else's file are shown and
+not executed."""
 
 import ast
 import re
@@ -14,8 +15,8 @@ from srjt.progress import Lines
 SOURCE = Path(srjt.__file__).parent
 EVIL = "a\x1b]0;title\x07b\u202ec\x9b2Jd\u200b"
 
-# file → what in it writes: the ways themselves, a protocol between two processes, a script without srjt, and two
-# sentences of ours that are written while nothing else works any more
+# file → what in it writes: the ways themselves, a protocol between two processes, a script without
+# srjt, and two sentences of ours that are written while nothing else works any more
 ALLOWED = {
     "cli/__init__.py": {"typer.secho"},
     "console.py": {"self.print"},
@@ -25,10 +26,24 @@ ALLOWED = {
     "errors.py": {"os.write"},
     "__main__.py": {"os.write"},
 }
-WRITERS = {"print", "typer.echo", "typer.secho", "click.echo", "click.secho", "rich.print", "os.write", "self.print"}
-WRITERS |= {f"sys.{stream}.{verb}" for stream in ("stdout", "stderr", "__stdout__") for verb in ("write", "writelines")}
+WRITERS = {
+    "print",
+    "typer.echo",
+    "typer.secho",
+    "click.echo",
+    "click.secho",
+    "rich.print",
+    "os.write",
+    "self.print",
+}
+WRITERS |= {
+    f"sys.{stream}.{verb}"
+    for stream in ("stdout", "stderr", "__stdout__")
+    for verb in ("write", "writelines")
+}
 
-MAY_WRITE = "print|echo|secho|write|writelines|console"  # unparse takes a while: the last part of the names above
+# unparse takes a while: the last part of the names above
+MAY_WRITE = "print|echo|secho|write|writelines|console"
 
 
 def last_name(call: ast.expr) -> str:
@@ -44,11 +59,15 @@ def test_no_module_writes_to_the_terminal_in_another_way() -> None:
             continue
         tree = ast.parse(text)
         calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-        names = {ast.unparse(call) for call in calls if re.fullmatch(MAY_WRITE, last_name(call))} & WRITERS
+        names = {
+            ast.unparse(call) for call in calls if re.fullmatch(MAY_WRITE, last_name(call))
+        } & WRITERS
         imported = {
             f"from {node.module}"
             for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module == "rich.console" and path.name != "page.py"
+            if isinstance(node, ast.ImportFrom)
+            and node.module == "rich.console"
+            and path.name != "page.py"
         }
         if names | imported:
             found[path.relative_to(SOURCE).as_posix()] = names | imported

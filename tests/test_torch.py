@@ -35,13 +35,19 @@ def test_probabilities_as_targets_are_weighted_by_their_grades() -> None:
     torch.testing.assert_close(loss(LOGITS, targets), plain * (targets @ weights))
 
 
-@pytest.mark.parametrize("name", [name for name in methods.names() if methods.lookup(name).networks == 1])
+@pytest.mark.parametrize(
+    "name", [name for name in methods.names() if methods.lookup(name).networks == 1]
+)
 def test_every_method_with_one_network_has_its_own_loss(name: str) -> None:
     transition = torch.eye(C) * 0.6 + 0.1
     options: dict[str, Any] = {"noise_rate": 0.4, "transition": transition}
-    needed = {option: value for option, value in options.items() if option in methods.lookup(name).needs}
+    needed = {
+        option: value for option, value in options.items() if option in methods.lookup(name).needs
+    }
     loss = OrdinalLoss(name, num_classes=C, samples=20, **needed)
-    logits = torch.randn(10, loss.outputs, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    logits = torch.randn(
+        10, loss.outputs, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
     loss.set_epoch(1, epochs=10)
     rows = torch.arange(10)
     total = loss(logits, LABELS, rows=rows)
@@ -99,9 +105,15 @@ def test_the_loss_can_change_with_the_progress_of_the_training() -> None:
     [
         (lambda: OrdinalLoss("co-teaching", num_classes=C, noise_rate=0.2), "trains two networks"),
         (lambda: JointLoss("sord", num_classes=C), "trains one network"),
-        (lambda: OrdinalLoss("sord", num_classes=C, class_weights=[1, 2]), "class_weights has shape"),
+        (
+            lambda: OrdinalLoss("sord", num_classes=C, class_weights=[1, 2]),
+            "class_weights has shape",
+        ),
         (lambda: OrdinalLoss("sord", num_classes=C, reduction="average"), "reduction"),  # type: ignore[arg-type]
-        (lambda: OrdinalLoss("sord", num_classes=C)(LOGITS[:, :3], LABELS), "takes logits of shape"),
+        (
+            lambda: OrdinalLoss("sord", num_classes=C)(LOGITS[:, :3], LABELS),
+            "takes logits of shape",
+        ),
         (lambda: OrdinalLoss("elr", num_classes=C)(LOGITS, LABELS), "create it with samples"),
         (lambda: OrdinalLoss("eae", num_classes=C)(LOGITS, LABELS), "call set_epoch"),
         (lambda: OrdinalLoss("eae", num_classes=C).set_epoch(1), "pass epochs"),

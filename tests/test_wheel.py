@@ -1,4 +1,5 @@
-"""What a user installs: built from the sdist, whole, and at work with nothing but its declared requirements."""
+"""What a user installs: built from the sdist, whole, and at work with nothing but its declared
+requirements."""
 
 import importlib.metadata
 import os
@@ -35,9 +36,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_data_files(built: Path) -> None:
     (wheel,) = built.glob("srjt-*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
-    files = (path for path in (ROOT / "src/srjt").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    files = (
+        path for path in (ROOT / "src/srjt").rglob("*") if path.is_file() and path.suffix != ".pyc"
+    )
     needed = {path.relative_to(ROOT / "src").as_posix() for path in files}
-    assert {"srjt/py.typed", "srjt/training/presets/demo.yaml", "srjt/studies/paper_results.csv"} <= needed
+    assert {
+        "srjt/py.typed",
+        "srjt/training/presets/demo.yaml",
+        "srjt/studies/paper_results.csv",
+    } <= needed
     assert needed <= held
     assert not [name for name in held if name.startswith(("tests", "docs"))]
 
@@ -56,13 +63,16 @@ def test_the_index_would_take_them(built: Path) -> None:
 
 
 def requirements(texts: list[str], extras: frozenset[str] = frozenset()) -> set[str]:
-    """The distributions that lines such as ``pandas>=2.1; extra == "x"`` ask for, and what these ask for in turn."""
+    """The distributions that lines such as ``pandas>=2.1; extra == "x"`` ask for, and what these
+    ask for in turn."""
     found: set[str] = set()
     waiting = [(text, extras) for text in texts]
     while waiting:
         text, asked = waiting.pop()
         wanted = Requirement(text)
-        applies = wanted.marker is None or any(wanted.marker.evaluate({"extra": e}) for e in asked | {""})
+        applies = wanted.marker is None or any(
+            wanted.marker.evaluate({"extra": e}) for e in asked | {""}
+        )
         if applies and (name := canonicalize_name(wanted.name)) not in found:
             found.add(name)
             further = importlib.metadata.requires(name) or []
@@ -71,7 +81,9 @@ def requirements(texts: list[str], extras: frozenset[str] = frozenset()) -> set[
 
 
 def installed(clean: Path) -> importlib.metadata.Distribution:
-    return importlib.metadata.Distribution.at(next(clean.glob("lib/python*/site-packages/srjt-*.dist-info")))
+    return importlib.metadata.Distribution.at(
+        next(clean.glob("lib/python*/site-packages/srjt-*.dist-info"))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +123,8 @@ def test_the_demo_works_without_any_extra(clean: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tool", ["uv", "pipx"])
 def test_the_demo_runs_by_uvx_and_by_pipx_run(tool: str, built: Path, tmp_path: Path) -> None:
-    """In an environment that the tool makes: it downloads the requirements, torch among them, unless it has them."""
+    """In an environment that the tool makes: it downloads the requirements, torch among them,
+    unless it has them."""
     program = shutil.which(tool)
     if program is None:
         pytest.skip(f"{tool} is not installed")
@@ -121,7 +134,9 @@ def test_the_demo_runs_by_uvx_and_by_pipx_run(tool: str, built: Path, tmp_path: 
     environment |= {"SRJT_CACHE": str(tmp_path / "cache"), "PIPX_HOME": str(tmp_path / "pipx")}
     which_python = ["--python", sys.executable]
     command = [program, *start, *which_python, "srjt", "demo", "--epochs", "2", "--images", "200"]
-    ran = subprocess.run([str(c) for c in command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    ran = subprocess.run(
+        [str(c) for c in command], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     if ran.returncode and "error sending request" in ran.stderr.lower() + ran.stdout.lower():
         pytest.skip(f"{tool} has no network here")
     assert ran.returncode == 0, ran.stderr
@@ -145,11 +160,23 @@ def pip_line(clean: Path, extra: str) -> str:
 
 
 def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
-    """Each of the optional things is asked for where it is not installed: one sentence with the pip line."""
+    """Each of the optional things is asked for where it is not installed: one sentence with the pip
+    line."""
     size = ("--images", "40", "--patients", "8", "--size", "32")
     made = run(clean, "data", "synthetic", "set", *size, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    small = ["--image-size", 32, "--crop", 28, "--epochs", 1, "--noise-rate", "0.2", "--device", "cpu"]
+    small = [
+        "--image-size",
+        32,
+        "--crop",
+        28,
+        "--epochs",
+        1,
+        "--noise-rate",
+        "0.2",
+        "--device",
+        "cpu",
+    ]
     train = ["train", "set/labels.csv", *small]
     ran = run(clean, *train, "--network", "tiny", "--out", "run", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -170,7 +197,16 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         "dicom": ["predict", "run", "dicom"],
         "highdicom": ["predict", "run", "set", "--format", "dicom-sr", "--out", "reports"],
         "hub": ["predict", "hf://owner/name", "set"],
-        "ray": ["study", "set/labels.csv", "--noise", "quasi:0.2", "--out", "s", "--executor", "ray"],
+        "ray": [
+            "study",
+            "set/labels.csv",
+            "--noise",
+            "quasi:0.2",
+            "--out",
+            "s",
+            "--executor",
+            "ray",
+        ],
     }
     for extra, command in asked.items():
         ran = run(clean, *command, cwd=tmp_path)
@@ -178,11 +214,19 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         assert pip_line(clean, extra) in ran.stderr, (extra, ran.stderr)
         assert "Traceback" not in ran.stderr
     asked["fiftyone"] = []  # it has no command
-    python = subprocess.run([clean / "bin" / "python", "-c", SHOW], cwd=tmp_path, capture_output=True, text=True)
+    python = subprocess.run(
+        [clean / "bin" / "python", "-c", SHOW], cwd=tmp_path, capture_output=True, text=True
+    )
     assert pip_line(clean, "fiftyone") in python.stderr
     ran = run(clean, "doctor", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     for extra in asked:
-        assert any(row.startswith(f"{extra} ") and "pip install" in row for row in ran.stdout.splitlines())
-    optional = set(installed(clean).metadata.get_all("Provides-Extra") or []) - {"dev", "docs", "benchmarks"}
+        assert any(
+            row.startswith(f"{extra} ") and "pip install" in row for row in ran.stdout.splitlines()
+        )
+    optional = set(installed(clean).metadata.get_all("Provides-Extra") or []) - {
+        "dev",
+        "docs",
+        "benchmarks",
+    }
     assert optional == set(asked)

@@ -1,4 +1,5 @@
-"""The package runs where POSIX-only modules do not exist, as on Windows, as far as Linux can imitate it."""
+"""The package runs where POSIX-only modules do not exist, as on Windows, as far as Linux can
+imitate it."""
 
 import os
 import subprocess
@@ -34,5 +35,7 @@ srjt.audit(data, out="audit", folds=2, **settings)
 def test_import_train_predict_and_audit_without_posix_only_modules(tmp_path: Path) -> None:
     environment = {**os.environ, "SRJT_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

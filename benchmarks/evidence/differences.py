@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from srjt.errors import SrjtError
 
-# Two methods are each trained R times (seeds) and tested on the same P patients. The mean difference varies
-# because other patients would give another one, and because other trainings would. Resampling patients
-# alone ignores the second part, which with two to five trainings is often the larger one.
+# Two methods are each trained R times (seeds) and tested on the same P patients. The mean
+# difference varies because other patients would give another one, and because other trainings
+# would. Resampling patients alone ignores the second part, which with two to five trainings is
+# often the larger one.
 
 
 class Difference(NamedTuple):
@@ -31,21 +32,24 @@ class Difference(NamedTuple):
 
 
 def crossed_difference(draws: npt.ArrayLike, *, patients: int, level: float = 0.95) -> Difference:
-    """The mean difference of R trainings on the same patients; its interval contains patients and trainings.
+    """The mean difference of R trainings on the same patients; its interval contains patients and
+    trainings.
 
-    With variances σ_P² between patients, σ_R² between trainings and σ_PR² of their interaction, the mean difference
-    has the variance σ_P²/P + σ_R²/R + σ_PR²/(PR). Resampling patients estimates A = σ_P²/P + σ_PR²/(PR); the variance
-    between trainings, divided by R, estimates B = σ_R²/R + σ_PR²/(PR). Resampling patients for each training alone
-    gives the interaction, which A + B counts twice. The quantile is Cochran's: the mean of Student's quantiles with
-    P − 1 and R − 1 degrees of freedom, weighted by A and B. It is exact if one of them is zero. Otherwise 95 %
-    intervals cover 95 to 99 % with two trainings and 95 to 97 % with five, where Satterthwaite's quantile covers
-    89 % with two.
+    With variances σ_P² between patients, σ_R² between trainings and σ_PR² of their interaction, the
+    mean difference has the variance σ_P²/P + σ_R²/R + σ_PR²/(PR). Resampling patients estimates A =
+    σ_P²/P + σ_PR²/(PR); the variance between trainings, divided by R, estimates B = σ_R²/R +
+    σ_PR²/(PR). Resampling patients for each training alone gives the interaction, which A + B
+    counts twice. The quantile is Cochran's: the mean of Student's quantiles with P − 1 and R − 1
+    degrees of freedom, weighted by A and B. It is exact if one of them is zero. Otherwise 95 %
+    intervals cover 95 to 99 % with two trainings and 95 to 97 % with five, where Satterthwaite's
+    quantile covers 89 % with two.
 
     Parameters
     ----------
     draws : array-like of float, shape (R, 1 + resamples)
-        For each training the difference of a metric: for the patients as they are, then for each bootstrap draw of
-        them. All trainings have the same draws, as ``resampled_metrics`` makes them.
+        For each training the difference of a metric: for the patients as they are, then for each
+        bootstrap draw of them. All trainings have the same draws, as ``resampled_metrics`` makes
+        them.
     patients : int
         P, the number of patients.
     level : float
@@ -84,13 +88,16 @@ def crossed_difference(draws: npt.ArrayLike, *, patients: int, level: float = 0.
     variance = of_patients + max(0.0, of_trainings - interaction)
     if variance <= (1e-12 * np.abs(values).max()) ** 2:  # nothing varies
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 0.0)
-    # The degrees of freedom belong to the estimates as they are. With the interaction taken out of this share, too, a
-    # small B by chance would mean a small quantile as well, and intervals of two trainings would cover 88 %.
+    # The degrees of freedom belong to the estimates as they are. With the interaction taken out of
+    # this share, too, a small B by chance would mean a small quantile as well, and intervals of two
+    # trainings would cover 88 %.
     share = of_trainings / (of_patients + of_trainings)
 
     def quantile(two_sided: float) -> float:
         tail = two_sided / 2
-        return -float((1 - share) * stdtrit(patients - 1, tail) + share * stdtrit(trainings - 1, tail))
+        return -float(
+            (1 - share) * stdtrit(patients - 1, tail) + share * stdtrit(trainings - 1, tail)
+        )
 
     distance = abs(mean) / math.sqrt(variance)
     smallest = 1e-12  # where the root is sought

@@ -3,11 +3,12 @@
     python benchmarks/evidence/few_labels.py run small --weights lite0.safetensors --plan search --minutes 9
     python benchmarks/evidence/few_labels.py table few_labels.csv
 
-``small`` is the folder of ``recipe_on_images.py pack``. Of so many labelled images a fifth is for validation; smaller
-samples are parts of the larger ones, by patient. The test side of a fold is always the same and is judged by the true
-grade. A plan is a list of (cases, sizes, folds, seeds, epochs, methods). ``search`` uses folds 0 and 1, ``confirm``
-the other three. The runs of one setting share their noise estimate. ``run`` appends a row per training and starts none
-after so many minutes; the same command continues.
+``small`` is the folder of ``recipe_on_images.py pack``. Of so many labelled images a fifth is for
+validation; smaller samples are parts of the larger ones, by patient. The test side of a fold is
+always the same and is judged by the true grade. A plan is a list of (cases, sizes, folds, seeds,
+epochs, methods). ``search`` uses folds 0 and 1, ``confirm`` the other three. The runs of one
+setting share their noise estimate. ``run`` appends a row per training and starts none after so many
+minutes; the same command continues.
 
 To try it on a CPU: --network tiny --limit 300 --plan try.
 """
@@ -52,22 +53,52 @@ FEW = (300, 1000)
 ALL = 0  # labels
 MOST_TESTED = 1000  # images
 
-Plan = tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[str, ...]]
+Plan = tuple[
+    tuple[str, ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[str, ...],
+]
 SEARCHED = (0, 1)  # folds
 HELD = (2, 3, 4)
 PLANS: dict[str, tuple[Plan, ...]] = {
     "try": ((("deepdrid:quasi",), (100,), (0,), (0,), (2,), (BEFORE, f"{FIT}10", PEERS[1])),),
-    "try-estimates": ((("deepdrid:quasi",), (100,), (0,), (0,), (2,), ("estimate:batch_size=16",)),),
+    "try-estimates": (
+        (("deepdrid:quasi",), (100,), (0,), (0,), (2,), ("estimate:batch_size=16",)),
+    ),
     "estimates": (
-        (REAL, FEW, SEARCHED, (0,), (10, 20, 40), ("estimate:method=sord", "estimate:method=sord,batch_size=16")),
-        (REAL, FEW, SEARCHED, (0,), (20,), ("estimate:method=standard,batch_size=16", "estimate:method=sord,folds=6")),
+        (
+            REAL,
+            FEW,
+            SEARCHED,
+            (0,),
+            (10, 20, 40),
+            ("estimate:method=sord", "estimate:method=sord,batch_size=16"),
+        ),
+        (
+            REAL,
+            FEW,
+            SEARCHED,
+            (0,),
+            (20,),
+            ("estimate:method=standard,batch_size=16", "estimate:method=sord,folds=6"),
+        ),
         (REAL, FEW, SEARCHED, (0,), (40,), (f"estimate:method={FIT}10,transition=identity",)),
     ),
     "search": (
         (REAL, FEW, SEARCHED, (0,), (40,), (f"{FIT}10", BEFORE, *PEERS)),
         (REAL, (ALL,), SEARCHED, (0,), (20,), (f"{FIT}10", BEFORE)),
         (REAL, FEW, SEARCHED, (0,), (40,), (f"{FIT}20", f"{FIT}5", f"{FIT}10,transition=identity")),
-        (("knee:one-sided",), FEW, SEARCHED, (0,), (40,), (f"{FIT}10", BEFORE, *PEERS, f"{FIT}10,transition=identity")),
+        (
+            ("knee:one-sided",),
+            FEW,
+            SEARCHED,
+            (0,),
+            (40,),
+            (f"{FIT}10", BEFORE, *PEERS, f"{FIT}10,transition=identity"),
+        ),
     ),
     "length": (
         ((*REAL, "knee:one-sided"), (300,), SEARCHED, (0,), (40,), (f"{FIT}10,batch_size=16",)),
@@ -82,8 +113,22 @@ PLANS: dict[str, tuple[Plan, ...]] = {
     "confirm": (
         (("knee:quasi",), (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
         (("knee:quasi",), (ALL,), HELD, (0,), (20,), (f"{FIT}10", BEFORE)),
-        (REAL, (300,), HELD, (0,), (40,), (f"{FIT}10,batch_size=16", BEFORE, f"{PEERS[0]},batch_size=16")),
-        (REAL, (300,), HELD, (0,), (40,), (f"{PEERS[1]},batch_size=16", f"{PEERS[2]},batch_size=16")),
+        (
+            REAL,
+            (300,),
+            HELD,
+            (0,),
+            (40,),
+            (f"{FIT}10,batch_size=16", BEFORE, f"{PEERS[0]},batch_size=16"),
+        ),
+        (
+            REAL,
+            (300,),
+            HELD,
+            (0,),
+            (40,),
+            (f"{PEERS[1]},batch_size=16", f"{PEERS[2]},batch_size=16"),
+        ),
         (REAL, (1000,), HELD, (0,), (40,), (f"{FIT}10", BEFORE, *PEERS)),
         (REAL[1:], (ALL,), HELD, (0,), (20,), (f"{FIT}10", BEFORE)),
         (REAL[1:], (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
@@ -106,10 +151,17 @@ class Job:
     def setting(self) -> str:
         """What the runs that share a noise estimate have in common."""
         others = [item for item in self.method.split(",") if item.startswith("batch_size")]
-        return "-".join(map(str, (self.set, self.noise, self.labels, self.fold, self.seed, self.epochs, *others)))
+        return "-".join(
+            map(
+                str, (self.set, self.noise, self.labels, self.fold, self.seed, self.epochs, *others)
+            )
+        )
 
 
-FIELDS = [*Job.__dataclass_fields__, *(name for name in recipe_cases.FIELDS if name not in Job.__dataclass_fields__)]
+FIELDS = [
+    *Job.__dataclass_fields__,
+    *(name for name in recipe_cases.FIELDS if name not in Job.__dataclass_fields__),
+]
 
 opened = cache(recipe_cases.open_set)
 
@@ -141,7 +193,9 @@ def kept_predictions(file: Path) -> Iterator[None]:
     def keep_and_estimate(labels: Any, probabilities: Any, **others: Any) -> noise.NoiseEstimate:
         file.parent.mkdir(parents=True, exist_ok=True)
         groups = np.array(others["groups"] or range(len(labels)), dtype=str)
-        np.savez_compressed(file, labels=labels, probabilities=probabilities.astype(np.float32), groups=groups)
+        np.savez_compressed(
+            file, labels=labels, probabilities=probabilities.astype(np.float32), groups=groups
+        )
         return noise.estimate_noise(labels, probabilities, **others)
 
     with mock.patch("srjt.training.train.estimate_noise", keep_and_estimate):
@@ -153,9 +207,17 @@ def estimate(args: argparse.Namespace, data: recipe_cases.DataSet, job: Job) -> 
     labels, _ = recipe_cases.noisy_labels(data, job.noise, seed=1000 * job.fold + job.seed)
     split = data.splits[job.fold]
     manifest = data.clean.with_noisy_labels(labels)
-    given = parse_overrides(job.method.removeprefix("estimate:").replace("method=srjt:", "method=srjt,").split(","))
+    given = parse_overrides(
+        job.method.removeprefix("estimate:").replace("method=srjt:", "method=srjt,").split(",")
+    )
     folds = int(given.pop("folds", 3))
-    options = {"method": "sord", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3}
+    options = {
+        "method": "sord",
+        "optimizer": "adamw",
+        "schedule": "cosine",
+        "warmup_epochs": 1,
+        "learning_rate": 1e-3,
+    }
     if given.get("transition") == "identity":
         given["transition"] = np.eye(data.clean.num_classes).tolist()
     config = TrainConfig(
@@ -183,7 +245,9 @@ def estimate(args: argparse.Namespace, data: recipe_cases.DataSet, job: Job) -> 
         probabilities=fitted.by_network.astype(np.float32),
         groups=groups,
     )
-    found = noise.estimate_noise(fitted.manifest.labels, fitted.probabilities, groups=groups.tolist())
+    found = noise.estimate_noise(
+        fitted.manifest.labels, fitted.probabilities, groups=groups.tolist()
+    )
     low, high = found.rate_interval
     return {
         **asdict(job),
@@ -204,7 +268,11 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
     data = replace(data, splits={job.fold: split})  # type: ignore[arg-type]
     if job.method.startswith("estimate:"):
         return estimate(args, data, job)
-    shared = {} if "identity" in job.method else {"shared_estimate": args.out.parent / "estimates" / job.setting}
+    shared = (
+        {}
+        if "identity" in job.method
+        else {"shared_estimate": args.out.parent / "estimates" / job.setting}
+    )
     with kept_predictions(args.out.parent / "predictions" / f"{job.setting}.npz"):
         row = recipe_cases.one_run(
             data,
@@ -235,7 +303,11 @@ def run(args: argparse.Namespace) -> None:
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[dict[str, Any]], Job] = {}
         while waiting or running:
-            while waiting and len(running) < args.processes and time.monotonic() - begin < 60 * args.minutes:
+            while (
+                waiting
+                and len(running) < args.processes
+                and time.monotonic() - begin < 60 * args.minutes
+            ):
                 job = waiting.pop(0)
                 running[pool.submit(train, args, job)] = job
             if not running:
@@ -266,18 +338,26 @@ def table(files: list[Path]) -> None:
     for who in ("ensemble", "network"):
         for score in ("mae", "macro_f1"):
             shown = rows.pivot_table(
-                f"{score} predict {who}", ["labels", "epochs", "method"], "case", aggfunc="mean", margins=False
+                f"{score} predict {who}",
+                ["labels", "epochs", "method"],
+                "case",
+                aggfunc="mean",
+                margins=False,
             )
             shown["mean"] = shown.mean(axis=1)
             print(f"\n{score}, {who}\n{shown.round(3).to_string()}")
     runs = rows.groupby(["labels", "epochs", "method"]).size()
     print(f"\nruns\n{runs.to_string()}")
-    estimates = rows[rows["estimated_rate"].notna()].groupby(["case", "labels", "epochs", "fold", "seed"])
+    estimates = rows[rows["estimated_rate"].notna()].groupby(
+        ["case", "labels", "epochs", "fold", "seed"]
+    )
     print(estimates[["rate", "estimated_rate"]].first().round(2).to_string())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("sets", type=Path)

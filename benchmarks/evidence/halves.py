@@ -26,7 +26,9 @@ NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", type=Path)
     table = parser.parse_args().table
     everyone = read(table).manifest

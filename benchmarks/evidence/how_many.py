@@ -1,12 +1,14 @@
-"""How many images, and how much better labels would help: real photographs, EfficientNet-Lite0, judged by true grades.
+"""How many images, and how much better labels would help: real photographs, EfficientNet-Lite0,
+judged by true grades.
 
     python benchmarks/evidence/how_many.py run small --weights lite0.safetensors --processes 12 --out how_many.csv
     python benchmarks/evidence/how_many.py table how_many.csv
 
-``small`` is the folder of ``recipe_on_images.py pack``. Of so many labelled images a fifth is for validation; smaller
-samples are parts of the larger ones, by patient. The test side of a fold is always the same, and judged by the true
-grade (EyePACS: by its own labels). "clean labels" trains on the true grades of the same images. Every training takes
-as many steps as 20 epochs of 2,000 images, and no fewer than 20 epochs.
+``small`` is the folder of ``recipe_on_images.py pack``. Of so many labelled images a fifth is for
+validation; smaller samples are parts of the larger ones, by patient. The test side of a fold is
+always the same, and judged by the true grade (EyePACS: by its own labels). "clean labels" trains on
+the true grades of the same images. Every training takes as many steps as 20 epochs of 2,000 images,
+and no fewer than 20 epochs.
 
 To try it on a CPU: --network tiny --epochs 2 --folds 0 --cases acne:doctor.
 """
@@ -44,7 +46,8 @@ opened = cache(recipe_cases.open_set)
 
 
 def part(data: recipe_cases.DataSet, fold: int, size: int) -> Split:
-    """So many images beside the fold's test side, whole patients, a fifth of them for validation."""
+    """So many images beside the fold's test side, whole patients, a fifth of them for
+    validation."""
     whole = data.splits[fold]
     rows = np.concatenate([whole.train, whole.validation])
     patients = np.array(data.clean.patients or data.clean.ids, dtype=str)[rows]
@@ -92,7 +95,9 @@ def run(args: argparse.Namespace) -> None:
         for case in args.cases
         for size in reversed(SIZES[case])
         for method in METHODS
-        if not (case == "eyepacs:as_it_is" and method == "clean labels")  # its true grades are not known
+        if not (
+            case == "eyepacs:as_it_is" and method == "clean labels"
+        )  # its true grades are not known
     ]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
@@ -107,11 +112,15 @@ def table(file: Path) -> None:
     rows = pd.read_csv(file)
     for score in ("mae", "qwk"):
         means = rows.pivot_table(score, ["case", "images"], "method", aggfunc=["mean", "std"])
-        print(f"\n{score}: mean over the folds, and their standard deviation\n{means.round(3).to_string()}")
+        print(
+            f"\n{score}: mean over the folds, and their standard deviation\n{means.round(3).to_string()}"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("sets", type=Path)

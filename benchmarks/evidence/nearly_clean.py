@@ -1,9 +1,10 @@
-"""What too high a noise rate costs where hardly any label is wrong: simulated rows, clear and unclear ones.
+"""What too high a noise rate costs where hardly any label is wrong: simulated rows, clear and
+unclear ones.
 
     python benchmarks/evidence/nearly_clean.py        # about a minute on two cores
 
-Four grades along two of three features, 55 / 25 / 13 / 7 % of the rows, one label in twenty wrong by one grade. The
-wider the spread, the less a row shows its grade.
+Four grades along two of three features, 55 / 25 / 13 / 7 % of the rows, one label in twenty wrong
+by one grade. The wider the spread, the less a row shows its grade.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def main() -> None:
         for name, way in WAYS.items():
             model = OrdinalNoiseClassifier(epochs=30, random_state=0, **way).fit(x, labels)
             counts = confusion_matrix(truth, model.predict(unseen), labels=range(4))
-            found = " / ".join(f"{METRICS[metric](counts):.3f}" for metric in ("accuracy", "mae", "macro_f1"))
+            found = " / ".join(
+                f"{METRICS[metric](counts):.3f}" for metric in ("accuracy", "mae", "macro_f1")
+            )
             estimate = "" if model.noise_estimate_ is None else f"{model.noise_estimate_.rate:.2f}"
             used = "" if model.noise_rate_ is None else f"{model.noise_rate_:.2f}"
             print(f"{spread:6} {name:10}{estimate:>9}{used:>6}   {found}", flush=True)

@@ -2,8 +2,9 @@
 
     python benchmarks/evidence/pack.py results/deepdrid.tar.xz deepdrid ablation
 
-packs studies without weights, checkpoints and the history of single samples; the numbers of metrics.csv are rounded
-to six digits. ``srjt report`` makes the same tables and figures from the unpacked folders.
+packs studies without weights, checkpoints and the history of single samples; the numbers of
+metrics.csv are rounded to six digits. ``srjt report`` makes the same tables and figures from the
+unpacked folders.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ WANTED = ("study.json", "splits.csv", "noise/*.json", "runs/*/*.json", "runs/*/m
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archive", type=Path)
     parser.add_argument("studies", type=Path, nargs="+")
     given = parser.parse_args()
@@ -34,7 +37,9 @@ def main() -> None:
 
 
 def _rounded(file: Path) -> bytes:
-    table = pd.read_csv(file, dtype=str, keep_default_na=False)  # an empty network stays empty, nan stays nan
+    table = pd.read_csv(
+        file, dtype=str, keep_default_na=False
+    )  # an empty network stays empty, nan stays nan
     table["value"] = [f"{float(value):.6g}" for value in table["value"]]
     return table.to_csv(index=False).encode()
 

@@ -1,11 +1,13 @@
-"""Write the tables of the evidence page, the README and the paper from the stored results; all others as CSV files.
+"""Write the tables of the evidence page, the README and the paper from the stored results; all
+others as CSV files.
 
     python benchmarks/evidence/page.py             # a minute or two on one core, no GPU
     python benchmarks/evidence/page.py --check     # writes nothing; status 1 if a table is not that of the results
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; all else on a page is written by hand.
-A table that no page shows becomes ``results/tables/NAME.csv``. ``stored_tables.py`` reads the CSV files, this file the
-studies and the predictions for the held-out patients.
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; all else on a page is
+written by hand. A table that no page shows becomes ``results/tables/NAME.csv``.
+``stored_tables.py`` reads the CSV files, this file the studies and the predictions for the held-out
+patients.
 """
 
 from __future__ import annotations
@@ -33,7 +35,13 @@ from srjt.studies.results import RUN_COLUMNS, StudyResults, pool_ours
 from srjt.training.checkpoint import LAST, last_epochs, read_metrics
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/evidence.md", "docs/paper-and-code.md", "docs/promises.md", "README.md", "paper/paper.md")
+PAGES = (
+    "docs/evidence.md",
+    "docs/paper-and-code.md",
+    "docs/promises.md",
+    "README.md",
+    "paper/paper.md",
+)
 RESULTS = Path(__file__).parent / "results"
 TABLES = "benchmarks/evidence/results/tables"
 MARKS = str.maketrans("", "", "*`¹²")  # bold, code, best and second best
@@ -56,7 +64,8 @@ STUDIES = {
 
 
 def from_studies() -> dict[str, str]:
-    """The tables of ``srjt report``, without titles and captions. ``srjt`` was another method then."""
+    """The tables of ``srjt report``, without titles and captions. ``srjt`` was another method
+    then."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for archive in ("eyepacs.tar.xz", "deepdrid.tar.xz"):
@@ -70,14 +79,22 @@ def from_studies() -> dict[str, str]:
                     text = pipe_table(table.markdown()).replace("Labels as given: ", "")
                     found[name] = text.replace("| srjt |", "| former srjt |")
             if study == "deepdrid":
-                found["ours-minus-host"] = ours_minus_host(results, test_train_ratio=test_train_ratio(results))
+                found["ours-minus-host"] = ours_minus_host(
+                    results, test_train_ratio=test_train_ratio(results)
+                )
     return found
 
 
 def ours_minus_host(results: StudyResults, *, test_train_ratio: float) -> str:
-    """ "+ours" minus its host over all hosts, noises and folds: the paper's scores, and its label precision."""
+    """ "+ours" minus its host over all hosts, noises and folds: the paper's scores, and its label
+    precision."""
     everything = {"all": list(dict.fromkeys(results.runs["noise"]))}
-    names = {"accuracy": "accuracy", "label_precision": "label precision", "mae": "MAE", "macro_f1": "macro-F1"}
+    names = {
+        "accuracy": "accuracy",
+        "label_precision": "label precision",
+        "mae": "MAE",
+        "macro_f1": "macro-F1",
+    }
     found = [
         pool_ours(
             results.scores,
@@ -100,17 +117,23 @@ def ours_minus_host(results: StudyResults, *, test_train_ratio: float) -> str:
         ]
         for test, p in zip(tests.itertuples(), adjusted, strict=True)
     ]
-    return stored_tables.pipes(["“+ours” minus host", "pairs", "difference, 95 % interval", "p", "Holm's p"], rows)
+    return stored_tables.pipes(
+        ["“+ours” minus host", "pairs", "difference, 95 % interval", "p", "Holm's p"], rows
+    )
 
 
 def read_study(folder: Path) -> StudyResults:
-    """What tables need, whichever version wrote the folder: the planned runs and ``metrics.csv`` of each."""
+    """What tables need, whichever version wrote the folder: the planned runs and ``metrics.csv`` of
+    each."""
     facts = json.loads((folder / "study.json").read_text(encoding="utf-8"))
     runs = pd.DataFrame(facts["cells"])[RUN_COLUMNS].assign(status="done")
     scores = []
     for run in runs[RUN_COLUMNS].to_dict("records"):
         metrics = read_metrics(folder / "runs" / run["key"] / "metrics.csv")
-        scores += [last_epochs(metrics, pooled=False).assign(**run), last_precision(metrics).assign(**run)]
+        scores += [
+            last_epochs(metrics, pooled=False).assign(**run),
+            last_precision(metrics).assign(**run),
+        ]
     none = pd.DataFrame()
     return StudyResults(
         folder=folder,
@@ -124,7 +147,8 @@ def read_study(folder: Path) -> StudyResults:
 
 
 def last_precision(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The label precision of the training side, mean over the last ten epochs and the networks, as ``last_epochs``."""
+    """The label precision of the training side, mean over the last ten epochs and the networks, as
+    ``last_epochs``."""
     own = metrics[(metrics["split"] == "train") & (metrics["metric"] == "label_precision")]
     recent = own[own["epoch"] > own["epoch"].max() - LAST]
     value = recent.groupby("epoch")["value"].mean().mean()
@@ -163,7 +187,9 @@ def filled(text: str, tables: dict[str, str]) -> str:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args(words).check
     old = []
@@ -182,7 +208,9 @@ def contents(tables: dict[str, str]) -> dict[str, str]:
     """What each page and each CSV file should hold, by its path in the repository."""
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
     shown = {match[2] for text in pages.values() for match in PLACE.finditer(text)}
-    files = {f"{TABLES}/{name}.csv": as_csv(text) for name, text in tables.items() if name not in shown}
+    files = {
+        f"{TABLES}/{name}.csv": as_csv(text) for name, text in tables.items() if name not in shown
+    }
     return {name: filled(text, tables) for name, text in pages.items()} | files
 
 

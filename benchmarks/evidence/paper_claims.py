@@ -1,18 +1,20 @@
-"""The paper's comparison, repeated on knee X-rays: the trainings of ``paper_claims.yaml``, and its hypotheses.
+"""The paper's comparison, repeated on knee X-rays: the trainings of ``paper_claims.yaml``, and its
+hypotheses.
 
     python benchmarks/evidence/paper_claims.py pack DATA/knee160 --out knee.npz
     python benchmarks/evidence/paper_claims.py run knee.npz --weights lite0.safetensors --minutes 9 --processes 12
     python benchmarks/evidence/paper_claims.py collect claims
     python benchmarks/evidence/paper_claims.py table
 
-``pack`` writes all images as one file, so that a machine with a GPU gets one file and not 8,260. ``run`` writes a CSV
-file for each training into the folder ``claims`` (--out), starts none after so many minutes, and skips those that are
-there: the same command continues, on another day or another machine with a copy of the folder. ``collect`` makes
-``results/paper_claims.csv.xz`` of the folder. ``table`` prints every hypothesis, and so does ``page.py`` on the
-evidence page: those without trainings as "not yet run".
+``pack`` writes all images as one file, so that a machine with a GPU gets one file and not 8,260.
+``run`` writes a CSV file for each training into the folder ``claims`` (--out), starts none after so
+many minutes, and skips those that are there: the same command continues, on another day or another
+machine with a copy of the folder. ``collect`` makes ``results/paper_claims.csv.xz`` of the folder.
+``table`` prints every hypothesis, and so does ``page.py`` on the evidence page: those without
+trainings as "not yet run".
 
-A row of the raw results is an epoch of a network: method, noise, fold, epoch, network, the test accuracy, MAE and
-macro-F1 of its most likely grades, and its label precision.
+A row of the raw results is an epoch of a network: method, noise, fold, epoch, network, the test
+accuracy, MAE and macro-F1 of its most likely grades, and its label precision.
 
 To try it on a CPU: run … --network tiny --epochs 8 --limit 300 --fold 0 --stage 0 --processes 1.
 """
@@ -121,7 +123,8 @@ def hypotheses(design: dict[str, Any]) -> list[Hypothesis]:
 
 
 def planned(design: dict[str, Any], *, stages: Sequence[int] | None = None) -> list[Job]:
-    """The trainings in the order of the stages, each once; all folds of a method and a noise one after the other."""
+    """The trainings in the order of the stages, each once; all folds of a method and a noise one
+    after the other."""
     jobs = [
         Job(method=method, noise=noise, fold=fold)
         for number, stage in enumerate(design["stages"])
@@ -187,7 +190,9 @@ def train(job: Job, args: argparse.Namespace) -> pd.DataFrame:
     needs = srjt.methods.lookup(method.name).needs
     told: dict[str, Any] = {"noise_rate": rate, "transition": matrix.tolist()}
     settings = {**design["training"], **method.settings, **{need: told[need] for need in needs}}
-    settings |= {name: value for name, value in (("network", args.network), ("epochs", args.epochs)) if value}
+    settings |= {
+        name: value for name, value in (("network", args.network), ("epochs", args.epochs)) if value
+    }
     run = srjt.train(
         noisy,
         split=splits[job.fold],
@@ -208,7 +213,9 @@ def epoch_rows(metrics: pd.DataFrame, job: Job) -> pd.DataFrame:
     test = metrics[(metrics["split"] == "test") & metrics["metric"].isin(SCORES)]
     precision = metrics[(metrics["split"] == "train") & (metrics["metric"] == "label_precision")]
     both = pd.concat([test, precision])
-    wide = both.pivot_table(index=["epoch", "network"], columns="metric", values="value").reset_index()
+    wide = both.pivot_table(
+        index=["epoch", "network"], columns="metric", values="value"
+    ).reset_index()
     single = wide[~wide["network"].isin(["ensemble", "pooled"])]
     found = single.assign(method=job.method, noise=job.noise, fold=job.fold)
     return found.reindex(columns=COLUMNS).round(5)
@@ -218,30 +225,45 @@ def run(args: argparse.Namespace) -> None:
     begin = time.monotonic()
     design = read_design()
     args.out.mkdir(parents=True, exist_ok=True)
-    wanted = [job for job in planned(design, stages=args.stage) if args.fold is None or job.fold in args.fold]
+    wanted = [
+        job
+        for job in planned(design, stages=args.stage)
+        if args.fold is None or job.fold in args.fold
+    ]
     waiting = [job for job in wanted if not (args.out / job.file_name).exists()]
     print(f"{len(wanted) - len(waiting)} of {len(wanted)} trainings are done", flush=True)
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[pd.DataFrame], Job] = {}
         while waiting or running:
-            while waiting and len(running) < args.processes and time.monotonic() - begin < 60 * args.minutes:
+            while (
+                waiting
+                and len(running) < args.processes
+                and time.monotonic() - begin < 60 * args.minutes
+            ):
                 job = waiting.pop(0)
                 running[pool.submit(train, job, args)] = job
             if not running:
-                print(f"time is up, {len(waiting)} trainings are left: run the same command again", flush=True)
+                print(
+                    f"time is up, {len(waiting)} trainings are left: run the same command again",
+                    flush=True,
+                )
                 return
             for ended in wait(running, return_when=FIRST_COMPLETED)[0]:
                 job = running.pop(ended)
                 try:
                     rows = ended.result()
-                except Exception as problem:  # the others go on, and the same command tries it again
+                except (
+                    Exception
+                ) as problem:  # the others go on, and the same command tries it again
                     print(f"{job} failed: {repr(problem)[:300]}", flush=True)
                     continue
                 draft = args.out / f".{job.file_name}.tmp"
                 rows.to_csv(draft, index=False)
                 draft.replace(args.out / job.file_name)
                 last = rows.groupby("epoch")["mae"].mean().tail(LAST).mean()
-                print(f"{job.file_name}: MAE {last:.3f}, {time.monotonic() - begin:.0f} s", flush=True)
+                print(
+                    f"{job.file_name}: MAE {last:.3f}, {time.monotonic() - begin:.0f} s", flush=True
+                )
 
 
 def collect(folder: Path, out: Path) -> None:
@@ -266,18 +288,25 @@ def run_scores(rows: pd.DataFrame) -> pd.DataFrame:
         scores["precision_change"] = last["label_precision"] - after_ramp
         scores["forgotten"] = own["accuracy"].max() - last["accuracy"]
         found.append({**dict(zip(KEY, key, strict=True)), **scores})
-    return pd.DataFrame(found, columns=[*KEY, *SCORES, "precision_change", "forgotten"]).set_index(KEY)
+    return pd.DataFrame(found, columns=[*KEY, *SCORES, "precision_change", "forgotten"]).set_index(
+        KEY
+    )
 
 
-def score_by_fold(scores: pd.DataFrame, method: str, noises: Sequence[str], name: str) -> pd.Series[float]:
+def score_by_fold(
+    scores: pd.DataFrame, method: str, noises: Sequence[str], name: str
+) -> pd.Series[float]:
     """Mean over the noises in each fold that has a training for all of them. Index: fold."""
     wide = scores[name].unstack("fold").reindex([(method, noise) for noise in noises])
     return wide.mean(axis=0, skipna=False).dropna()
 
 
 def best_elsewhere(scores: pd.DataFrame, one: Hypothesis) -> pd.Series[float]:
-    """In each fold the score of the method that is best in the other folds; nothing unless all methods have it."""
-    values = pd.DataFrame({name: score_by_fold(scores, name, one.noises, one.score) for name in one.minus}).dropna()
+    """In each fold the score of the method that is best in the other folds; nothing unless all
+    methods have it."""
+    values = pd.DataFrame(
+        {name: score_by_fold(scores, name, one.noises, one.score) for name in one.minus}
+    ).dropna()
     if len(values) < 2:
         return pd.Series(dtype=np.float64)
     chosen = {}
@@ -295,18 +324,24 @@ def differences(scores: pd.DataFrame, one: Hypothesis) -> pd.Series[float]:
     [minus] = one.minus
     found = own - score_by_fold(scores, minus, one.noises, one.score)
     if one.less:
-        weaker = score_by_fold(scores, one.of, one.less, one.score) - score_by_fold(scores, minus, one.less, one.score)
+        weaker = score_by_fold(scores, one.of, one.less, one.score) - score_by_fold(
+            scores, minus, one.less, one.score
+        )
         found = found - weaker
     return found.dropna()
 
 
 def tests(rows: pd.DataFrame, design: dict[str, Any]) -> list[tuple[Hypothesis, PairedTest, float]]:
-    """Hypothesis, its corrected t-test over folds, and Holm's p over all hypotheses, tested yet or not.
+    """Hypothesis, its corrected t-test over folds, and Holm's p over all hypotheses, tested yet or
+    not.
 
     A hypothesis that is not tested yet counts with p = 1.
     """
     scores, every = run_scores(rows), hypotheses(design)
-    found = [corrected_t_test(differences(scores, one).to_numpy(), test_train_ratio=TEST_TO_TRAIN) for one in every]
+    found = [
+        corrected_t_test(differences(scores, one).to_numpy(), test_train_ratio=TEST_TO_TRAIN)
+        for one in every
+    ]
     adjusted = holm([1.0 if test.p_value is None else test.p_value for test in found])
     return list(zip(every, found, adjusted, strict=True))
 
@@ -340,7 +375,10 @@ def hypotheses_table(rows: pd.DataFrame) -> str:
             lines.append([about, implied, found.replace("-", "−"), p, corrected, said])
         if waiting:
             lines.append([about, ", ".join(waiting), "–", "–", "–", "not yet run"])
-    return pipes(["claim", "difference that it implies", "found, 95 % interval", "p", "Holm's p", "result"], lines)
+    return pipes(
+        ["claim", "difference that it implies", "found, 95 % interval", "p", "Holm's p", "result"],
+        lines,
+    )
 
 
 def stored(folder: Path) -> pd.DataFrame:
@@ -350,23 +388,31 @@ def stored(folder: Path) -> pd.DataFrame:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack")
     packing.add_argument("data", type=Path)
     packing.add_argument("--out", type=Path, default=Path("knee.npz"))
     running = commands.add_parser("run")
     running.add_argument("images", type=Path, help="what pack has written")
-    running.add_argument("--weights", help="of the network, by lite0_weights.py; without them it begins at random")
+    running.add_argument(
+        "--weights", help="of the network, by lite0_weights.py; without them it begins at random"
+    )
     running.add_argument("--network", help="another one than the design's, to try it out")
     running.add_argument("--epochs", type=int, help="other ones than the design's, to try it out")
     running.add_argument("--limit", type=int, help="so many images only, to try it out")
     running.add_argument("--stage", type=int, action="append", help="only this stage; repeatable")
     running.add_argument("--fold", type=int, action="append", help="only this fold; repeatable")
     running.add_argument("--minutes", type=float, default=1e6, help="start no training later")
-    running.add_argument("--processes", type=int, default=1, help="so many trainings at the same time")
+    running.add_argument(
+        "--processes", type=int, default=1, help="so many trainings at the same time"
+    )
     running.add_argument("--device")
-    running.add_argument("--out", type=Path, default=Path("claims"), help="a folder for the raw results")
+    running.add_argument(
+        "--out", type=Path, default=Path("claims"), help="a folder for the raw results"
+    )
     collecting = commands.add_parser("collect")
     collecting.add_argument("folder", type=Path)
     collecting.add_argument("--out", type=Path, default=RESULTS)

@@ -1,10 +1,12 @@
-"""What the networks of a finished study say about its test images, with and without looking at them twice.
+"""What the networks of a finished study say about its test images, with and without looking at them
+twice.
 
     python benchmarks/evidence/predictions.py STUDY --out predictions
 
-writes one table per run, a line per test image: its patient, its true grade, and the grades by each network and by
-both (the mean of their probabilities), from one view of the image, from two and from ten (``srjt predict --views``).
-Differences between two runs of a fold can then be resampled by patient. A second call makes only what is missing.
+writes one table per run, a line per test image: its patient, its true grade, and the grades by each
+network and by both (the mean of their probabilities), from one view of the image, from two and from
+ten (``srjt predict --views``). Differences between two runs of a fold can then be resampled by
+patient. A second call makes only what is missing.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ def answers(run: Trained, pixels: np.ndarray) -> dict[str, np.ndarray]:
         probabilities, grades = run.probabilities(pixels, views=views)  # by network
         found |= {f"views {views}, network {k + 1}": one for k, one in enumerate(grades)}
         both = probabilities.mean(axis=0).argmax(axis=-1)
-        found[f"views {views}, both"] = both if len(grades) > 1 else grades[0]  # one decides by its own rule
+        found[f"views {views}, both"] = (
+            both if len(grades) > 1 else grades[0]
+        )  # one decides by its own rule
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("study", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -49,13 +55,21 @@ def main() -> None:
             continue
         run = load_run(run_folder(given.study, known["key"]))
         rows = data.splits[int(known["fold"])].test
-        pixels = open_store(data.manifest, size=run.config.image_size, resize=run.config.resize).pixels
-        truth = data.manifest.labels if data.manifest.true_labels is None else data.manifest.true_labels
+        pixels = open_store(
+            data.manifest, size=run.config.image_size, resize=run.config.resize
+        ).pixels
+        truth = (
+            data.manifest.labels if data.manifest.true_labels is None else data.manifest.true_labels
+        )
         owners = np.array(data.manifest.patients or data.manifest.ids)
         of_run = {name: known[name] for name in ("method", "variant", "noise", "fold", "seed")}
         of_image = {"patient": owners[rows], "true": truth[rows]}
-        table = pd.DataFrame({**of_image, **answers(run, np.asarray(pixels[rows]))}).assign(**of_run)
-        write_atomically(file, table.to_csv(index=False).encode())  # half a table would count as made
+        table = pd.DataFrame({**of_image, **answers(run, np.asarray(pixels[rows]))}).assign(
+            **of_run
+        )
+        write_atomically(
+            file, table.to_csv(index=False).encode()
+        )  # half a table would count as made
         print(known["key"], flush=True)
 
 

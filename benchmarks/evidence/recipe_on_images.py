@@ -1,21 +1,22 @@
-"""The recipe against the other methods on images, from end to end: seven cases, EfficientNet-Lite0, 20 epochs.
+"""The recipe against the other methods on images, from end to end: seven cases, EfficientNet-Lite0,
+20 epochs.
 
     python benchmarks/evidence/recipe_on_images.py pack DATA --out small
     python benchmarks/evidence/recipe_on_images.py run small --weights lite0.safetensors --minutes 10 --out recipe.csv
     python benchmarks/evidence/recipe_on_images.py table recipe.csv
     python benchmarks/evidence/recipe_on_images.py settings small PROBABILITIES --case acne:doctor --out acne_srjt.npz
 
-``pack`` reads DATA/deepdrid256, eyepacs256, appareal144, acne160 and knee160 (labels.csv, images; votes.csv or
-readings.csv) and writes their images of 128 × 128 pixels as one file per set.
-``lite0_weights.py`` makes the weights. ``run`` appends one row per training; after so many minutes it ends, and the
-same command continues. The six methods that matter most come
-first, in all cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
+``pack`` reads DATA/deepdrid256, eyepacs256, appareal144, acne160 and knee160 (labels.csv, images;
+votes.csv or readings.csv) and writes their images of 128 × 128 pixels as one file per set.
+``lite0_weights.py`` makes the weights. ``run`` appends one row per training; after so many minutes
+it ends, and the same command continues. The six methods that matter most come first, in all cases
+of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
 
-``settings`` collects what ``run --probabilities FOLDER`` kept of the validation sides (noisy labels) of ``srjt``, for
-``noise_estimation.py``, ``label_errors.py`` and ``ranges.py``.
+``settings`` collects what ``run --probabilities FOLDER`` kept of the validation sides (noisy
+labels) of ``srjt``, for ``noise_estimation.py``, ``label_errors.py`` and ``ranges.py``.
 
-One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). For another machine copy
-the folder ``small`` (40 MiB with the weights in it).
+One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). For
+another machine copy the folder ``small`` (40 MiB with the weights in it).
 
 To try it on a CPU: --network tiny --limit 200 --epochs 2 --folds 0.
 """
@@ -53,7 +54,11 @@ def pack(data: Path, out: Path) -> None:
         table = pd.read_csv(data / folder / "labels.csv")
         content = []
         for image in table["image"]:
-            small = Image.open(data / folder / image).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
+            small = (
+                Image.open(data / folder / image)
+                .convert("RGB")
+                .resize((SIDE, SIDE), Image.Resampling.BOX)
+            )
             buffer = io.BytesIO()
             small.save(buffer, "WEBP", quality=65)
             content.append(np.frombuffer(buffer.getvalue(), np.uint8))
@@ -73,11 +78,17 @@ def labels(folder: Path) -> dict[str, np.ndarray]:
     if "patient" in table:
         columns["patient"] = table["patient"].to_numpy().astype(str)
     elif grade == "published_grade":
-        digests = [hashlib.sha256((folder / image).read_bytes()).hexdigest() for image in table["image"]]
+        digests = [
+            hashlib.sha256((folder / image).read_bytes()).hexdigest() for image in table["image"]
+        ]
         columns["patient"] = np.array(digests)
-    if found := [folder / name for name in ("votes.csv", "readings.csv") if (folder / name).exists()]:
+    if found := [
+        folder / name for name in ("votes.csv", "readings.csv") if (folder / name).exists()
+    ]:
         votes = pd.read_csv(found[0]).dropna(subset=["grade"])
-        place = votes["image"].map({image: row for row, image in enumerate(table["image"])}).to_numpy()
+        place = (
+            votes["image"].map({image: row for row, image in enumerate(table["image"])}).to_numpy()
+        )
         number = votes.groupby("image").cumcount().to_numpy()
         columns["votes"] = np.full((len(table), number.max() + 1), -1, np.int8)
         columns["votes"][place, number] = votes["grade"].to_numpy(np.int8)
@@ -88,11 +99,20 @@ def settings(small: Path, kept: Path, *, case: str, out: Path) -> None:
     """Every sample once, as its fold's networks, which have not seen it, predict it."""
     name, kind = case.split(":")
     data = recipe_cases.open_set(small / f"{name}.npz")
-    columns: dict[str, list[np.ndarray]] = {"labels": [], "true": [], "probabilities": [], "groups": []}
+    columns: dict[str, list[np.ndarray]] = {
+        "labels": [],
+        "true": [],
+        "probabilities": [],
+        "groups": [],
+    }
     for fold, split in enumerate(data.splits):
         with np.load(kept / f"{name}-{kind}-{fold}-0-srjt.npz") as sides:
             p = sides["validation"].astype(np.float64).mean(axis=0)
-            rows = (sides["noisy"], data.clean.labels[split.validation], p / p.sum(axis=1, keepdims=True))
+            rows = (
+                sides["noisy"],
+                data.clean.labels[split.validation],
+                p / p.sum(axis=1, keepdims=True),
+            )
         for column, values in zip(columns.values(), (*rows, split.validation), strict=True):
             column.append(values)
     arrays = {column: np.concatenate(values) for column, values in columns.items()}
@@ -103,7 +123,9 @@ def settings(small: Path, kept: Path, *, case: str, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("pack")
     packing.add_argument("data", type=Path)

@@ -1,4 +1,5 @@
-"""The recipe against the other methods, from the stored runs of ``recipe_on_features`` and ``recipe_on_images``."""
+"""The recipe against the other methods, from the stored runs of ``recipe_on_features`` and
+``recipe_on_images``."""
 
 from __future__ import annotations
 
@@ -52,7 +53,10 @@ IMAGE_CASES = {
 TESTED_CASES = list(IMAGE_CASES)[:6]  # on EyePACS the truth is not known
 DEVELOPED_ON = (0, 1)  # folds
 TEST_TO_TRAIN = 20 / 60  # sizes of the sides
-MAE, MACRO_F1 = "mae predict ensemble", "macro_f1 predict ensemble"  # the grades that srjt predict gives
+MAE, MACRO_F1 = (
+    "mae predict ensemble",
+    "macro_f1 predict ensemble",
+)  # the grades that srjt predict gives
 ONE_NETWORK = "mae predict network"  # the mean of the networks alone
 LEARN_SOFT_LABELS = ("sord", "co-teaching+ours", "jocor+ours", "codis+ours")
 
@@ -63,15 +67,20 @@ def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def unseen(runs: pd.DataFrame) -> pd.DataFrame:
-    """The folds on which no loss was chosen; constant weights of the agreement, which are not used, were seen there."""
+    """The folds on which no loss was chosen; constant weights of the agreement, which are not used,
+    were seen there."""
     return runs[~runs["fold"].isin(DEVELOPED_ON)]
 
 
-def means(runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] = tuple(CASES)) -> pd.DataFrame:
+def means(
+    runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] = tuple(CASES)
+) -> pd.DataFrame:
     """Methods × cases; missing where a fold is missing."""
     runs = runs[[case in cases for case in zip(runs["set"], runs["noise"], strict=True)]]
     table = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, sort=False)
-    count = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, aggfunc="count")
+    count = runs.pivot_table(
+        index="method", columns=["set", "noise"], values=measure, aggfunc="count"
+    )
     found = table.where(count.reindex_like(table) == runs["fold"].nunique())
     for case in cases:  # trained once on the true grades, whatever the noise
         if case[0] == "deepdrid" and case in found and "clean labels" in found.index:
@@ -90,7 +99,10 @@ def recipe(runs: pd.DataFrame, cases: Mapping[tuple[str, str], str]) -> str:
         for case in cases:
             parts = []
             for table, best in tables:
-                value, best_value = table.loc[name, case], getattr(table.loc[compared, case], best)()
+                value, best_value = (
+                    table.loc[name, case],
+                    getattr(table.loc[compared, case], best)(),
+                )
                 text = "–" if pd.isna(value) else f"{value:.3f}"
                 parts.append(f"**{text}**" if name in compared and value == best_value else text)
             cells.append("–" if parts == ["–", "–"] else "<br>".join(parts))
@@ -99,7 +111,8 @@ def recipe(runs: pd.DataFrame, cases: Mapping[tuple[str, str], str]) -> str:
 
 
 def feature_runs(folder: Path) -> pd.DataFrame:
-    """These runs kept the median without undoing soft labels: methods that learn those have the most likely grade."""
+    """These runs kept the median without undoing soft labels: methods that learn those have the
+    most likely grade."""
     runs = pd.read_csv(folder / "recipe_features.csv")
     soft = runs["method"].isin(LEARN_SOFT_LABELS)
     for measure in (MAE, MACRO_F1, ONE_NETWORK):
@@ -113,11 +126,14 @@ def recipe_on_features(folder: Path) -> str:
 
 
 def image_runs(folder: Path, name: str = "recipe_images") -> pd.DataFrame:
-    """The runs on images; ``settings`` is what was changed of the method's own way to learn the weights."""
+    """The runs on images; ``settings`` is what was changed of the method's own way to learn the
+    weights."""
     runs = pd.read_csv(folder / f"{name}.csv")
     parts = runs["method"].str.partition(":")
     purpose = parts[2] == "optimise=macro_f1"
-    return runs.assign(method=parts[0].mask(purpose, FOR_MACRO_F1), settings=parts[2].mask(purpose, ""))
+    return runs.assign(
+        method=parts[0].mask(purpose, FOR_MACRO_F1), settings=parts[2].mask(purpose, "")
+    )
 
 
 def recipe_on_images(folder: Path, without: Sequence[str] = ON_FILE_ONLY) -> str:
@@ -132,7 +148,11 @@ def recipe_on_images_all(folder: Path) -> str:
 
 def _rate(settings: str) -> str:
     """The learning rate that a run's settings name; without any, it is the paper's."""
-    return f"{float(settings.rpartition('=')[2]):.0e}".replace("e-0", "e-") if settings else "1e-4 (steps)"
+    return (
+        f"{float(settings.rpartition('=')[2]):.0e}".replace("e-0", "e-")
+        if settings
+        else "1e-4 (steps)"
+    )
 
 
 def recipe_rates(folder: Path) -> str:
@@ -148,11 +168,14 @@ def recipe_rates(folder: Path) -> str:
             cells += [f"**{value:.3f}**" if value == own.min() else f"{value:.3f}" for value in own]
         rows.append([METHODS[name][1], *cells])
     options = [_rate(one) for one in table["deepdrid"].columns.sort_values()]
-    return pipes(["method", *(f"{one}, {rate}" for one in ("DeepDRiD", "ACNE04") for rate in options)], rows)
+    return pipes(
+        ["method", *(f"{one}, {rate}" for one in ("DeepDRiD", "ACNE04") for rate in options)], rows
+    )
 
 
 def recipe_optimisers(folder: Path) -> str:
-    """The search for how ``srjt`` learns the weights: MAE / macro-F1 of the median, folds 0 and 1."""
+    """The search for how ``srjt`` learns the weights: MAE / macro-F1 of the median, folds 0 and
+    1."""
     runs = pd.read_csv(folder / "recipe_search.csv").query("round == 'optimiser'")
     rows = []
     for name in dict.fromkeys(runs["method"]):
@@ -169,16 +192,23 @@ def recipe_differences_all(folder: Path) -> str:
 
 
 def recipe_differences(folder: Path, without: Sequence[str] = ON_FILE_ONLY) -> str:
-    """``srjt`` minus each other method on images: means over six cases in each fold, corrected resampled t-test.
+    """``srjt`` minus each other method on images: means over six cases in each fold, corrected
+    resampled t-test.
 
-    Folds 2 to 4 alone, on which nothing was chosen. They share training patients, which the test allows for; a fold is
-    another test side and another training.
+    Folds 2 to 4 alone, on which nothing was chosen. They share training patients, which the test
+    allows for; a fold is another test side and another training.
     """
     runs = image_runs(folder)
-    by_fold = {name: [_by_fold(runs, name, measure) for measure in (MAE, MACRO_F1)] for name in METHODS}
-    others = [name for name in METHODS if not name.startswith("srjt") and by_fold[name][0] is not None]
+    by_fold = {
+        name: [_by_fold(runs, name, measure) for measure in (MAE, MACRO_F1)] for name in METHODS
+    }
+    others = [
+        name for name in METHODS if not name.startswith("srjt") and by_fold[name][0] is not None
+    ]
     tests = {
-        (name, k): corrected_t_test(by_fold["srjt"][k] - by_fold[name][k], test_train_ratio=TEST_TO_TRAIN)
+        (name, k): corrected_t_test(
+            by_fold["srjt"][k] - by_fold[name][k], test_train_ratio=TEST_TO_TRAIN
+        )
         for name in others
         for k in (0, 1)
     }
@@ -196,9 +226,15 @@ def recipe_differences(folder: Path, without: Sequence[str] = ON_FILE_ONLY) -> s
 
 def _by_fold(runs: pd.DataFrame, method: str, measure: str) -> np.ndarray | None:
     """(F,) means over the tested cases; None if a run is missing."""
-    own = runs[runs["method"] == method].pivot_table(index="fold", columns=["set", "noise"], values=measure)
+    own = runs[runs["method"] == method].pivot_table(
+        index="fold", columns=["set", "noise"], values=measure
+    )
     own = own.reindex(columns=pd.MultiIndex.from_tuples(TESTED_CASES))
-    return None if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any() else own.mean(axis=1).to_numpy()
+    return (
+        None
+        if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any()
+        else own.mean(axis=1).to_numpy()
+    )
 
 
 # Few labels: what few_labels.py has measured on the folds that chose nothing.
@@ -222,16 +258,21 @@ LENGTHS = {300: 40, 1000: 40, 0: 20}  # labels (0: all): epochs
 
 
 def few_labels(folder: Path) -> str:
-    """MAE above macro-F1 by number of labels. With 300, all methods but the former recipe have batches of 16."""
+    """MAE above macro-F1 by number of labels. With 300, all methods but the former recipe have
+    batches of 16."""
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
     rows = []
     for labels, epochs in LENGTHS.items():
         sized = runs[(runs["labels"] == labels) & (runs["epochs"] == epochs)]
         for method, name in FEW_LABELS.items():
-            small = f"{method},batch_size=16" if labels == 300 and "training" not in method else method
+            small = (
+                f"{method},batch_size=16" if labels == 300 and "training" not in method else method
+            )
             own = sized[sized["method"] == small]
             if len(own):
-                cells = [_few_cell(own[(own["set"] == s) & (own["noise"] == n)]) for s, n in FEW_CASES]
+                cells = [
+                    _few_cell(own[(own["set"] == s) & (own["noise"] == n)]) for s, n in FEW_CASES
+                ]
                 rows.append([f"{labels:,}" if labels else "all", name, *cells])
     return pipes(["labels", "method", *FEW_CASES.values()], rows)
 
@@ -245,26 +286,37 @@ def _few_cell(rows: pd.DataFrame) -> str:
 
 
 def few_labels_differences(folder: Path) -> str:
-    """``srjt`` minus each other in MAE: the mean over the data sets, which are the units of the test, of the mean over
-    the folds that both have."""
+    """``srjt`` minus each other in MAE: the mean over the data sets, which are the units of the
+    test, of the mean over the folds that both have."""
     runs = unseen(pd.read_csv(folder / "few_labels.csv"))
     first, *others = FEW_LABELS
     found: list[tuple[str, str, float, float, float]] = []
     for labels, epochs in LENGTHS.items():
         sized = runs[(runs["labels"] == labels) & (runs["epochs"] == epochs)]
         sized = sized.assign(method=sized["method"].str.removesuffix(",batch_size=16"))
-        best = sized.groupby(["set", "fold", "method"])[MAE].min().unstack()  # the better batch size of each
+        best = (
+            sized.groupby(["set", "fold", "method"])[MAE].min().unstack()
+        )  # the better batch size of each
         for other in others:
-            if other not in best or best[[first, other]].dropna().groupby("set").size().size < len(FEW_CASES):
+            if other not in best or best[[first, other]].dropna().groupby("set").size().size < len(
+                FEW_CASES
+            ):
                 continue
             by_set = (best[first] - best[other]).dropna().groupby("set").mean()
             test = stats.ttest_1samp(by_set, 0.0)
             half = (by_set.mean() - test.confidence_interval().low) if len(by_set) > 1 else np.nan
             size = f"{labels:,}" if labels else "all"
-            found.append((size, FEW_LABELS[other], float(by_set.mean()), float(half), float(test.pvalue)))
+            found.append(
+                (size, FEW_LABELS[other], float(by_set.mean()), float(half), float(test.pvalue))
+            )
     corrected = holm([p for *_, p in found])
     rows = [
-        [size, name, f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})".replace("-", "−"), f"{p:.3f}"]
+        [
+            size,
+            name,
+            f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})".replace("-", "−"),
+            f"{p:.3f}",
+        ]
         for (size, name, mean, half, _), p in zip(found, corrected, strict=True)
     ]
     return pipes(["labels", "`srjt` minus …", "MAE, 95 % interval", "Holm's p"], rows)

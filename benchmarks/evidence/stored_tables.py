@@ -49,7 +49,16 @@ UNTUNED = {
     "nominal": "*random other grades*",
 }
 TIL = "ours, shared errors 0.5"  # the default, chosen on other data
-PEERS = ["ours", "ours, independent", "votes", "smoothed votes", "Dawid–Skene", "GLAD", "MACE", "cleanlab"]
+PEERS = [
+    "ours",
+    "ours, independent",
+    "votes",
+    "smoothed votes",
+    "Dawid–Skene",
+    "GLAD",
+    "MACE",
+    "cleanlab",
+]
 TARGETS = ["one reading", "majority", "consensus", "posterior", "readers"]
 
 
@@ -68,9 +77,13 @@ def ramp(folder: Path) -> str:
             f"{run.mae:.3f}",
             f"{run.macro_f1:.3f}",
         ]
-        for count, ramp, run in sorted(zip(updates, epochs, runs.itertuples(), strict=True), key=lambda row: row[0])
+        for count, ramp, run in sorted(
+            zip(updates, epochs, runs.itertuples(), strict=True), key=lambda row: row[0]
+        )
     ]
-    return pipes(["ramp", "batch", "updates until 1 − ε is kept", "accuracy", "MAE", "macro-F1"], rows)
+    return pipes(
+        ["ramp", "batch", "updates until 1 − ε is kept", "accuracy", "MAE", "macro-F1"], rows
+    )
 
 
 def noise_rates(folder: Path) -> str:
@@ -80,7 +93,8 @@ def noise_rates(folder: Path) -> str:
         ours=(found["rate"] - truth).abs(),
         theirs=(found["cleanlab"] - truth).abs(),
     )
-    # the last bit of a sum differs between processors: a mean at half a digit must not be rounded by it
+    # the last bit of a sum differs between processors: a mean at half a digit must not be rounded
+    # by it
     means = found.groupby("family")[["true rate", "ours", "theirs"]].mean().round(9)
     sets = found.groupby("family").size() // found.groupby("family")["kind"].nunique()
     rows = [
@@ -95,7 +109,10 @@ def label_errors(folder: Path) -> str:
     found = pd.read_csv(folder / "label_errors.csv").groupby("family").mean(numeric_only=True)
     columns = ["AP ours", "cleanlab's best", "oracle", "off"]
     rows = [
-        [name, *(f"{found.loc[family, column]:.{2 if column == 'off' else 3}f}" for column in columns)]
+        [
+            name,
+            *(f"{found.loc[family, column]:.{2 if column == 'off' else 3}f}" for column in columns),
+        ]
         for family, name in FAMILIES.items()
     ]
     return pipes(["readers", "ours", "cleanlab's best", "oracle", "distance"], rows)
@@ -112,28 +129,48 @@ def readers_peers(folder: Path) -> str:
     runs = pd.read_csv(folder / "readers_simulated.csv").query("readings > 1")
     measures = ["accuracy", "MAE", "log-loss", "calibration error"]
     found = runs.groupby("method")[measures].mean()
-    return pipes(["method", *measures], [[name, *(f"{x:.3f}" for x in found.loc[name])] for name in PEERS])
+    return pipes(
+        ["method", *measures], [[name, *(f"{x:.3f}" for x in found.loc[name])] for name in PEERS]
+    )
 
 
 def readers_seeds(folder: Path) -> str:
-    """Ours beside the votes on many data sets, and how many 95 % intervals of readers' noise rates hold them."""
+    """Ours beside the votes on many data sets, and how many 95 % intervals of readers' noise rates
+    hold them."""
     runs = pd.read_csv(folder / "readers_seeds.csv")
     rows = []
     for count, own in runs.groupby("readings"):
-        wide = own.pivot_table(index=["seed", "world"], columns="method", values=["MAE", "log-loss"])
+        wide = own.pivot_table(
+            index=["seed", "world"], columns="method", values=["MAE", "log-loss"]
+        )
         off = wide["MAE"]["ours"] - wide["MAE"]["votes"]
         sums = own[["intervals", "hold", "hold made"]].sum()
         shares = [
-            f"{sums[name] / sums['intervals']:.0%}" if sums["intervals"] else "–" for name in ("hold", "hold made")
+            f"{sums[name] / sums['intervals']:.0%}" if sums["intervals"] else "–"
+            for name in ("hold", "hold made")
         ]
-        means = [f"{wide[measure][name].mean():.3f}" for measure in ("MAE", "log-loss") for name in ("ours", "votes")]
-        rows.append([str(count), *means[:2], f"{off.mean():+.3f} ± {off.sem():.3f}", *means[2:], *shares])
-    head = ["readings", "MAE: ours", "MAE: votes", "difference", "log-loss: ours", "log-loss: votes"]
+        means = [
+            f"{wide[measure][name].mean():.3f}"
+            for measure in ("MAE", "log-loss")
+            for name in ("ours", "votes")
+        ]
+        rows.append(
+            [str(count), *means[:2], f"{off.mean():+.3f} ± {off.sem():.3f}", *means[2:], *shares]
+        )
+    head = [
+        "readings",
+        "MAE: ours",
+        "MAE: votes",
+        "difference",
+        "log-loss: ours",
+        "log-loss: votes",
+    ]
     return pipes([*head, "rate held", "share made held"], rows)
 
 
 def reader_targets(folder: Path) -> str:
-    """MAE, macro-F1 and log-loss of networks that learn from readings, by what they learn from; best in bold."""
+    """MAE, macro-F1 and log-loss of networks that learn from readings, by what they learn from;
+    best in bold."""
     runs = pd.read_csv(folder / "reader_targets.csv")
     names = {"doctors": "ACNE04, doctors", "votes": "APPA-REAL, votes"}
     runs["case"] = runs["set"].map(lambda name: names.get(name, f"simulated, {name}"))
@@ -151,19 +188,29 @@ def reader_targets(folder: Path) -> str:
 
 
 def readers_real(folder: Path) -> str:
-    acne = pd.read_csv(folder / "readers_acne.csv").assign(case="ACNE04, six doctors, 2 or 3 readings")
-    brixia = pd.read_csv(folder / "readers_brixia.csv").assign(case="Brixia, one radiologist, half with reference")
+    acne = pd.read_csv(folder / "readers_acne.csv").assign(
+        case="ACNE04, six doctors, 2 or 3 readings"
+    )
+    brixia = pd.read_csv(folder / "readers_brixia.csv").assign(
+        case="Brixia, one radiologist, half with reference"
+    )
     votes = pd.read_csv(folder / "readers_votes.csv").query("votes in [1, 3, 10]")
     votes = votes.assign(case="APPA-REAL, votes: " + votes["votes"].astype(str))
-    return reader_table(pd.concat([acne, brixia, votes]), "case", ["ours", "votes", "smoothed votes", "Dawid–Skene"])
+    return reader_table(
+        pd.concat([acne, brixia, votes]), "case", ["ours", "votes", "smoothed votes", "Dawid–Skene"]
+    )
 
 
 def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
     tables = [
-        runs.pivot_table(index=by, columns="method", values=measure, sort=False) for measure in ("MAE", "log-loss")
+        runs.pivot_table(index=by, columns="method", values=measure, sort=False)
+        for measure in ("MAE", "log-loss")
     ]
     names = {"votes": "votes"} | {name: name for name in methods}
-    head = [by, *(f"{measure}: {names[name]}" for measure in ("MAE", "log-loss") for name in methods)]
+    head = [
+        by,
+        *(f"{measure}: {names[name]}" for measure in ("MAE", "log-loss") for name in methods),
+    ]
     rows = [
         [str(case), *("–" if pd.isna(table.loc[case].get(name)) else f"{table.loc[case, name]:.3f}"
                       for table in tables for name in methods)]
@@ -173,7 +220,8 @@ def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
 
 
 def feature_differences(folder: Path) -> str:
-    """``srjt`` minus each other method, means over the cases whose test grades are true in each fold."""
+    """``srjt`` minus each other method, means over the cases whose test grades are true in each
+    fold."""
     runs = feature_runs(folder)
     rows = []
     for name in ("standard", "eae", "co-teaching+ours", "f-correction"):
@@ -183,8 +231,8 @@ def feature_differences(folder: Path) -> str:
 
 
 def lead(runs: pd.DataFrame, other: str, column: str) -> PairedTest:
-    """``srjt`` minus ``other`` on folds that chose nothing, by the corrected resampled t-test. Without EyePACS, whose
-    test labels are noisy too and whose noise nobody knows."""
+    """``srjt`` minus ``other`` on folds that chose nothing, by the corrected resampled t-test.
+    Without EyePACS, whose test labels are noisy too and whose noise nobody knows."""
     runs = unseen(runs).query("set != 'eyepacs' and method in ['srjt', @other]")
     wide = runs.pivot_table(index=["fold", "set", "noise"], columns="method", values=column)
     assert not wide.isna().to_numpy().any(), f"srjt or {other} lacks runs"
@@ -202,11 +250,17 @@ VERIFIED_SETS = {
     "votes_features": "APPA-REAL, one vote, judged by networks",
     "votes_readings": "APPA-REAL, consensus of three votes",
 }
-VERIFIED_STATISTICS = {"noise rate": "share of wrong labels", "accuracy": "accuracy", "mae": "MAE", "qwk": "κ"}
+VERIFIED_STATISTICS = {
+    "noise rate": "share of wrong labels",
+    "accuracy": "accuracy",
+    "mae": "MAE",
+    "qwk": "κ",
+}
 
 
 def active_verification(folder: Path) -> str:
-    """Widths of intervals after 100 verified labels, and how many by doubt are worth 100 at random."""
+    """Widths of intervals after 100 verified labels, and how many by doubt are worth 100 at
+    random."""
     found = pd.read_csv(folder / "active_verification.csv")
     found["set"] = found["set"].str.replace(r"_seed\d+$", "", regex=True)
     rows = []
@@ -216,7 +270,8 @@ def active_verification(folder: Path) -> str:
         at_100 = part[part["verified"] == 100]
         widths = at_100.groupby("drawn")["width"].mean()
         ratio = (widths["doubt"] / widths["random"]) ** 2
-        # all labels at hand are known for certain when all are verified; scores are those of new patients
+        # all labels at hand are known for certain when all are verified; scores are those of new
+        # patients
         left = 1 / 100 - 1 / at_100["labels"].mean() if statistic == "noise rate" else 1 / 100
         needed = 1 / (1 / 100 - left + left / ratio)
         by_doubt = part[part["drawn"] == "doubt"]
@@ -225,8 +280,20 @@ def active_verification(folder: Path) -> str:
         best = f"{100 * part['at best'].mean():.0f}" if statistic == "noise rate" else "–"
         cells += [f"{needed:.0f}", best, f"{worst:.2f}"]
         rows.append([VERIFIED_SETS[data], VERIFIED_STATISTICS[statistic], *cells])
-    head = ["labels", "what is wanted", "at random", "and a model", "by doubt", "labels for 100", "at best", "covered"]
-    return pipes(head, sorted(rows, key=lambda row: (row[0], list(VERIFIED_STATISTICS.values()).index(row[1]))))
+    head = [
+        "labels",
+        "what is wanted",
+        "at random",
+        "and a model",
+        "by doubt",
+        "labels for 100",
+        "at best",
+        "covered",
+    ]
+    return pipes(
+        head,
+        sorted(rows, key=lambda row: (row[0], list(VERIFIED_STATISTICS.values()).index(row[1]))),
+    )
 
 
 def purposes(folder: Path) -> str:
@@ -239,7 +306,9 @@ def purposes(folder: Path) -> str:
         "sord": "human votes, `sord`",
         "standard": "human votes, `standard`",
     }
-    found = pd.read_csv(folder / "purposes.csv").groupby(["network", "purpose", "rule"])["value"].mean()
+    found = (
+        pd.read_csv(folder / "purposes.csv").groupby(["network", "purpose", "rule"])["value"].mean()
+    )
     rows = [
         [name, *(f"{found[network, what, 'argmax']:.3f} → {found[network, what, 'chosen']:.3f}"
                  for what in ("mae", "qwk", "macro_f1"))]
@@ -249,7 +318,9 @@ def purposes(folder: Path) -> str:
 
 
 def pooling(folder: Path) -> str:
-    found = pd.read_csv(folder / "pooling.csv").groupby(["images", "shown", "pooling"])["QWK"].mean()
+    found = (
+        pd.read_csv(folder / "pooling.csv").groupby(["images", "shown", "pooling"])["QWK"].mean()
+    )
     names = ["highest", "mean", "naive", "learned"]
     rows = [
         [f"{images}, {'all' if shown == 1 else 'a fifth'}", *(f"{found[images, shown, name]:.3f}" for name in names)]
@@ -268,11 +339,19 @@ def duplicates(folder: Path) -> str:
 def garg_start(folder: Path) -> str:
     """MAE / macro-F1 of each start, by length; means over settings and seeds."""
     found = pd.read_csv(folder / "garg_start.csv")
-    names = {"zeros": "0 (published code)", "1 to -1": "1, …, −1", "spaced 4": "4 apart", "ours": "ours"}
+    names = {
+        "zeros": "0 (published code)",
+        "1 to -1": "1, …, −1",
+        "spaced 4": "4 apart",
+        "ours": "ours",
+    }
     by = ["rows", "epochs"]
     table = found.groupby([*by, "start"])[["MAE", "macro_f1"]].mean().round(9)
     rows = [
-        [f"{count} rows, {epochs} epochs", *("{:.3f} / {:.3f}".format(*table.loc[count, epochs, one]) for one in names)]
+        [
+            f"{count} rows, {epochs} epochs",
+            *("{:.3f} / {:.3f}".format(*table.loc[count, epochs, one]) for one in names),
+        ]
         for count, epochs in dict.fromkeys(found[by].itertuples(index=False, name=None))
     ]
     return pipes(["MAE / macro-F1", *names.values()], rows)
@@ -284,10 +363,13 @@ def paper_hypotheses(folder: Path) -> str:
 
 
 def summary(folder: Path) -> str:
-    """A row for each question: the doctors of ACNE04, and all else. In each cell ours stands first."""
+    """A row for each question: the doctors of ACNE04, and all else. In each cell ours stands
+    first."""
     features = feature_runs(folder).query("set != 'eyepacs'")
     images = image_runs(folder)
-    images = images[[case in TESTED_CASES for case in zip(images["set"], images["noise"], strict=True)]]
+    images = images[
+        [case in TESTED_CASES for case in zip(images["set"], images["noise"], strict=True)]
+    ]
 
     compared = {
         "acne": images[images["set"] == "acne"],
@@ -298,8 +380,8 @@ def summary(folder: Path) -> str:
     p_values = dict(zip(tests, holm([test.p_value or 1.0 for test in tests.values()]), strict=True))
 
     def trained(name: str) -> str:
-        """``srjt`` is judged as two networks, as its users have it, and each of the two alone beside the one of plain
-        training."""
+        """``srjt`` is judged as two networks, as its users have it, and each of the two alone
+        beside the one of plain training."""
         runs = compared[name]
         mean = unseen(runs).groupby("method")[MAE].mean()
         alone = lead(runs, "standard", ONE_NETWORK).difference
@@ -314,7 +396,11 @@ def summary(folder: Path) -> str:
 
     simulated = pd.read_csv(folder / "promises.csv").query("meets or promise == 'ranges-none'")
     covered = simulated[simulated["promise"] == "ranges-default"].set_index("setting")["got"]
-    as_given = simulated[simulated["promise"] == "ranges-none"].set_index("setting")["got"].reindex(covered.index)
+    as_given = (
+        simulated[simulated["promise"] == "ranges-none"]
+        .set_index("setting")["got"]
+        .reindex(covered.index)
+    )
     held = f"**{covered.min():.0%}**; labels taken as right {as_given.min():.0%}"
 
     def read(runs: pd.DataFrame) -> str:
@@ -328,7 +414,9 @@ def summary(folder: Path) -> str:
     acne = pd.read_csv(folder / "noise_rates_acne.csv").iloc[0]
     share = rate_text(acne["rate"] if acne["determined"] else None, (acne["low"], acne["high"]))
     rates = pd.read_csv(folder / "noise_rates_untuned.csv")
-    ours, theirs = ((rates[name] - rates["true rate"]).abs().mean() for name in ("rate", "cleanlab"))
+    ours, theirs = (
+        (rates[name] - rates["true rate"]).abs().mean() for name in ("rate", "cleanlab")
+    )
     rows = [
         ["a classifier: MAE by true grades, fine-tuned", trained("acne"),
          trained("others")],
@@ -344,13 +432,25 @@ def summary(folder: Path) -> str:
     ]  # fmt: skip
     if len(covered):
         rows.append(
-            [f"ranges that promise 90 %: hold the truth, in the worst of {len(covered)} simulations", "–", held]
+            [
+                f"ranges that promise 90 %: hold the truth, in the worst of {len(covered)} simulations",
+                "–",
+                held,
+            ]
         )
-    return pipes(["question (**srjt** first)", "six doctors (ACNE04)", "other data, mostly with errors put in"], rows)
+    return pipes(
+        [
+            "question (**srjt** first)",
+            "six doctors (ACNE04)",
+            "other data, mostly with errors put in",
+        ],
+        rows,
+    )
 
 
 def promises(folder: Path) -> str:
-    """What is promised and what is got: benchmarks/promises.py has the register, and writes the file."""
+    """What is promised and what is got: benchmarks/promises.py has the register, and writes the
+    file."""
     sys.path.append(str(Path(__file__).parents[1]))
     register = importlib.import_module("promises")
     return pipes(register.HEADING, register.table(register.read(folder / "promises.csv")))

@@ -1,1 +1,2 @@
-"""The register of promises: populations, simulations and the entries. ``benchmarks/promises.py`` runs them."""
+"""The register of promises: populations, simulations and the entries. ``benchmarks/promises.py``
+runs them."""

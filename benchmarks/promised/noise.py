@@ -1,4 +1,5 @@
-"""Simulations of what labels that may be wrong allow: ranges, the noise rate, the audit, scores against the truth."""
+"""Simulations of what labels that may be wrong allow: ranges, the noise rate, the audit, scores
+against the truth."""
 
 from __future__ import annotations
 
@@ -10,14 +11,30 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from promised.population import Floats, Ints, Sample, Setting, draw, many, random_rows, see, severities
+from promised.population import (
+    Floats,
+    Ints,
+    Sample,
+    Setting,
+    draw,
+    many,
+    random_rows,
+    see,
+    severities,
+)
 from promised.scores import Held, answers_of, confusion, holds
 from srjt.auditing.scores import error_rates, network_scores
 from srjt.inference.options import Answering
 from srjt.inference.ranges import RangeRule, calibrate_ranges, evaluate_ranges
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.noise.quality import NoiseBounds, estimated_noise, given_noise, suggestion_shares, true_grade_posterior
+from srjt.noise.quality import (
+    NoiseBounds,
+    estimated_noise,
+    given_noise,
+    suggestion_shares,
+    true_grade_posterior,
+)
 from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decoding import highest_per_unit
@@ -32,10 +49,18 @@ DRAWS = 60  # for the intervals of a noise estimate
 
 
 def noise_of(sample: Sample, verified: Ints | None = None) -> NoiseEstimate:
-    return estimate_noise(sample.labels, sample.probabilities, groups=sample.groups, verified=verified, bootstrap=DRAWS)
+    return estimate_noise(
+        sample.labels,
+        sample.probabilities,
+        groups=sample.groups,
+        verified=verified,
+        bootstrap=DRAWS,
+    )
 
 
-def rule_of(sample: Sample, noise: NoiseBounds | None, *, verified: Ints | None = None, **options: Any) -> RangeRule:
+def rule_of(
+    sample: Sample, noise: NoiseBounds | None, *, verified: Ints | None = None, **options: Any
+) -> RangeRule:
     side = HeldOut(
         ids=[str(row) for row in range(len(sample))],
         probabilities=sample.probabilities[None].astype(np.float32),
@@ -51,14 +76,18 @@ def audited_rates(
     sample: Sample, quality: Floats, column: str, values: Ints, estimate: NoiseEstimate
 ) -> list[dict[str, Any]]:
     """The rows that the audit shows for each value, some with an ``interval``."""
-    scores = pd.DataFrame({"patient": sample.groups, "quality": quality}).assign(**{column: values.astype(str)})
+    scores = pd.DataFrame({"patient": sample.groups, "quality": quality}).assign(
+        **{column: values.astype(str)}
+    )
     low, high = estimate.rate_interval
     determined = estimate.identifiable and estimate.learnt
     return error_rates(scores, column, rates=(low, estimate.rate, high) if determined else None)
 
 
 def posterior_of(sample: Sample, estimate: NoiseEstimate) -> Floats:
-    return true_grade_posterior(sample.labels, sample.probabilities, groups=sample.groups, rate=estimate.rate)
+    return true_grade_posterior(
+        sample.labels, sample.probabilities, groups=sample.groups, rate=estimate.rate
+    )
 
 
 def known_scores(sample: Sample, classes: int, **known: Any) -> TrueScores | None:
@@ -70,20 +99,26 @@ def known_scores(sample: Sample, classes: int, **known: Any) -> TrueScores | Non
 
 
 def from_labels(setting: Setting, rng: np.random.Generator) -> Held:
-    """What one estimate of the noise gives: the rate, the matrix, the shares, and all kinds of ranges."""
+    """What one estimate of the noise gives: the rate, the matrix, the shares, and all kinds of
+    ranges."""
     sample = draw(setting, rng)
     estimate = noise_of(sample)
     return noise_intervals(sample, estimate, setting) | ranges(sample, estimate, setting, rng)
 
 
-def ranges(side: Sample, estimate: NoiseEstimate, setting: Setting, rng: np.random.Generator) -> Held:
-    """The share of new patients' images whose true grade is in the range; each patient counts once."""
+def ranges(
+    side: Sample, estimate: NoiseEstimate, setting: Setting, rng: np.random.Generator
+) -> Held:
+    """The share of new patients' images whose true grade is in the range; each patient counts
+    once."""
     new = draw(setting, rng, patients=NEW_PATIENTS)
     noise = estimated_noise(estimate)
     checked = _verified(side, max(50, setting.patients // 3), rng)
     found = {
         "ranges-default": covered(rule_of(side, noise), new),
-        "ranges-class-conditional": covered(rule_of(side, noise, label_noise="class-conditional"), new),
+        "ranges-class-conditional": covered(
+            rule_of(side, noise, label_noise="class-conditional"), new
+        ),
         "ranges-none": covered(rule_of(side, None, label_noise="none"), new),
         "ranges-verified": covered(rule_of(side, noise, verified=checked), new),
     }
@@ -91,7 +126,9 @@ def ranges(side: Sample, estimate: NoiseEstimate, setting: Setting, rng: np.rand
     for grade in range(setting.grades):
         rows = np.flatnonzero(new.true == grade)
         if len(rows):
-            found[f"ranges-by-grade: {_kind_of_grade(grade, setting)}"] = covered(by_grade, new, rows)
+            found[f"ranges-by-grade: {_kind_of_grade(grade, setting)}"] = covered(
+                by_grade, new, rows
+            )
     if setting.images != 1:
         found["ranges-per-patient"] = covered_patients(rule_of(side, noise, per=("patient",)), new)
     return found
@@ -147,7 +184,8 @@ def _true_coverage(setting: Setting) -> tuple[float, float]:
 
 
 def noise_intervals(sample: Sample, found: NoiseEstimate, setting: Setting) -> Held:
-    """The interval of the share of wrong labels, and the matrix and the shares of the true grades."""
+    """The interval of the share of wrong labels, and the matrix and the shares of the true
+    grades."""
     truth = float((sample.labels != sample.true).mean())
     joint = confusion(sample.true, sample.labels, setting.grades)
     shares = joint.sum(axis=1) / joint.sum()
@@ -172,14 +210,19 @@ def audited(setting: Setting, rng: np.random.Generator) -> Held:
     rows = np.arange(len(sample))
     quality = posterior[rows, sample.labels]
     wrong = sample.labels != sample.true
-    for column, values in (("grade", sample.labels), ("patient", sample.owner), ("reader", sample.owner % 3)):
+    for column, values in (
+        ("grade", sample.labels),
+        ("patient", sample.owner),
+        ("reader", sample.owner % 3),
+    ):
         shown = audited_rates(sample, quality, column, values, found)
         held[f"audit-rates: {column}"] = _rates_hold(shown, wrong, column, values)
     return held | _suggestions(sample, posterior, found)
 
 
 def _rates_hold(rows: list[dict[str, Any]], wrong: Ints, column: str, values: Ints) -> float:
-    """The share of the rows with an interval that holds the share of wrong labels; nan without any."""
+    """The share of the rows with an interval that holds the share of wrong labels; nan without
+    any."""
     held = []
     for row in rows:
         if row.get("interval") is not None:
@@ -192,13 +235,16 @@ def _rates_hold(rows: list[dict[str, Any]], wrong: Ints, column: str, values: In
 def _suggestions(sample: Sample, posterior: Floats, estimate: NoiseEstimate) -> Held:
     """The share of right ones among the suggestions that contradict a label and are shown."""
     best = posterior.argmax(axis=1)
-    right = suggestion_shares(sample.labels, sample.probabilities, best, estimate=estimate, groups=sample.groups)
+    right = suggestion_shares(
+        sample.labels, sample.probabilities, best, estimate=estimate, groups=sample.groups
+    )
     shown = (best != sample.labels) & (right >= 0.5)
     return {"suggestions": float((best == sample.true)[shown].mean())} if shown.any() else {}
 
 
 def verified_rate(setting: Setting, rng: np.random.Generator) -> Held:
-    """The share of wrong labels with a random sample of verified ones: combined with the model, and alone."""
+    """The share of wrong labels with a random sample of verified ones: combined with the model, and
+    alone."""
     sample = draw(setting, rng)
     checked = _verified(sample, setting.verified, rng)
     wrong = sample.labels != sample.true
@@ -213,7 +259,8 @@ def verified_rate(setting: Setting, rng: np.random.Generator) -> Held:
 
 
 def labels_needed(setting: Setting, rng: np.random.Generator) -> Held:
-    """The half-width after as many verified labels as were planned, over the one that was wanted."""
+    """The half-width after as many verified labels as were planned, over the one that was
+    wanted."""
     wanted = 0.05
     number = labels_to_verify(setting.rate, within=wanted)
     wrong = rng.random(number) < setting.rate
@@ -222,13 +269,16 @@ def labels_needed(setting: Setting, rng: np.random.Generator) -> Held:
 
 
 def chance(setting: Setting, rng: np.random.Generator) -> Held:
-    """A network that sees other patients, and so knows nothing: is it said to have learnt, or to recognise a grade?"""
+    """A network that sees other patients, and so knows nothing: is it said to have learnt, or to
+    recognise a grade?"""
     sample = draw(setting, rng)
     elsewhere = severities(sample.owner, rng)
     probabilities = see(setting, elsewhere, sample.owner, rng)
     sample = replace(sample, probabilities=probabilities, predicted=probabilities.argmax(axis=1))
     grades = [str(grade) for grade in range(setting.grades)]
-    seen = network_scores(sample.labels, [sample.predicted], grades=grades, owner=sample.owner)["grades"]
+    seen = network_scores(sample.labels, [sample.predicted], grades=grades, owner=sample.owner)[
+        "grades"
+    ]
     recognised = [row["recognised"] for row in seen if row["labels"]]
     return {"learnt": float(noise_of(sample).learnt), "recognised": float(np.mean(recognised))}
 
@@ -253,8 +303,12 @@ def against_truth(setting: Setting, rng: np.random.Generator) -> Held:
         "true-scores-verified": known_scores(
             sample, setting.grades, verified=_verified(sample, setting.verified or 100, rng)
         ),
-        "true-scores-matrix": known_scores(sample, setting.grades, noise=given_noise(matrix, shares)),
-        "true-scores-bounds": known_scores(sample, setting.grades, noise=replace(estimated, determined=False)),
+        "true-scores-matrix": known_scores(
+            sample, setting.grades, noise=given_noise(matrix, shares)
+        ),
+        "true-scores-bounds": known_scores(
+            sample, setting.grades, noise=replace(estimated, determined=False)
+        ),
     }
     held = {}
     for name, found in known.items():

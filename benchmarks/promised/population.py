@@ -1,12 +1,15 @@
-"""Simulated patients for whom everything is known: true grades, labels of one reader, and a network.
+"""Simulated patients for whom everything is known: true grades, labels of one reader, and a
+network.
 
-The severity of an image is normal, 70 % of its variance between patients; thresholds cut it into grades. The network
-sees the severity with an error, half of it the same for all images of a patient, and is a little too sure. Labels are
+The severity of an image is normal, 70 % of its variance between patients; thresholds cut it into
+grades. The network sees the severity with an error, half of it the same for all images of a
+patient, and is a little too sure. Labels are
 
 - right (``none``);
 - one grade off, with a rate and a direction of its own for each true grade (``class``);
 - one grade off in the same direction for all images of a patient (``patient``);
-- wrong where the severity is near a threshold, as by a reader who sees it with an error (``difficulty``);
+- wrong where the severity is near a threshold, as by a reader who sees it with an error
+  (``difficulty``);
 - one grade off, and half of the wrong labels mislead the network as well (``shared``).
 """
 
@@ -25,7 +28,12 @@ from srjt.errors import count_of
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-NETWORKS = {"nearly perfect": 0.05, "strong": 0.25, "weak": 1.0, "blind": 5.0}  # the error, in severities
+NETWORKS = {
+    "nearly perfect": 0.05,
+    "strong": 0.25,
+    "weak": 1.0,
+    "blind": 5.0,
+}  # the error, in severities
 TOO_SURE = 1.5  # the power of a network's probabilities
 WITHIN = 0.3  # of the variance of the severity
 RAREST = 0.03  # the rarest grade, relative to the most frequent one
@@ -54,12 +62,16 @@ class Setting:
         wrong = f" by {self.noise}" if self.noise != "none" else ""
         parts = [
             f"{self.patients:,} patients × {images}" if self.patients else "",
-            f"groups of {', '.join(map(str, self.groups))} patients × {images}" if self.groups else "",
+            f"groups of {', '.join(map(str, self.groups))} patients × {images}"
+            if self.groups
+            else "",
             f"{self.grades} grades{' (some rare)' if self.rare else ''}" if self.grades else "",
             f"{self.network} network" if self.network else "",
             f"{self.far:.0%} far errors" if self.far else "",
             f"{self.rate:.0%} wrong{wrong}" if self.rate else "",
-            count_of(self.trainings, "training") if self.trainings > 1 or not (self.grades or self.rate) else "",
+            count_of(self.trainings, "training")
+            if self.trainings > 1 or not (self.grades or self.rate)
+            else "",
             f"{self.verified} verified" if self.verified else "",
             f"{self.readers} readers" if self.readers else "",
         ]
@@ -146,7 +158,9 @@ def see(setting: Setting, severity: Floats, owner: Ints, rng: np.random.Generato
     return np.asarray(sharpened / sharpened.sum(axis=1, keepdims=True))
 
 
-def read(setting: Setting, severity: Floats, true: Ints, owner: Ints, rng: np.random.Generator) -> Ints:
+def read(
+    setting: Setting, severity: Floats, true: Ints, owner: Ints, rng: np.random.Generator
+) -> Ints:
     """(N,) the labels of one reader."""
     if setting.noise == "none":
         return true

@@ -1,6 +1,8 @@
-"""Simulations of several readers: their agreement, their errors, the consensus, and a network beside them.
+"""Simulations of several readers: their agreement, their errors, the consensus, and a network
+beside them.
 
-Readers see the severity with an error and a bias of their own. Half of the items are read by all, the others by two.
+Readers see the severity with an error and a bias of their own. Half of the items are read by all,
+the others by two.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def consensus_of(readings: Readings) -> Consensus:
 # Readings.
 
 
-def readings_of(setting: Setting, sample: Sample, rng: np.random.Generator) -> tuple[Readings, Ints]:
+def readings_of(
+    setting: Setting, sample: Sample, rng: np.random.Generator
+) -> tuple[Readings, Ints]:
     """The table, and all readings (N, R), also those that were not made."""
     size = len(sample)
     shown = sample.severity
@@ -44,7 +48,9 @@ def readings_of(setting: Setting, sample: Sample, rng: np.random.Generator) -> t
         misled = rng.random(size) < MISLED
         shown = shown + misled * rng.choice([-0.8, 0.8], size)
     blur = BLUR * rng.normal(size=(size, setting.readers))
-    graded = np.searchsorted(setting.thresholds, shown[:, None] + np.array(BIASES[: setting.readers]) + blur)
+    graded = np.searchsorted(
+        setting.thresholds, shown[:, None] + np.array(BIASES[: setting.readers]) + blur
+    )
     made = np.ones((size, setting.readers), dtype=bool)
     if setting.readers > 2:
         some = rng.random(size) < 0.5
@@ -78,7 +84,10 @@ def true_agreement(setting: Setting) -> dict[str, float]:
 def agree(setting: Setting, rng: np.random.Generator) -> Held:
     table, _ = readings_of(setting, draw(setting, rng), rng)
     found, truth = agreement_of(table), true_agreement(setting)
-    held = {name: holds(getattr(found, name), truth[name]) for name in (*COEFFICIENTS, "exact", "within_one")}
+    held = {
+        name: holds(getattr(found, name), truth[name])
+        for name in (*COEFFICIENTS, "exact", "within_one")
+    }
     pair, reader = found.pairs.iloc[0], found.by_reader.iloc[0]
     held["one pair"] = holds((pair["quadratic"], pair["low"], pair["high"]), truth["pair"])
     held["bias"] = holds((reader["bias"], reader["bias_low"], reader["bias_high"]), truth["bias"])
@@ -92,7 +101,9 @@ def agreed(setting: Setting, rng: np.random.Generator) -> Held:
     found = consensus_of(table)
     made = graded[table.item, table.reader]
     wrong = made != sample.true[table.item]
-    rates = np.array([float((graded[:, reader] != sample.true).mean()) for reader in range(setting.readers)])
+    rates = np.array(
+        [float((graded[:, reader] != sample.true).mean()) for reader in range(setting.readers)]
+    )
     low, high = found.noise_rate_interval
     least, most = found.error_interval
     error = float((found.grade != sample.true).mean())
@@ -103,7 +114,9 @@ def agreed(setting: Setting, rng: np.random.Generator) -> Held:
         "consensus-error": holds((error, least, most), error),
     }
     truth = _true_scores(setting)
-    scores = true_scores(answers_of(sample, setting.grades, labels=found.grade), readings=table, resamples=RESAMPLES)
+    scores = true_scores(
+        answers_of(sample, setting.grades, labels=found.grade), readings=table, resamples=RESAMPLES
+    )
     if scores is not None and scores.basis == "readings":
         for metric, value in truth.items():
             held[f"true-scores-readings: {metric}"] = holds(scores.scores[metric], value)
@@ -126,14 +139,20 @@ def _true_scores(setting: Setting) -> dict[str, float]:
 def network_beside_readers(setting: Setting, rng: np.random.Generator) -> Held:
     """A network that is inferior by just the margin: is it said not to be?
 
-    The network is one more reader, with a larger error; how large makes κ smaller by the margin, found beforehand.
+    The network is one more reader, with a larger error; how large makes κ smaller by the margin,
+    found beforehand.
     """
     sample = draw(setting, rng)
     table, _ = readings_of(setting, sample, rng)
     margin, blur = 0.05, _blur_of_margin(setting)
-    network = np.searchsorted(setting.thresholds, sample.severity + blur * rng.normal(size=len(sample)))
+    network = np.searchsorted(
+        setting.thresholds, sample.severity + blur * rng.normal(size=len(sample))
+    )
     found = compare_network(table, network, margin=margin, resamples=RESAMPLES)
-    return {"not-inferior": float(found.not_inferior), "network-difference": holds(found.difference, -margin)}
+    return {
+        "not-inferior": float(found.not_inferior),
+        "network-difference": holds(found.difference, -margin),
+    }
 
 
 @lru_cache

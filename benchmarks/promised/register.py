@@ -1,8 +1,10 @@
-"""The register: every interval, range, level and guarantee that a page, a table, a docstring or a document prints.
+"""The register: every interval, range, level and guarantee that a page, a table, a docstring or a
+document prints.
 
-A promise has a name, what it promises, the condition that is printed with it, and where it is printed: the names of
-the functions, constants and fields of ``src/srjt`` that make or show it ("file: name"). ``tests/test_promises.py``
-collects these names from the source and fails if one is missing here.
+A promise has a name, what it promises, the condition that is printed with it, and where it is
+printed: the names of the functions, constants and fields of ``src/srjt`` that make or show it
+("file: name"). ``tests/test_promises.py`` collects these names from the source and fails if one is
+missing here.
 
 How each promise is simulated is in ``promised/simulations.py``.
 """
@@ -23,7 +25,9 @@ class Promise:
     promised: float
     at_most: bool = False  # a level or an error, and not a probability that is at least this
     condition: str = ""  # printed with the promise
-    meets: Callable[[Setting], bool] = lambda setting: True  # whether a setting fulfils the condition
+    meets: Callable[[Setting], bool] = lambda setting: (
+        True
+    )  # whether a setting fulfils the condition
     printed_by: tuple[str, ...] = ()
 
 
@@ -139,7 +143,10 @@ PROMISES = (
         says="95 % intervals of the metrics of a group",
         where="evaluate --by",
         promised=0.95,
-        printed_by=("inference/subgroups.py: Subgroup.scores", "reports/figures/results.py: subgroup_figure"),
+        printed_by=(
+            "inference/subgroups.py: Subgroup.scores",
+            "reports/figures/results.py: subgroup_figure",
+        ),
     ),
     Promise(
         name="referral-intervals",
@@ -310,7 +317,10 @@ PROMISES = (
         where="audit with verified grades",
         promised=0.95,
         condition="the verified labels are drawn at random",
-        printed_by=("noise/verified.py: Combined.interval", "noise/verified.py: Combined.lower_bound"),
+        printed_by=(
+            "noise/verified.py: Combined.interval",
+            "noise/verified.py: Combined.lower_bound",
+        ),
     ),
     Promise(
         name="noise-rate-sample",
@@ -417,7 +427,15 @@ PROMISES = (
             "readers/agreement.py: interval_of_share",
             *(
                 f"readers/agreement.py: Agreement.{name}"
-                for name in ("alpha", "fleiss", "ac2", "icc_one_way", "icc_agreement", "icc_consistency", "exact")
+                for name in (
+                    "alpha",
+                    "fleiss",
+                    "ac2",
+                    "icc_one_way",
+                    "icc_agreement",
+                    "icc_consistency",
+                    "exact",
+                )
             ),
             "readers/agreement.py: Agreement.within_one",
             "readers/agreement.py: Agreement.quadratic",
@@ -517,7 +535,10 @@ PROMISES = (
         where="study",
         promised=0.05,
         at_most=True,
-        printed_by=("studies/results.py: PairedTest.p_value", "reports/study_tables.py: StudyTables"),
+        printed_by=(
+            "studies/results.py: PairedTest.p_value",
+            "reports/study_tables.py: StudyTables",
+        ),
     ),
     Promise(
         name="learning-curve",
@@ -542,7 +563,10 @@ PROMISES = (
         says="95 % intervals of the share of wrong labels of each given grade, from labels verified by doubt",
         where="audit with verified grades",
         promised=0.95,
-        printed_by=("auditing/folder.py: _VerifiedGrade.interval", "reports/pages/audit.py: _verified_table"),
+        printed_by=(
+            "auditing/folder.py: _VerifiedGrade.interval",
+            "reports/pages/audit.py: _verified_table",
+        ),
     ),
     Promise(
         name="doubt-looks",

@@ -1,4 +1,5 @@
-"""Simulations of scores: their intervals, differences between runs and between groups, referral, and plans."""
+"""Simulations of scores: their intervals, differences between runs and between groups, referral,
+and plans."""
 
 from __future__ import annotations
 
@@ -29,7 +30,12 @@ from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.ordinal import metrics
 from srjt.ordinal.baseline import gain_over_one_grade
 from srjt.ordinal.calibration import patient_weights
-from srjt.ordinal.decisions import areas, operating_point, referral_probability, threshold_for_sensitivity
+from srjt.ordinal.decisions import (
+    areas,
+    operating_point,
+    referral_probability,
+    threshold_for_sensitivity,
+)
 from srjt.ordinal.metrics import METRICS, Interval
 from srjt.reports.pages.study import learning_curve_section
 from srjt.studies.results import NAIVE_COLUMNS, StudyResults, corrected_t_test
@@ -53,7 +59,10 @@ def subgroups_of(answers: Answers, names: Ints) -> Subgroups:
 def differences(sample: Sample, answers: list[list[Ints]], classes: int) -> list[Difference]:
     """answers: of both methods the grades of each training."""
     how = {"num_classes": classes, "groups": sample.groups, "resamples": RESAMPLES}
-    drawn = [[metrics.resampled_metrics(sample.true, one, **how) for one in trainings] for trainings in answers]
+    drawn = [
+        [metrics.resampled_metrics(sample.true, one, **how) for one in trainings]
+        for trainings in answers
+    ]
     more = []
     for trainings in answers:
         own = [_tables_by_patient(sample, one, classes) for one in trainings]
@@ -70,7 +79,11 @@ def _tables_by_patient(sample: Sample, answers: Ints, classes: int) -> Floats:
 
 def plan_from_pilot(sample: Sample, classes: int, metric: str, wanted: float) -> SamplePlan:
     names = [str(grade) for grade in range(classes)]
-    rows = {"label": np.array(names)[sample.true], "grade": np.array(names)[sample.predicted], "patient": sample.groups}
+    rows = {
+        "label": np.array(names)[sample.true],
+        "grade": np.array(names)[sample.predicted],
+        "patient": sample.groups,
+    }
     pilot: Any = SimpleNamespace(answers=pd.DataFrame(rows), grades=names, run="", true_scores=None)
     return _from_pilot(pilot, Planning(metric=metric, half_width=wanted), resamples=RESAMPLES)  # type: ignore[arg-type]
 
@@ -87,7 +100,9 @@ def learning_curve_verdict(scores: pd.DataFrame) -> str:
         noise=none,
         naive=pd.DataFrame(columns=NAIVE_COLUMNS),
     )
-    return " ".join(text for section in learning_curve_section(results, metric="mae") for text in section.text)
+    return " ".join(
+        text for section in learning_curve_section(results, metric="mae") for text in section.text
+    )
 
 
 # Helpers.
@@ -111,11 +126,17 @@ def holds(interval: Interval | tuple[float, float, float], truth: float) -> floa
 
 
 def all_hold(intervals: Mapping[str, Interval], truths: Mapping[str, float]) -> Held:
-    return {name: holds(intervals[name], truth) for name, truth in truths.items() if name in intervals}
+    return {
+        name: holds(intervals[name], truth) for name, truth in truths.items() if name in intervals
+    }
 
 
 def confusion(true: Ints, predicted: Ints, classes: int) -> Floats:
-    return np.bincount(true * classes + predicted, minlength=classes**2).reshape(classes, classes).astype(float)
+    return (
+        np.bincount(true * classes + predicted, minlength=classes**2)
+        .reshape(classes, classes)
+        .astype(float)
+    )
 
 
 # Scores and differences.
@@ -135,8 +156,11 @@ def scores(setting: Setting, rng: np.random.Generator) -> Held:
 
 
 def _kind(metric: str) -> str:
-    """Means over the grades have a promise of their own: a grade of two patients decides a third of them."""
-    return "macro-intervals" if metric.startswith(("macro", "qwk", "balanced")) else "score-intervals"
+    """Means over the grades have a promise of their own: a grade of two patients decides a third of
+    them."""
+    return (
+        "macro-intervals" if metric.startswith(("macro", "qwk", "balanced")) else "score-intervals"
+    )
 
 
 def two_runs(setting: Setting, rng: np.random.Generator) -> Held:
@@ -150,7 +174,11 @@ def two_runs(setting: Setting, rng: np.random.Generator) -> Held:
         own = see(setting, sample.severity, sample.owner, rng)
         trainings = []
         for _ in range(setting.trainings):
-            mixed = own if setting.trainings == 1 else own * see(setting, sample.severity, sample.owner, rng)
+            mixed = (
+                own
+                if setting.trainings == 1
+                else own * see(setting, sample.severity, sample.owner, rng)
+            )
             trainings.append(mixed.argmax(axis=1))
         methods.append(trainings)
     found = differences(sample, methods, setting.grades)
@@ -158,12 +186,15 @@ def two_runs(setting: Setting, rng: np.random.Generator) -> Held:
     for row in found:
         held[f"difference-interval: {row.metric}"] = holds(row.difference, 0.0)
         said_nothing = not math.isfinite(row.adjusted)
-        held[f"difference-level: {row.metric}"] = math.nan if said_nothing else float(row.adjusted <= 0.05)
+        held[f"difference-level: {row.metric}"] = (
+            math.nan if said_nothing else float(row.adjusted <= 0.05)
+        )
     return held
 
 
 def equal_groups(setting: Setting, rng: np.random.Generator) -> Held:
-    """Groups that differ by chance alone: does one "differ"? Do the intervals of the groups hold the truth?"""
+    """Groups that differ by chance alone: does one "differ"? Do the intervals of the groups hold
+    the truth?"""
     sample = draw(setting, rng, patients=sum(setting.groups))
     name = np.repeat(np.arange(len(setting.groups)), setting.groups)
     found = subgroups_of(answers_of(sample, setting.grades), name[sample.owner])
@@ -224,7 +255,9 @@ def abstention(setting: Setting, rng: np.random.Generator) -> Held:
     """The accuracy of the answers that are kept, at a cut that was settled before."""
     cut = 0.7
     sample = draw(setting, rng)
-    judged = DoubtRule(refer=None, share=0.2, cut=cut).judge(None, answers_of(sample, setting.grades), resamples=0)  # type: ignore[arg-type]
+    judged = DoubtRule(refer=None, share=0.2, cut=cut).judge(
+        None, answers_of(sample, setting.grades), resamples=0
+    )  # type: ignore[arg-type]
     return all_hold(judged.kept, {"accuracy": true_kept_accuracy(setting, cut)})
 
 
@@ -235,7 +268,9 @@ def threshold(setting: Setting, rng: np.random.Generator) -> Held:
     if not (side.labels >= position).any():
         return {}
     score = referral_probability(side.probabilities, refer_from=position)
-    chosen = threshold_for_sensitivity(side.labels >= position, score, sensitivity=0.9, groups=side.groups)
+    chosen = threshold_for_sensitivity(
+        side.labels >= position, score, sensitivity=0.9, groups=side.groups
+    )
     if not chosen.reached:
         return {}
     new = draw(setting, rng, patients=NEW_PATIENTS)
@@ -251,7 +286,8 @@ def threshold(setting: Setting, rng: np.random.Generator) -> Held:
 
 
 def planned(setting: Setting, rng: np.random.Generator) -> Held:
-    """The half-width of an interval with as many patients as were planned, over the one that was wanted."""
+    """The half-width of an interval with as many patients as were planned, over the one that was
+    wanted."""
     wanted, truth, held = 0.05, true_metrics(setting), {}
     shares = ",".join(f"{share:.4f}" for share in setting.shares)
     known: dict[str, dict[str, Any]] = {
@@ -291,7 +327,9 @@ def _needed(setting: Setting, metric: str, wanted: float) -> int:
     deviation = _deviation(setting, metric)
     size = 1.0 if metric == "accuracy" else float((off**2).sum() / off.sum())
     share = true_metrics(setting)[metric] / size
-    return patients_for(lambda patients: size * exact_half_width(patients, deviation / size, share=share), wanted)
+    return patients_for(
+        lambda patients: size * exact_half_width(patients, deviation / size, share=share), wanted
+    )
 
 
 @lru_cache
@@ -327,11 +365,18 @@ def by_chance(setting: Setting, rng: np.random.Generator) -> Held:
     return {"beats-one-grade": float(gain.verdict == "better"), "sides-apart": apart}
 
 
-def _no_better(setting: Setting, sample: Sample, rng: np.random.Generator) -> tuple[Ints, Ints, Floats]:
-    """True grades, answers and the counts of training labels: answers at random; or all right, but for rare errors by
-    as many grades as there are, which cost what the rest gains over always the lowest grade."""
+def _no_better(
+    setting: Setting, sample: Sample, rng: np.random.Generator
+) -> tuple[Ints, Ints, Floats]:
+    """True grades, answers and the counts of training labels: answers at random; or all right, but
+    for rare errors by as many grades as there are, which cost what the rest gains over always the
+    lowest grade."""
     if not setting.far:
-        return sample.true, rng.integers(setting.grades, size=setting.patients)[sample.owner], np.ones(setting.grades)
+        return (
+            sample.true,
+            rng.integers(setting.grades, size=setting.patients)[sample.owner],
+            np.ones(setting.grades),
+        )
     last = setting.grades - 1
     second = setting.far * last  # the share of the second grade: the MAE of always the lowest
     true = (rng.random(len(sample)) < second).astype(np.int64)
@@ -345,8 +390,8 @@ def _no_better(setting: Setting, sample: Sample, rng: np.random.Generator) -> tu
 def folds(setting: Setting, rng: np.random.Generator) -> Held:
     """Two methods that are equally good on average, by five folds (60/20/20) of real trainings.
 
-    A training is a regression of the severity on ten features of the method's own; a seed changes the training
-    samples that are used.
+    A training is a regression of the severity on ten features of the method's own; a seed changes
+    the training samples that are used.
     """
     number, features, parts = setting.patients, 10, 5
     severity = rng.normal(size=number)
@@ -359,10 +404,14 @@ def folds(setting: Setting, rng: np.random.Generator) -> Held:
         test = part == fold
         train = np.flatnonzero((part != fold) & (part != (fold + 1) % parts))
         for seed in range(setting.trainings):
-            rows = train if setting.trainings == 1 else rng.permutation(train)[: int(0.8 * len(train))]
+            rows = (
+                train if setting.trainings == 1 else rng.permutation(train)[: int(0.8 * len(train))]
+            )
             errors = []
             for own in both:
-                weights = np.linalg.lstsq(np.c_[own[rows], np.ones(len(rows))], severity[rows], rcond=None)[0]
+                weights = np.linalg.lstsq(
+                    np.c_[own[rows], np.ones(len(rows))], severity[rows], rcond=None
+                )[0]
                 answer = np.c_[own[test], np.ones(test.sum())] @ weights
                 errors.append(np.abs(np.searchsorted(thresholds, answer) - true[test]).mean())
             found[fold, seed] = errors[0] - errors[1]
@@ -380,8 +429,16 @@ def learning_curve(setting: Setting, rng: np.random.Generator) -> Held:
     rows = []
     for fold in range(setting.trainings):
         half, more, better = 1.0, *(-0.1 + 0.02 * rng.normal(size=2))
-        arms = {"quasi:0.4@0.5": half, "quasi:0.4": half + more, "quasi:rate=0.2": half + more + better}
+        arms = {
+            "quasi:0.4@0.5": half,
+            "quasi:0.4": half + more,
+            "quasi:rate=0.2": half + more + better,
+        }
         for noise, value in arms.items():
             rows.append(("standard", "", noise, fold, 0, "test", "mae", value))
     names = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
-    return {"verdict": float("help more than" in learning_curve_verdict(pd.DataFrame(rows, columns=names)))}
+    return {
+        "verdict": float(
+            "help more than" in learning_curve_verdict(pd.DataFrame(rows, columns=names))
+        )
+    }

@@ -1,7 +1,8 @@
-"""How the promises are simulated: the grid of unfavourable settings, and one simulation for one promise or several.
+"""How the promises are simulated: the grid of unfavourable settings, and one simulation for one
+promise or several.
 
-The trial of a simulation returns, for each "promise: quantity", 1 if the promise was kept and 0 if not, or a share, or
-nan where nothing was said.
+The trial of a simulation returns, for each "promise: quantity", 1 if the promise was kept and 0 if
+not, or a share, or nan where nothing was said.
 """
 
 from __future__ import annotations
@@ -233,7 +234,9 @@ SIMULATIONS = (
         settings=THRESHOLDS,
     ),
     Simulation(name="plans", promises=("plan",), trial=scores.planned, trials=60, settings=PLANS),
-    Simulation(name="pilots", promises=("plan-pilot",), trial=scores.pilots, trials=300, settings=PILOTS),
+    Simulation(
+        name="pilots", promises=("plan-pilot",), trial=scores.pilots, trials=300, settings=PILOTS
+    ),
     Simulation(
         name="equal",
         promises=("beats-one-grade", "sides-apart"),
@@ -253,7 +256,9 @@ SIMULATIONS = (
         promises=("learning-curve",),
         trial=scores.learning_curve,
         trials=200,
-        settings=tuple(Setting(patients=0, grades=0, network="", trainings=runs) for runs in (1, 2, 3, 5, 15)),
+        settings=tuple(
+            Setting(patients=0, grades=0, network="", trainings=runs) for runs in (1, 2, 3, 5, 15)
+        ),
     ),
     Simulation(
         name="labels",
@@ -294,7 +299,9 @@ SIMULATIONS = (
         promises=("labels-to-verify",),
         trial=noise.labels_needed,
         trials=300,
-        settings=tuple(Setting(patients=0, grades=0, network="", rate=rate) for rate in (0.02, 0.2, 0.5)),
+        settings=tuple(
+            Setting(patients=0, grades=0, network="", rate=rate) for rate in (0.02, 0.2, 0.5)
+        ),
     ),
     Simulation(
         name="chance",

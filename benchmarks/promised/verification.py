@@ -1,5 +1,5 @@
-"""Simulations of labels that are verified by doubt: how many are wrong, of all and of each grade, at every look, and
-scores against the true grades; beside as many labels at random."""
+"""Simulations of labels that are verified by doubt: how many are wrong, of all and of each grade,
+at every look, and scores against the true grades; beside as many labels at random."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ SUPPOSED = 0.2  # about the share of wrong labels that the doubt takes for grant
 
 
 def posterior_of(sample: Sample, grades: int) -> Floats:
-    """(N, C) p(true grade | image, label) by a matrix that is not the right one: too many or too few are doubted."""
+    """(N, C) p(true grade | image, label) by a matrix that is not the right one: too many or too
+    few are doubted."""
     matrix = transition_matrix("truncated", num_classes=grades, rho=SUPPOSED / 2.0)
     return bayes(sample.labels, sample.probabilities, matrix)
 
 
 def verified_by_doubt(setting: Setting, rng: np.random.Generator) -> Held:
-    """What labels that are drawn by doubt say, and how long their interval is beside that of labels at random."""
+    """What labels that are drawn by doubt say, and how long their interval is beside that of labels
+    at random."""
     sample = draw(setting, rng)
     wrong = sample.labels != sample.true
     posterior = posterior_of(sample, setting.grades)
@@ -34,7 +36,9 @@ def verified_by_doubt(setting: Setting, rng: np.random.Generator) -> Held:
     checked = np.full(len(sample), -1)
     checked[rows] = sample.true[rows]
     probability = drawing.probability(len(rows))
-    known = read_verified(checked, samples=len(sample), classes=setting.grades, probability=probability)
+    known = read_verified(
+        checked, samples=len(sample), classes=setting.grades, probability=probability
+    )
     found = use_verified(sample.labels, posterior, known, owner=sample.owner, confidence=0.95)
     low, high = found.interval
     held = {"doubt-rate": holds((found.rate, low, high), float(wrong.mean()))}
@@ -45,10 +49,14 @@ def verified_by_doubt(setting: Setting, rng: np.random.Generator) -> Held:
                 (share, least, most), float(wrong[own].mean())
             )
     alike = draw_by_doubt(np.full(len(sample), 0.5), seed=int(rng.integers(2**31)))
-    random = _share(wrong.astype(np.float64), np.zeros(len(sample)), alike, len(rows), sample, looks=1).interval
+    random = _share(
+        wrong.astype(np.float64), np.zeros(len(sample)), alike, len(rows), sample, looks=1
+    ).interval
     held["doubt-shorter"] = (high - low) / (random[1] - random[0])
     held["doubt-at-worst"] = held["doubt-shorter"] / 1.1
-    scores = known_scores(sample, setting.grades, verified=checked, verified_probability=probability)
+    scores = known_scores(
+        sample, setting.grades, verified=checked, verified_probability=probability
+    )
     if scores is not None and scores.verified:
         for metric, value in true_score_values(setting).items():
             held[f"doubt-scores: {metric}"] = holds(scores.scores[metric], value)
@@ -66,11 +74,17 @@ def looked_at_again(setting: Setting, rng: np.random.Generator) -> Held:
     shares = [_share(wrong, doubt, drawing, size, sample, looks=len(sizes)) for size in sizes]
     truth = float(wrong.mean())
     return {
-        "all looks": float(all(low - 1e-9 <= truth <= high + 1e-9 for low, high in (one.interval for one in shares)))
+        "all looks": float(
+            all(
+                low - 1e-9 <= truth <= high + 1e-9 for low, high in (one.interval for one in shares)
+            )
+        )
     }
 
 
-def _share(wrong: Floats, doubt: Floats, drawing: Drawing, size: int, sample: Sample, *, looks: int) -> Share:
+def _share(
+    wrong: Floats, doubt: Floats, drawing: Drawing, size: int, sample: Sample, *, looks: int
+) -> Share:
     rows = drawing.order[:size]
     known = Verified(rows=rows, true=sample.true[rows], probability=drawing.probability(size)[rows])
     return verified_share(

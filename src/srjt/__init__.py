@@ -12,7 +12,13 @@ from srjt.errors import lazy_names
 from srjt.progress import pages_come_from
 
 if TYPE_CHECKING:
-    from srjt import data as data, methods as methods, noise as noise, ordinal as ordinal, readers as readers
+    from srjt import (
+        data as data,
+        methods as methods,
+        noise as noise,
+        ordinal as ordinal,
+        readers as readers,
+    )
     from srjt.auditing.audit import audit as audit
     from srjt.estimator import OrdinalNoiseClassifier as OrdinalNoiseClassifier
     from srjt.inference.compare import compare as compare

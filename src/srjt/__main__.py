@@ -10,7 +10,8 @@ from srjt.errors import STOP_SECONDS, STOPPED, exit_after
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it with status 130 and a sentence, also while modules are imported."""
+    """Run the command line; Ctrl-C ends it with status 130 and a sentence, also while modules are
+    imported."""
     signal.signal(signal.SIGINT, _interrupt)
     from srjt.cli import main as run
 
@@ -18,7 +19,8 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """As Python's own handler, except during an import: there a KeyboardInterrupt can surface as any other error."""
+    """As Python's own handler, except during an import: there a KeyboardInterrupt can surface as
+    any other error."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os.write(2, f"srjt: {STOPPED}\n".encode())

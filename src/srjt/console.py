@@ -1,4 +1,5 @@
-"""What is printed through rich: cells and names in it may come from a file that somebody was sent."""
+"""What is printed through rich: cells and names in it may come from a file that somebody was
+sent."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Console(console.Console):
             yield Segment(text, style, control)
 
     def sentence(self, text: str) -> None:
-        """Print a sentence: in a terminal broken at spaces only, so that a path stays whole; else on one line."""
+        """Print a sentence: in a terminal broken at spaces only, so that a path stays whole; else
+        on one line."""
         if self.is_terminal:
             text = textwrap.fill(text, self.width, break_long_words=False, break_on_hyphens=False)
         self.print(text, markup=False, highlight=False, soft_wrap=True)

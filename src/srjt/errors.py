@@ -1,5 +1,6 @@
-"""What every other file may use: errors about the user's input, each one sentence that says what is wrong and
-what to do; public names that a package imports on first use; the CPU cores of this process.
+"""What every other file may use: errors about the user's input, each one sentence that says what is
+wrong and what to do; public names that a package imports on first use; the CPU cores of this
+process.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class UnknownNameError(SrjtError, LookupError):
 class Interrupted(BaseException):
     """A signal stopped the work, and its state is saved. ``status`` is the exit code: 128 + signal.
 
-    Like KeyboardInterrupt it is not an Exception: a loop over runs that catches errors must not catch it.
+    Like KeyboardInterrupt it is not an Exception: a loop over runs that catches errors must not
+    catch it.
     """
 
     def __init__(self, number: int, message: str) -> None:
@@ -45,7 +47,8 @@ class Interrupted(BaseException):
 
 
 def exit_after(seconds: float, sentence: str, *, status: int) -> threading.Timer:
-    """End this process after so many seconds, whatever it is doing, unless the timer is cancelled."""
+    """End this process after so many seconds, whatever it is doing, unless the timer is
+    cancelled."""
 
     def leave() -> None:
         with contextlib.suppress(OSError):
@@ -59,7 +62,8 @@ def exit_after(seconds: float, sentence: str, *, status: int) -> threading.Timer
 
 
 def printable(text: object) -> str:
-    """Text for a terminal, on one line: cells and file names in it may contain line breaks and control characters."""
+    """Text for a terminal, on one line: cells and file names in it may contain line breaks and
+    control characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
@@ -69,7 +73,8 @@ def printable_lines(text: object) -> str:
 
 
 def count_of(number: int, one: str, many: str = "") -> str:
-    """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in s."""
+    """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in
+    s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
@@ -97,9 +102,12 @@ _ABOUT: ContextVar[str] = ContextVar("_ABOUT", default="")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of ours."""
+    """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of
+    ours."""
     message, level, frame = f"{_ABOUT.get()}{message}", 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt":
+    while (
+        frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt"
+    ):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
@@ -122,15 +130,20 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownNameE
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.6)
     hint = f"did you mean {lower[near[0]]!r}?" if near else "there is no similar name."
-    return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
+    return UnknownNameError(
+        f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}."
+    )
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> SrjtError:
     """The error for an optional dependency that is not installed.
 
-    It names the packages of the extra themselves: ``srjt[extra]`` works only where srjt comes from a package index.
+    It names the packages of the extra themselves: ``srjt[extra]`` works only where srjt comes from
+    a package index.
     """
-    wanted = " ".join(f'"{requirement}"' for requirement in requirements_of(extra)) or f'"{package}"'
+    wanted = (
+        " ".join(f'"{requirement}"' for requirement in requirements_of(extra)) or f'"{package}"'
+    )
     return SrjtError(f"{purpose} needs {package}, which is not installed: pip install {wanted}")
 
 
@@ -143,15 +156,21 @@ def requirements_of(extra: str | None) -> list[str]:
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         return []
     parts = [line.partition(";") for line in lines]
-    marked = [(name.strip(), marker.replace(" ", "").replace('"', "'")) for name, _, marker in parts]
+    marked = [
+        (name.strip(), marker.replace(" ", "").replace('"', "'")) for name, _, marker in parts
+    ]
     wanted = f"extra=='{extra}'"
-    return [name for name, marker in marked if (wanted in marker if extra else "extra" not in marker)]
+    return [
+        name for name, marker in marked if (wanted in marker if extra else "extra" not in marker)
+    ]
 
 
 # Packages that tell their makers about this machine unless they are told not to.
 
 NO_TELEMETRY = {
-    "ORT_DISABLE_TELEMETRY": "1",  # onnxruntime writes an id of the machine and sends the path of Python
+    "ORT_DISABLE_TELEMETRY": (
+        "1"
+    ),  # onnxruntime writes an id of the machine and sends the path of Python
     "ORT_TELEMETRY_DISABLED": "1",  # the same, in some versions
     "RAY_USAGE_STATS_ENABLED": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -165,7 +184,9 @@ def import_quietly(package: str) -> Any:
     """Import a package that may send something, after it is told to send nothing by itself."""
     os.environ.update(NO_TELEMETRY)  # read when such a package starts
     module = importlib.import_module(package)
-    if package == "onnxruntime" and hasattr(module, "disable_telemetry_events"):  # it may have been imported before
+    if package == "onnxruntime" and hasattr(
+        module, "disable_telemetry_events"
+    ):  # it may have been imported before
         module.disable_telemetry_events()
     return module
 
@@ -176,17 +197,22 @@ def import_quietly(package: str) -> Any:
 def lazy_names(
     package: str, others: Iterable[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names and modules are imported on first use.
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names and modules are
+    imported on first use.
 
-    The names are those that its file imports as themselves (``from module import name as name``) for type checkers.
-    others: ``"module:name"``.
+    The names are those that its file imports as themselves (``from module import name as name``)
+    for type checkers. others: ``"module:name"``.
     """
     own = sys.modules[package]
     origins = {name: module for module, _, name in (other.partition(":") for other in others)}
-    head, _, _ = inspect.getsource(own).partition("\ndef ")  # the imports stand above the first function
+    head, _, _ = inspect.getsource(own).partition(
+        "\ndef "
+    )  # the imports stand above the first function
     for node in ast.walk(ast.parse(head)):
         if isinstance(node, ast.ImportFrom):
-            origins |= {alias.name: str(node.module) for alias in node.names if alias.asname == alias.name}
+            origins |= {
+                alias.name: str(node.module) for alias in node.names if alias.asname == alias.name
+            }
 
     def import_name(name: str) -> Any:
         whole = f"{package}.{name}"

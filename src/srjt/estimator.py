@@ -1,4 +1,5 @@
-"""The training as a scikit-learn estimator, ``OrdinalNoiseClassifier``, for pipelines and searches."""
+"""The training as a scikit-learn estimator, ``OrdinalNoiseClassifier``, for pipelines and
+searches."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 from torch import nn
 
 from srjt import networks as backbones
@@ -88,7 +94,8 @@ def without_estimate_if_few(config: TrainConfig, manifest: Manifest) -> TrainCon
         return config
     what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
     warn(
-        f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used: pass it if you know it."
+        f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used:"
+        " pass it if you know it."
     )
     transition = np.eye(grades).tolist() if config.transition is None else config.transition
     return config.replace(noise_rate=0.0, transition=transition, soft_labels="paper")
@@ -102,9 +109,12 @@ Array = npt.NDArray[Any]
 
 @torch.no_grad()
 def predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
-    """(N, C) for rows of features. In float64, so that the result of a row does not depend on the others."""
+    """(N, C) for rows of features. In float64, so that the result of a row does not depend on the
+    others."""
     rows = as_features(X, what="X")
-    if custom_network or not backbones.takes_rows(str(trained.config.network)):  # it may require float32
+    if custom_network or not backbones.takes_rows(
+        str(trained.config.network)
+    ):  # it may require float32
         return np.asarray(trained.probabilities(rows)[0].mean(axis=0, dtype=np.float64))
     networks = copy.deepcopy(trained.networks).double().eval()
     parts = []
@@ -127,44 +137,48 @@ def predict_images(trained: Trained, images: Array) -> Floats:
 
 
 class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classifier of ordinal grades for labels that are partly wrong, with the interface of scikit-learn.
+    """Classifier of ordinal grades for labels that are partly wrong, with the interface of
+    scikit-learn.
 
-    Grades may be of any type that can be sorted. Numbers are ordered as numbers, strings that end in a number
-    ("Mayo 2") by that number, an ordered pandas categorical by its categories. The order of other strings is never
-    guessed: list them with ``grades``.
+    Grades may be of any type that can be sorted. Numbers are ordered as numbers, strings that end
+    in a number ("Mayo 2") by that number, an ordered pandas categorical by its categories. The
+    order of other strings is never guessed: list them with ``grades``.
 
     Parameters
     ----------
     method : str
         One of ``srjt.methods.names()``.
     noise_rate : float, "auto" or None
-        The share of wrong labels. ``"auto"`` estimates it from the training rows with a short cross-fitted warm-up,
-        which keeps each of ``groups`` together. With fewer than 50 rows per grade, or fewer than 6 groups, nothing
-        can be estimated: then 0 is used, with a warning.
+        The share of wrong labels. ``"auto"`` estimates it from the training rows with a short
+        cross-fitted warm-up, which keeps each of ``groups`` together. With fewer than 50 rows per
+        grade, or fewer than 6 groups, nothing can be estimated: then 0 is used, with a warning.
     transition : array of shape (C, C), optional
-        P[i, j] = Pr(label j | true grade i), for methods that use it. ``noise_rate="auto"`` estimates it as well.
+        P[i, j] = Pr(label j | true grade i), for methods that use it. ``noise_rate="auto"``
+        estimates it as well.
     soft_labels : {"paper", "estimated"}
         The paper's soft labels, or p(true grade | label) from the estimated noise.
     network : str or callable, optional
-        A name, or a function without arguments that returns a torch module. Default: for rows ``mlp``,
-        with srjt ``odds`` or ``mlp``, whichever makes held-out labels likelier; ``tiny`` for images of at most 64
-        pixels a side, ``resnet18`` with ImageNet weights for larger ones.
+        A name, or a function without arguments that returns a torch module. Default: for rows
+        ``mlp``, with srjt ``odds`` or ``mlp``, whichever makes held-out labels likelier; ``tiny``
+        for images of at most 64 pixels a side, ``resnet18`` with ImageNet weights for larger ones.
     epochs : int
         Number of epochs.
     batch_size : int
         Largest batch size; all batches get the same size.
     learning_rate : float, optional
-        Default: 1e-4 for large networks on images, 1e-3 for ``tiny``; for rows 3e-4, or 1e-3 if there are fewer than
-        500 steps.
+        Default: 1e-4 for large networks on images, 1e-3 for ``tiny``; for rows 3e-4, or 1e-3 if
+        there are fewer than 500 steps.
     method_options : dict, optional
         Options of the method.
     settings : dict, optional
         Any other field of ``TrainConfig``, such as ``{"weight_decay": 0.01, "crop": 28}``.
     optimise : {"mae", "accuracy", "qwk", "macro_f1"}
-        The metric that ``predict`` is for: the most likely grade for accuracy and macro_f1, the median for mae and qwk.
+        The metric that ``predict`` is for: the most likely grade for accuracy and macro_f1, the
+        median for mae and qwk.
     grades : sequence or "sorted", optional
-        All grades from mild to severe, also those without samples. ``"sorted"``: the labels in alphabetical order.
-        Default: the order of the labels if it is known (see above), else an error.
+        All grades from mild to severe, also those without samples. ``"sorted"``: the labels in
+        alphabetical order. Default: the order of the labels if it is known (see above), else an
+        error.
     random_state : int, RandomState or None
         Seed.
     verbose : int
@@ -249,7 +263,9 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.verbose = verbose
         self.device = device
 
-    def fit(self, X: Any, y: Any, groups: Any = None, verified: Any = None) -> OrdinalNoiseClassifier:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, verified: Any = None
+    ) -> OrdinalNoiseClassifier:
         """Train. Only temporary files are written.
 
         Parameters
@@ -261,8 +277,9 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         groups : array of shape (N,), optional
             Patients, which the warm-up keeps together.
         verified : array of shape (N,), optional
-            The true grades of a random sample of the rows, as in ``y``; None or nan for the others. With them the
-            estimate of the noise is unbiased; without ``noise_rate="auto"`` they are not used.
+            The true grades of a random sample of the rows, as in ``y``; None or nan for the others.
+            With them the estimate of the noise is unbiased; without ``noise_rate="auto"`` they are
+            not used.
 
         Returns
         -------
@@ -308,7 +325,11 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.noise_estimate_ = trained.noise_estimate
         self.noise_rate_ = used.known_noise_rate
         matrix: npt.ArrayLike | None = used.transition
-        if matrix is None and trained.noise_estimate is not None and trained.noise_estimate.informed:
+        if (
+            matrix is None
+            and trained.noise_estimate is not None
+            and trained.noise_estimate.informed
+        ):
             matrix = trained.noise_estimate.transition
         self.transition_ = None if matrix is None else np.asarray(matrix, dtype=np.float64)
         self.selected_ = _selected(trained)
@@ -358,7 +379,9 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             probabilities = predict_rows(trained, X, custom_network=callable(self.network))
         else:
             if not _are_images(X):
-                raise SrjtError("The classifier was fitted to images: X is (N, H, W, 3) or (N, H, W, 1).")
+                raise SrjtError(
+                    "The classifier was fitted to images: X is (N, H, W, 3) or (N, H, W, 1)."
+                )
             probabilities = predict_images(trained, as_colour(np.asarray(X)))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
@@ -374,7 +397,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Returns
         -------
         ndarray, shape (N,)
-            On the scale of ``y`` if the grades are numbers; else on the scale of their positions, 0 (mildest) … C − 1.
+            On the scale of ``y`` if the grades are numbers; else on the scale of their positions, 0
+            (mildest) … C − 1.
         """
         probabilities = self.predict_proba(X)
         numbers = self.classes_.dtype.kind in "iuf"
@@ -382,7 +406,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return np.asarray(probabilities @ scale, dtype=np.float64)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: the networks are moved to the CPU, so that a machine without a GPU can open them."""
+        """For pickles: the networks are moved to the CPU, so that a machine without a GPU can open
+        them."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "trained_" in state:
             state["trained_"] = _move_to_cpu(state["trained_"])

@@ -1,7 +1,8 @@
-"""Files and folders: atomic writes, JSON, locks and the cache folder; downloads over an unreliable connection,
-archives that are extracted without trusting them, and runs on the Hugging Face Hub.
+"""Files and folders: atomic writes, JSON, locks and the cache folder; downloads over an unreliable
+connection, archives that are extracted without trusting them, and runs on the Hugging Face Hub.
 
-Everything that srjt writes goes through ``write_atomically``: a file is either as before or complete.
+Everything that srjt writes goes through ``write_atomically``: a file is either as before or
+complete.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ Model = TypeVar("Model")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or complete.
+    """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or
+    complete.
 
-    This is for files with names of ours inside a folder. A symbolic link is replaced: the folder may come from somebody
-    else, and a link in it may point to any file of the user. A path that the user chose needs ``write_output``.
+    This is for files with names of ours inside a folder. A symbolic link is replaced: the folder
+    may come from somebody else, and a link in it may point to any file of the user. A path that the
+    user chose needs ``write_output``.
     """
     path = path.absolute()
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -75,7 +78,9 @@ def write_json(path: Path, content: Any) -> None:
 
 def as_json(content: Any) -> bytes:
     """Indented JSON, with one line break at the end."""
-    return (json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (
+        json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    ).encode()
 
 
 def as_csv(table: pd.DataFrame) -> bytes:
@@ -85,7 +90,8 @@ def as_csv(table: pd.DataFrame) -> bytes:
 
 @contextlib.contextmanager
 def explain_write_errors(what: str, advice: str = "") -> Iterator[None]:
-    """A full or read-only disk is one sentence. what: "The run cannot be written to FOLDER"; advice: a sentence."""
+    """A full or read-only disk is one sentence. what: "The run cannot be written to FOLDER";
+    advice: a sentence."""
     try:
         yield
     except OSError as problem:
@@ -103,7 +109,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, Any]:
-    """The arrays that ``save_arrays`` wrote; none if the file is missing or damaged, so that it is made again."""
+    """The arrays that ``save_arrays`` wrote; none if the file is missing or damaged, so that it is
+    made again."""
     import numpy as np
 
     try:
@@ -121,7 +128,8 @@ def modified(path: Path) -> int:
 
 
 def read_limited(path: Path, *, limit: int) -> bytes:
-    """The content of a regular file of at most ``limit`` bytes: a file that one was sent may be a device."""
+    """The content of a regular file of at most ``limit`` bytes: a file that one was sent may be a
+    device."""
     check_regular_file(path)
     try:
         with open(path, "rb") as file:
@@ -142,17 +150,19 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-# Checksums: a folder is read only as it was written. They find a damaged disk, a copy that is not complete and an edit
-# by hand; who wants to deceive can write them, too.
+# Checksums: a folder is read only as it was written. They find a damaged disk, a copy that is not
+# complete and an edit by hand; who wants to deceive can write them, too.
 
 CHECKSUMS = "checksums.json"
 
 
-def write_checksums(folder: Path, names: Iterable[str], *, coming: Mapping[str, bytes] | None = None) -> None:
+def write_checksums(
+    folder: Path, names: Iterable[str], *, coming: Mapping[str, bytes] | None = None
+) -> None:
     """Write the SHA-256 of these files of a folder, as far as they are there.
 
-    coming: the contents of files that are written next. The file whose presence means "finished" is one of them: then
-    a finished folder always has its checksums.
+    coming: the contents of files that are written next. The file whose presence means "finished" is
+    one of them: then a finished folder always has its checksums.
     """
     found = {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
     found |= {name: hashlib.sha256(content).hexdigest() for name, content in (coming or {}).items()}
@@ -167,7 +177,8 @@ def read_checksums(folder: Path) -> dict[str, str]:
 
 
 def check_checksums(folder: Path, *names: str, advice: str) -> None:
-    """Raise an error if one of these files, or any without names, is not the one that the folder was finished with.
+    """Raise an error if one of these files, or any without names, is not the one that the folder
+    was finished with.
 
     A file that is gone is no error here. advice: what to do, a sentence.
     """
@@ -206,10 +217,12 @@ def read_sealed_json(path: Path, model: type[Model], *, advice: str) -> Model:
 def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
     """The content of a JSON file of srjt, checked: one sentence for whatever does not fit.
 
-    Every such file is read here, because a folder may come from somebody else or from a full disk. No code is executed.
+    Every such file is read here, because a folder may come from somebody else or from a full disk.
+    No code is executed.
 
-    model: a pydantic model, or any type that pydantic can check, such as a dataclass. A field ``format`` is a literal:
-    a file with another number was written by another version. advice: what to do with a damaged file.
+    model: a pydantic model, or any type that pydantic can check, such as a dataclass. A field
+    ``format`` is a literal: a file with another number was written by another version. advice: what
+    to do with a damaged file.
     """
     from pydantic import ValidationError  # slow to import
 
@@ -221,17 +234,21 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
     first = next((error for error in errors if error["loc"] == ("format",)), errors[0])
     if first["type"] == "literal_error" and first["loc"] == ("format",):
         raise SrjtError(
-            f"{path} has format {printable(first['input'])[:60]}, but this version of srjt reads format "
-            f"{first['ctx']['expected']}: read it with the version that wrote it, or write it again."
+            f"{path} has format {printable(first['input'])[:60]}, but this version of srjt reads"
+            f" format {first['ctx']['expected']}: read it with the version that wrote it, or write"
+            " it again."
         )
     where = ".".join(str(part) for part in first["loc"])
     reason = printable(first["msg"]).removeprefix("Value error, ").rstrip(".")
     what = f"{printable(where)[:80]}: {reason}" if where else reason
-    raise SrjtError(f"{path} is damaged or not from srjt ({what}){f': {advice}' if advice else ''}.")
+    raise SrjtError(
+        f"{path} is damaged or not from srjt ({what}){f': {advice}' if advice else ''}."
+    )
 
 
 def made_by(function: Callable[[Any], Any]) -> Any:
-    """For ``Annotated``: a field of ``read_json`` that ``function`` makes; any error of it means a damaged file."""
+    """For ``Annotated``: a field of ``read_json`` that ``function`` makes; any error of it means a
+    damaged file."""
     from pydantic import PlainValidator
 
     def make(value: Any) -> Any:
@@ -263,12 +280,14 @@ def as_path(value: object, what: str) -> Path:
 
 
 def is_stream(path: Path) -> bool:
-    """A pipe or a device, such as /dev/stdout (even if that is redirected to a file): written to, never replaced."""
+    """A pipe or a device, such as /dev/stdout (even if that is redirected to a file): written to,
+    never replaced."""
     return path.is_relative_to("/dev") or (path.exists() and not path.is_file())
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write to a path that the user chose: atomically to a file, also behind a link; directly to a pipe or a device.
+    """Write to a path that the user chose: atomically to a file, also behind a link; directly to a
+    pipe or a device.
 
     Its folder is made; what cannot be written is one sentence.
     """
@@ -279,7 +298,9 @@ def write_output(path: Path, content: bytes) -> None:
             return
         opened: Path | int = path
         if path.is_fifo():
-            try:  # an ordinary open would wait for a reader; opened once, because closing it ends the reader
+            # an ordinary open would wait for a reader; opened once, because closing it ends the
+            # reader
+            try:
                 opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
                 raise SrjtError(f"{path} is a pipe, and no process reads from it.") from None
@@ -296,7 +317,8 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk, so that a rename survives a power cut. Windows has no such call."""
+    """Flush a folder's entries to disk, so that a rename survives a power cut. Windows has no such
+    call."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -324,7 +346,9 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
 
     def refuse() -> None:
         if time.monotonic() > until:
-            raise SrjtError(f"Another process is working on {folder}: wait for it, or choose another `out`.")
+            raise SrjtError(
+                f"Another process is working on {folder}: wait for it, or choose another `out`."
+            )
 
     with contextlib.ExitStack() as stack:
         with explain_write_errors(f"{folder} cannot be written"):
@@ -335,7 +359,8 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wait_for_lock(folder: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
-    """Lock ``folder`` after waiting for the process that has it; ``waiting`` is called while we wait."""
+    """Lock ``folder`` after waiting for the process that has it; ``waiting`` is called while we
+    wait."""
     lock = FileLock(folder / LOCK)
     with contextlib.suppress(NotImplementedError):
         while not lock.is_locked:
@@ -365,24 +390,30 @@ def is_locked(folder: Path) -> bool:
 
 def cache_folder() -> Path:
     """``$SRJT_CACHE``, or ``srjt`` in the user's cache folder."""
-    return Path(os.environ.get("SRJT_CACHE") or platformdirs.user_cache_dir("srjt", appauthor=False))
+    return Path(
+        os.environ.get("SRJT_CACHE") or platformdirs.user_cache_dir("srjt", appauthor=False)
+    )
 
 
 def private_folder(folder: Path) -> None:
     """Create a folder for what shows patients: only this user may look into what is new of it."""
     missing = [folder, *folder.parents]
-    for part in reversed(missing[: next((n for n, one in enumerate(missing) if one.exists()), len(missing))]):
+    for part in reversed(
+        missing[: next((n for n, one in enumerate(missing) if one.exists()), len(missing))]
+    ):
         part.mkdir(mode=0o700, exist_ok=True)
 
 
 def check_regular_file(path: Path) -> None:
-    """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never end."""
+    """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never
+    end."""
     if (reason := why_not_a_file(path)) is not None:
         raise SrjtError(f"{path} cannot be read: {reason}.")
 
 
 def check_regular_files(folder: Path) -> None:
-    """Raise an error if there is a pipe or a device anywhere in a folder, which may come from somebody else."""
+    """Raise an error if there is a pipe or a device anywhere in a folder, which may come from
+    somebody else."""
     for parent, _, names in os.walk(folder):
         for name in names:
             file = os.path.join(parent, name)
@@ -397,7 +428,12 @@ TOO_LONG = "its name is too long for this file system"
 NUL = "its name contains a NUL character"
 NOT_A_FILE = (NO_SUCH_FILE, A_FOLDER, NO_REGULAR_FILE, TOO_LONG, NUL)  # there is no such image
 _FORBIDDEN = dict.fromkeys((errno.EACCES, errno.EPERM), "there is no permission to read it")
-_REASONS = {errno.ENOENT: NO_SUCH_FILE, errno.EISDIR: A_FOLDER, errno.ENAMETOOLONG: TOO_LONG, **_FORBIDDEN}
+_REASONS = {
+    errno.ENOENT: NO_SUCH_FILE,
+    errno.EISDIR: A_FOLDER,
+    errno.ENAMETOOLONG: TOO_LONG,
+    **_FORBIDDEN,
+}
 
 
 def why_not_a_file(path: Path) -> str | None:
@@ -420,7 +456,9 @@ def describe_os_error(problem: OSError | ValueError) -> str:
 
 def exists_already(path: Path) -> SrjtError:
     """The error for a file that would be overwritten."""
-    return SrjtError(f"{path} already exists: choose another file, or pass --force to overwrite it.")
+    return SrjtError(
+        f"{path} already exists: choose another file, or pass --force to overwrite it."
+    )
 
 
 # Download files over an unreliable connection, and extract archives without trusting them.
@@ -432,10 +470,11 @@ TIMEOUT = 60.0  # seconds, of each wait for the server
 
 
 def record_checksum(file: Path) -> str:
-    """The SHA-256 of ``file``, recorded beside it at the first call, and compared with the record at later ones.
+    """The SHA-256 of ``file``, recorded beside it at the first call, and compared with the record
+    at later ones.
 
-    The record, ``file`` + ".sha256", has the format of sha256sum and stays if the file itself is deleted. A file that
-    is not the recorded one is an error.
+    The record, ``file`` + ".sha256", has the format of sha256sum and stays if the file itself is
+    deleted. A file that is not the recorded one is an error.
     """
     record = file.with_name(file.name + ".sha256")
     digest = sha256_of(file)
@@ -445,8 +484,9 @@ def record_checksum(file: Path) -> str:
     recorded = record.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
     if recorded != digest:
         raise SrjtError(
-            f"{file} is not the file that was downloaded first: its SHA-256 is {digest}, {record.name} has {recorded}. "
-            f"Delete {file} to download it again; if the publisher has changed it, delete {record}."
+            f"{file} is not the file that was downloaded first: its SHA-256 is {digest},"
+            f" {record.name} has {recorded}. Delete {file} to download it again; if the publisher"
+            f" has changed it, delete {record}."
         )
     return digest
 
@@ -454,8 +494,8 @@ def record_checksum(file: Path) -> str:
 def download(url: str, target: Path, *, progress: Progress | None = None) -> None:
     """Download ``url`` to ``target``; an earlier, interrupted download is resumed.
 
-    The received bytes are in ``target`` + ".part". After several attempts in a row without progress, with growing
-    pauses, an error is raised, and that file is kept for the next call.
+    The received bytes are in ``target`` + ".part". After several attempts in a row without
+    progress, with growing pauses, an error is raised, and that file is kept for the next call.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise SrjtError(f"Only http and https addresses can be downloaded, not {url!r}.")
@@ -470,7 +510,8 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
         farthest = max(farthest, _size(part))
         if failures >= ATTEMPTS:
             raise SrjtError(
-                f"The download stopped ({problem}); {_size(part):,} bytes are in {part}: run it again to resume."
+                f"The download stopped ({problem}); {_size(part):,} bytes are in {part}: run it"
+                " again to resume."
             )
         if failures:
             time.sleep(PAUSE * 2 ** (failures - 1))
@@ -478,7 +519,8 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
 
 
 def _receive(url: str, part: Path, *, progress: Progress | None) -> str:
-    """One attempt, appended to ``part`` if the server can resume; why it failed, or "" if nothing is missing."""
+    """One attempt, appended to ``part`` if the server can resume; why it failed, or "" if nothing
+    is missing."""
     start = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "srjt"})
     if start:
@@ -500,7 +542,9 @@ def _receive(url: str, part: Path, *, progress: Progress | None) -> str:
                     if progress is not None:
                         progress(done, total)
     except urllib.error.HTTPError as refused:
-        if refused.code == 416 and start:  # no bytes after these: the file is complete, or another one
+        if (
+            refused.code == 416 and start
+        ):  # no bytes after these: the file is complete, or another one
             if refused.headers.get("Content-Range") == f"bytes */{start}":
                 return ""
             part.unlink()
@@ -514,16 +558,21 @@ def _receive(url: str, part: Path, *, progress: Progress | None) -> str:
     return "" if total is None or done >= total else f"received {done:,} of {total:,} bytes"
 
 
-def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None] | None = None) -> None:
-    """Extract a zip file into ``folder``; an archive with a member that leads outside or is a link is refused.
+def extract(
+    archive: Path, folder: Path, *, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Extract a zip file into ``folder``; an archive with a member that leads outside or is a link
+    is refused.
 
-    Every member's checksum is verified. A file appears only when it is complete and is not extracted twice, so that an
-    interrupted call can be repeated.
+    Every member's checksum is verified. A file appears only when it is complete and is not
+    extracted twice, so that an interrupted call can be repeated.
     """
 
     def is_extracted(member: zipfile.ZipInfo) -> bool:
         target = folder / member.filename
-        return target.is_file() and target.stat().st_size == member.file_size and not member.is_dir()
+        return (
+            target.is_file() and target.stat().st_size == member.file_size and not member.is_dir()
+        )
 
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -531,13 +580,17 @@ def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None]
             for member in members:
                 _refuse_unsafe(member, archive)
             folder.mkdir(parents=True, exist_ok=True)
-            _refuse_full_disk(folder, sum(member.file_size for member in members if not is_extracted(member)))
+            _refuse_full_disk(
+                folder, sum(member.file_size for member in members if not is_extracted(member))
+            )
             for done, member in enumerate(members, start=1):
                 target = folder / member.filename
                 if not is_inside(target, folder):  # by a link that is already in the folder
                     raise SrjtError(f"{target} leads out of {folder}: it is not written.")
                 with explain_write_errors(f"{target} cannot be written"):
-                    (target if member.is_dir() else target.parent).mkdir(parents=True, exist_ok=True)
+                    (target if member.is_dir() else target.parent).mkdir(
+                        parents=True, exist_ok=True
+                    )
                     if not member.is_dir() and not is_extracted(member):
                         unfinished = target.with_name(target.name + ".part")
                         unfinished.unlink(missing_ok=True)
@@ -546,7 +599,9 @@ def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None]
                 if progress is not None:
                     progress(done, len(members))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
-        raise SrjtError(f"{archive} is damaged ({problem}): delete it and run the command again.") from None
+        raise SrjtError(
+            f"{archive} is damaged ({problem}): delete it and run the command again."
+        ) from None
 
 
 def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
@@ -556,7 +611,9 @@ def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
     outside = path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name
     if outside or stat.S_ISLNK(member.external_attr >> 16):
         reason = "would be written outside of the folder" if outside else "is a link"
-        raise SrjtError(f"The archive {archive} is not safe, and nothing was extracted: {name!r} {reason}.")
+        raise SrjtError(
+            f"The archive {archive} is not safe, and nothing was extracted: {name!r} {reason}."
+        )
 
 
 def _refuse_full_disk(folder: Path, needed: int) -> None:
@@ -569,12 +626,19 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-# Runs on the Hugging Face Hub: ``hf://owner/name`` as a folder, and a folder as such a repository. Only files of a run
-# are downloaded, and nothing in them is executed: they are JSON, CSV and safetensors.
+# Runs on the Hugging Face Hub: ``hf://owner/name`` as a folder, and a folder as such a repository.
+# Only files of a run are downloaded, and nothing in them is executed: they are JSON, CSV and
+# safetensors.
 
 HUB_MODEL = (CHECKSUMS, "run.json", "summary.json", "noise.json", "weights.safetensors")
 # with ids, paths and patients
-HUB_SAMPLES = ("held_out.csv", "history.csv", "skipped.csv", "image_hashes.npy", "training_traces.npz")
+HUB_SAMPLES = (
+    "held_out.csv",
+    "history.csv",
+    "skipped.csv",
+    "image_hashes.npy",
+    "training_traces.npz",
+)
 HUB_ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 
@@ -584,11 +648,14 @@ def is_hub_address(folder: str | os.PathLike[str]) -> bool:
 
 
 def fetch_run(address: str | os.PathLike[str]) -> Path:
-    """The folder of the run at this address, in the cache; files that are there already are not downloaded again."""
+    """The folder of the run at this address, in the cache; files that are there already are not
+    downloaded again."""
     text = re.sub("^hf:/+", "hf://", os.fspath(address))  # Path drops a slash
     parts = HUB_ADDRESS.fullmatch(text)
     if parts is None:
-        raise SrjtError(f"{printable(text)} is not the address of a run, hf://owner/name[@revision].")
+        raise SrjtError(
+            f"{printable(text)} is not the address of a run, hf://owner/name[@revision]."
+        )
     repo, revision = parts["repo"], parts["revision"]
     folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
     _ask_hub(
@@ -601,11 +668,14 @@ def fetch_run(address: str | os.PathLike[str]) -> Path:
 
 
 def upload_run(folder: Path, repo: str, *, private: bool) -> str:
-    """Upload a folder as the repository ``owner/name``, which is made if it does not exist; return its address."""
+    """Upload a folder as the repository ``owner/name``, which is made if it does not exist; return
+    its address."""
     if not HUB_ADDRESS.fullmatch(f"hf://{repo}"):
         raise SrjtError(f"{printable(repo)} is not the name of a repository: owner/name.")
     _ask_hub("create_repo", repo, repo_id=repo, private=private, exist_ok=True)
-    _ask_hub("upload_folder", repo, repo_id=repo, folder_path=folder, commit_message="A run of srjt")
+    _ask_hub(
+        "upload_folder", repo, repo_id=repo, folder_path=folder, commit_message="A run of srjt"
+    )
     return f"hf://{repo}"
 
 
@@ -616,5 +686,9 @@ def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
         raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
     try:
         getattr(huggingface_hub, function)(**arguments)
-    except Exception as problem:  # no network, no such repository, no right to it: by version other errors
-        raise SrjtError(f"The Hub cannot be used for {repo}: {printable(reason_of(problem))}.") from problem
+    except (
+        Exception
+    ) as problem:  # no network, no such repository, no right to it: by version other errors
+        raise SrjtError(
+            f"The Hub cannot be used for {repo}: {printable(reason_of(problem))}."
+        ) from problem

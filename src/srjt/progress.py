@@ -1,5 +1,5 @@
-"""Progress bars in a terminal and in a notebook, the HTML by which a notebook shows a result, and results that have a
-page.
+"""Progress bars in a terminal and in a notebook, the HTML by which a notebook shows a result, and
+results that have a page.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from srjt.errors import printable_lines
 
-# Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a notebook, or
-# nothing.
+# Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a
+# notebook, or nothing.
 
 # True: shown where somebody can see it; a function is called with (done, total) instead
 ProgressOption = bool | Callable[[int, int], None]
@@ -43,7 +43,8 @@ class Bar:
         label: str = "",
         now: bool = False,
     ) -> None:
-        """``done`` of ``total``, as it is counted, and what else there is to say. now: draw it at once."""
+        """``done`` of ``total``, as it is counted, and what else there is to say. now: draw it at
+        once."""
         if now or done >= total or total != self.total or time.monotonic() - self.drawn > REDRAWN:
             self.label, self.total, self.drawn = label or self.label, total, time.monotonic()
             self.draw(done, count, text)
@@ -77,7 +78,13 @@ class TerminalBar(Bar):
     """A bar, by default on standard error, which disappears at the end unless it is ``lasting``."""
 
     def __init__(self, label: str, *, lasting: bool = False, stderr: bool = True) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         from srjt.console import Console
 
@@ -109,7 +116,8 @@ class TerminalBar(Bar):
 
 
 class NotebookBar(Bar):
-    """A bar below the cell. It is one output that is rewritten, so that the saved notebook has its last state."""
+    """A bar below the cell. It is one output that is rewritten, so that the saved notebook has its
+    last state."""
 
     def __init__(self, label: str) -> None:
         super().__init__(label)
@@ -123,10 +131,15 @@ class NotebookBar(Bar):
         label, clock, rest = map(html.escape, words)
         value = f' value="{done:g}" max="{self.total:g}"' if self.total else ""
         bar = f'<progress style="width:12em;vertical-align:middle"{value}></progress>'
-        notes = "".join(f'<div style="opacity:.75">{html.escape(note)}</div>' for note in self.notes)
+        notes = "".join(
+            f'<div style="opacity:.75">{html.escape(note)}</div>' for note in self.notes
+        )
         shown = {
             "text/plain": "  ".join(filter(None, words)),
-            "text/html": f'<div style="font-family:system-ui,sans-serif">{label} {bar} {clock} {rest}{notes}</div>',
+            "text/html": (
+                f'<div style="font-family:system-ui,sans-serif">{label} {bar} {clock}'
+                f" {rest}{notes}</div>"
+            ),
         }
         if self.output is None:
             display = importlib.import_module("IPython.display").display
@@ -147,8 +160,9 @@ class NotebookBar(Bar):
 
 
 def show_bar(label: str, *, shown: bool = True, lasting: bool = False) -> Bar:
-    """The bar for where the code runs: in a notebook, or where standard error is a terminal. What a program writes to
-    standard output stays as it is. Of several processes that train together, one shows the progress.
+    """The bar for where the code runs: in a notebook, or where standard error is a terminal. What a
+    program writes to standard output stays as it is. Of several processes that train together, one
+    shows the progress.
 
     shown: False for a bar that shows nothing. lasting: stays in a terminal.
     """
@@ -163,7 +177,8 @@ def show_bar(label: str, *, shown: bool = True, lasting: bool = False) -> Bar:
 
 @contextmanager
 def progress_bar(label: str, progress: ProgressOption) -> Iterator[Callable[[int, int], None]]:
-    """A function of (done, total): the given one, or one that moves a bar, which leaves no trace."""
+    """A function of (done, total): the given one, or one that moves a bar, which leaves no
+    trace."""
     if callable(progress):
         yield progress
         return
@@ -187,13 +202,15 @@ def progress_bar(label: str, progress: ProgressOption) -> Iterator[Callable[[int
 
 
 class Reporter(Protocol):
-    """Receives the progress of a training: a bar, a page, an experiment tracker, a function of the user's own.
+    """Receives the progress of a training: a bar, a page, an experiment tracker, a function of the
+    user's own.
 
     rows: the numbers of an epoch, each a ``srjt.training.checkpoint.MetricRow``.
     """
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        """A training of ``epochs`` begins, or a cross-fit whose ``folds`` · ``epochs`` are counted in one sequence."""
+        """A training of ``epochs`` begins, or a cross-fit whose ``folds`` · ``epochs`` are counted
+        in one sequence."""
 
     def note(self, text: str) -> None: ...
     def decoded(self, done: int, total: int) -> None: ...
@@ -227,12 +244,13 @@ class Forwarding:
         self.inner.finished_epoch(epoch, rows)
 
 
-# HTML for notebooks: tables, facts and pictures in the colours of the page, light or dark. All text is
-# escaped.
+# HTML for notebooks: tables, facts and pictures in the colours of the page, light or dark. All text
+# is escaped.
 
 
 def html_block(title: str, *parts: str) -> str:
-    """A heading and what stands below it. parts: HTML from the functions of this file, or text from ``html_text``."""
+    """A heading and what stands below it. parts: HTML from the functions of this file, or text from
+    ``html_text``."""
     # figures take their colours from variables; the text has the colour of the page
     style = "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;--ink:currentColor;--grey:#8a8a8a"
     heading = f'<div style="font-weight:600">{html.escape(title)}</div>'
@@ -244,7 +262,9 @@ def html_text(text: str) -> str:
     return f'<p style="margin:.4em 0;max-width:48em">{html.escape(text)}</p>' if text else ""
 
 
-def html_table(header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+def html_table(
+    header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str = ""
+) -> str:
     """A table as pandas shows it, which a notebook has colours and lines for."""
     import pandas as pd  # slow to import
 
@@ -258,15 +278,19 @@ def html_pictures(pictures: Iterable[tuple[str, str]], *, size: int = 112) -> st
     """(data URI, text): small pictures side by side, each with its text below."""
     cells = "".join(
         f'<figure style="margin:0;width:{size}px;overflow-wrap:anywhere;font-size:.85em">'
-        + (f'<img src="{html.escape(uri)}" style="width:{size}px;height:auto" alt="">' if uri else "")
+        + (
+            f'<img src="{html.escape(uri)}" style="width:{size}px;height:auto" alt="">'
+            if uri
+            else ""
+        )
         + f"<figcaption>{html.escape(text)}</figcaption></figure>"
         for uri, text in pictures
     )
     return f'<div style="display:flex;flex-wrap:wrap;gap:.8em;margin:.6em 0">{cells}</div>'
 
 
-# Results that know how to show themselves. Pages stand on a higher floor, so the front door (``srjt/__init__.py``) says
-# who makes them.
+# Results that know how to show themselves. Pages stand on a higher floor, so the front door
+# (``srjt/__init__.py``) says who makes them.
 
 _makers: list[Callable[[Any], Any]] = []
 
@@ -282,11 +306,11 @@ def page_of(result: Any) -> Any:
 
 
 def plain(value: Any, *, whole: bool = False) -> Any:
-    """As JSON keeps it: dataclasses and named tuples as dicts, arrays as lists, a DataFrame as a list of its rows, None
-    where a number is not finite.
+    """As JSON keeps it: dataclasses and named tuples as dicts, arrays as lists, a DataFrame as a
+    list of its rows, None where a number is not finite.
 
-    Fields of a dataclass that no ``repr`` shows are left out, and one with a ``to_dict`` of its own decides itself,
-    unless it is the ``whole``.
+    Fields of a dataclass that no ``repr`` shows are left out, and one with a ``to_dict`` of its own
+    decides itself, unless it is the ``whole``.
     """
     if is_dataclass(value):
         if not whole and hasattr(value, "to_dict"):

@@ -1,7 +1,7 @@
 """A trained run with what one does next: summary, plot, predict, evaluate, explain, export.
 
-``srjt.train`` and ``srjt.load_run`` return it. They are the functions of ``srjt.training``, which know nothing of
-tables and figures; what they return is dressed here.
+``srjt.train`` and ``srjt.load_run`` return it. They are the functions of ``srjt.training``, which
+know nothing of tables and figures; what they return is dressed here.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ P = ParamSpec("P")
 class Run(Trained, Reported):
     """A trained run. It has the attributes of ``Trained`` and these methods.
 
-    ``run.predict(data, …)``, ``run.evaluate(data, …)``, ``run.explain(data, …)`` and ``run.export(path, …)`` are
-    ``srjt.predict(run, data, …)`` and so on, with the same options.
+    ``run.predict(data, …)``, ``run.evaluate(data, …)``, ``run.explain(data, …)`` and
+    ``run.export(path, …)`` are ``srjt.predict(run, data, …)`` and so on, with the same options.
 
     Examples
     --------
@@ -78,9 +78,10 @@ class Run(Trained, Reported):
         Returns
         -------
         DataFrame
-            Rows (side, metric): mae, accuracy, macro_f1 and qwk of the test and the validation side. Columns:
-            ``value``, ``low`` and ``high`` (95 % interval) and ``naive``, the score of one grade for all samples. The
-            test side is compared with the true grades where they are known.
+            Rows (side, metric): mae, accuracy, macro_f1 and qwk of the test and the validation
+            side. Columns: ``value``, ``low`` and ``high`` (95 % interval) and ``naive``, the score
+            of one grade for all samples. The test side is compared with the true grades where they
+            are known.
         """
         rows = {
             (name, metric): (
@@ -91,7 +92,9 @@ class Run(Trained, Reported):
             for metric in MAIN
         }
         index = pd.MultiIndex.from_tuples(list(rows), names=["side", "metric"]) if rows else None
-        return pd.DataFrame(list(rows.values()), index=index, columns=["value", "low", "high", "naive"])
+        return pd.DataFrame(
+            list(rows.values()), index=index, columns=["value", "low", "high", "naive"]
+        )
 
     def summary(self) -> Page:
         """The verdict and the key numbers: the same as ``report()``.
@@ -108,10 +111,11 @@ class Run(Trained, Reported):
     report = summary
 
     def plot(self) -> Figure:
-        """Accuracy and mean absolute error per epoch, and the confusion matrix of the test side (else validation).
+        """Accuracy and mean absolute error per epoch, and the confusion matrix of the test side
+        (else validation).
 
-        The curves are those of the networks' own grades, averaged over the networks; the matrix, as ``scores``, is of
-        the answers of ``predict``, which decodes the mean of their probabilities.
+        The curves are those of the networks' own grades, averaged over the networks; the matrix, as
+        ``scores``, is of the answers of ``predict``, which decodes the mean of their probabilities.
 
         Returns
         -------
@@ -128,7 +132,8 @@ class Run(Trained, Reported):
         )
 
     def push_to_hub(self, repo: str, *, private: bool = True, samples: bool = False) -> str:
-        """Upload the run to the Hugging Face Hub, with its model card; ``srjt.load_run`` opens it from there.
+        """Upload the run to the Hugging Face Hub, with its model card; ``srjt.load_run`` opens it
+        from there.
 
         Parameters
         ----------
@@ -137,8 +142,9 @@ class Run(Trained, Reported):
         private : bool
             Whether only you can see it, if it is made now.
         samples : bool
-            Also upload what the run knows of single samples: ids, image paths, patients and predictions. Without them
-            probabilities cannot be recalibrated, and there are no ranges of grades.
+            Also upload what the run knows of single samples: ids, image paths, patients and
+            predictions. Without them probabilities cannot be recalibrated, and there are no ranges
+            of grades.
 
         Returns
         -------

@@ -1,6 +1,8 @@
-"""Settings are frozen dataclasses: pydantic checks their values, and what does not fit is one sentence of ours.
+"""Settings are frozen dataclasses: pydantic checks their values, and what does not fit is one
+sentence of ours.
 
-pydantic is imported at the first check, so that ``srjt train --help`` reads the fields without waiting for it.
+pydantic is imported at the first check, so that ``srjt train --help`` reads the fields without
+waiting for it.
 """
 
 from __future__ import annotations
@@ -27,19 +29,25 @@ Config = TypeVar("Config")
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = "name the modules on the command line, with `imports`."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+}
 
 
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
     """A dataclass field with what the command line and the error sentences need.
 
-    help, metavar, flag: of the option on the command line; a field without help has none. It names other settings as
-    errors do, "`keep='best'`". more: what Python's documentation says after it.
-    panel: of the help, for this field and those after it.
-    shown: the default as the help shows it, where it is not the plain value.
-    takes: the kind of value, in words, where the type alone does not tell.
-    gt, ge: 0, if a number must be positive, or must not be negative; lt, le: what it is less than, or at most.
-    listed: True if a single value may stand for a list of one; the list is not empty, and each value counts once.
+    help, metavar, flag: of the option on the command line; a field without help has none. It names
+    other settings as errors do, "`keep='best'`". more: what Python's documentation says after it.
+    panel: of the help, for this field and those after it. shown: the default as the help shows it,
+    where it is not the plain value. takes: the kind of value, in words, where the type alone does
+    not tell. gt, ge: 0, if a number must be positive, or must not be negative; lt, le: what it is
+    less than, or at most. listed: True if a single value may stand for a list of one; the list is
+    not empty, and each value counts once.
     """
     about = {"help": help, **metadata}
     if isinstance(default, dict):
@@ -56,26 +64,36 @@ def shown_default(field: dataclasses.Field[Any]) -> str:
 
 
 def documented(config: type[Config]) -> type[Config]:
-    """Add what the fields say of themselves to the docstring of settings, as its section Parameters."""
+    """Add what the fields say of themselves to the docstring of settings, as its section
+    Parameters."""
     hints, lines = get_type_hints(config), ["Parameters", "----------"]
     for field in dataclasses.fields(config):  # type: ignore[arg-type]
-        about, kind = field.metadata, inspect.formatannotation(hints[field.name]).replace("typing.", "")
+        about, kind = (
+            field.metadata,
+            inspect.formatannotation(hints[field.name]).replace("typing.", ""),
+        )
         default = f"Default: {shown_default(field)}." if shown_default(field) else ""
         text = " ".join(filter(None, (about.get("help"), about.get("more"), default)))
         wrapped = textwrap.fill(text.replace("`", "``"), 111, break_on_hyphens=False)
         lines += [f"{field.name} : {kind}", textwrap.indent(wrapped, "    ")]
     head, examples, rest = inspect.cleandoc(config.__doc__ or "").partition("Examples\n---")
-    config.__doc__ = "\n".join([head.rstrip(), "", *lines]) + (f"\n\n{examples}{rest}" if examples else "")
+    config.__doc__ = "\n".join([head.rstrip(), "", *lines]) + (
+        f"\n\n{examples}{rest}" if examples else ""
+    )
     return config
 
 
 def check_types(config: Any) -> None:
-    """Convert every field of a frozen dataclass to its declared type, or raise an error that names the field."""
+    """Convert every field of a frozen dataclass to its declared type, or raise an error that names
+    the field."""
     from pydantic import ValidationError
 
     cls: type = type(config)
     for field, hint, adapter, accepts_bool in _checked_fields(cls):
-        given, name = getattr(config, field.name), f"`{field.name}`" if field.metadata.get("help") else field.name
+        given, name = (
+            getattr(config, field.name),
+            f"`{field.name}`" if field.metadata.get("help") else field.name,
+        )
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
@@ -101,7 +119,10 @@ def check_types(config: Any) -> None:
 
 def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
     """What a number should be; "" if it is. Not a number is outside of every bound."""
-    low, high = bounds.get("gt", bounds.get("ge", -math.inf)), bounds.get("lt", bounds.get("le", math.inf))
+    low, high = (
+        bounds.get("gt", bounds.get("ge", -math.inf)),
+        bounds.get("lt", bounds.get("le", math.inf)),
+    )
     above = value > low if "gt" in bounds else value >= low
     below = value < high if "lt" in bounds else value <= high
     if above and below and not (math.isinf(value) and bounds.keys() & {"gt", "ge", "lt", "le"}):
@@ -114,7 +135,8 @@ def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
 
 
 def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "setting") -> Config:
-    """Make settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
+    """Make settings from a mapping, as a file holds them; an unknown name is an error that suggests
+    the nearest."""
     known = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
@@ -123,7 +145,8 @@ def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text. Raises ValueError, with the reason, for every text that is not valid YAML.
+    """The value of a YAML text. Raises ValueError, with the reason, for every text that is not
+    valid YAML.
 
     Aliases are refused: a few lines of them can stand for more values than fit into memory.
     """
@@ -132,17 +155,22 @@ def parse_yaml(text: str) -> Any:
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"the alias *{event.anchor} is not supported: write its value again")
+                raise ValueError(
+                    f"the alias *{event.anchor} is not supported: write its value again"
+                )
         _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader))
         return yaml.safe_load(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except Exception as problem:  # PyYAML lets KeyError and others through, for tags such as !!bool x
+    except (
+        Exception
+    ) as problem:  # PyYAML lets KeyError and others through, for tags such as !!bool x
         raise ValueError(reason_of(problem)) from None
 
 
 def _refuse_repeated_keys(node: Any) -> None:
-    """Raise ValueError for a mapping with the same key twice, of which YAML would silently keep the last."""
+    """Raise ValueError for a mapping with the same key twice, of which YAML would silently keep the
+    last."""
     import yaml
 
     waiting = [] if node is None else [node]
@@ -169,7 +197,8 @@ def _refuse_other_keys(values: Any, path: Path) -> None:
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """The settings of a YAML or JSON file, which somebody else may have sent: no code is executed because of it."""
+    """The settings of a YAML or JSON file, which somebody else may have sent: no code is executed
+    because of it."""
     from srjt.files import read_limited  # slow to import, and not needed for a help page
 
     if not path.exists():
@@ -186,17 +215,22 @@ def load_config(path: Path) -> dict[str, Any]:
     _refuse_other_keys(values, path)
     for part in (values, values.get("train")):
         if isinstance(part, dict) and part.get("imports"):
-            raise SrjtError(f"{path} has the setting imports, but a file must not run code: {BY_OPTION}")
+            raise SrjtError(
+                f"{path} has the setting imports, but a file must not run code: {BY_OPTION}"
+            )
     return values
 
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
-    """``["epochs=30", "method_options.per_class=true"]`` → nested settings; values are read as YAML."""
+    """``["epochs=30", "method_options.per_class=true"]`` → nested settings; values are read as
+    YAML."""
     settings: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise SrjtError(f"--set takes name=value, for example --set epochs=30; got {show(assignment)}.")
+            raise SrjtError(
+                f"--set takes name=value, for example --set epochs=30; got {show(assignment)}."
+            )
         target = settings
         *parents, leaf = name.strip().split(".")
         for parent in parents:
@@ -226,12 +260,16 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 @cache
-def _checked_fields(config: type) -> list[tuple[dataclasses.Field[Any], Any, TypeAdapter[Any], bool]]:
+def _checked_fields(
+    config: type,
+) -> list[tuple[dataclasses.Field[Any], Any, TypeAdapter[Any], bool]]:
     from pydantic import ConfigDict, TypeAdapter
 
     try:
         hints = get_type_hints(config, include_extras=True)
-    except NameError:  # a method from outside may import names for its annotations under TYPE_CHECKING only
+    except (
+        NameError
+    ):  # a method from outside may import names for its annotations under TYPE_CHECKING only
         return []
     checked = []
     for field in dataclasses.fields(config):

@@ -1,9 +1,9 @@
 """The losses and methods as modules of PyTorch, for a training loop of your own.
 
-``OrdinalLoss`` is any method with one network, used like ``nn.CrossEntropyLoss``. ``JointLoss`` is any method with two
-networks. Both move with ``.to(device)``, are saved with ``state_dict``, and carry what a method needs besides the loss:
-how many samples to keep (``set_epoch``), what it remembers of each sample (``rows``), and what it does with gradients
-(``adjust``).
+``OrdinalLoss`` is any method with one network, used like ``nn.CrossEntropyLoss``. ``JointLoss`` is
+any method with two networks. Both move with ``.to(device)``, are saved with ``state_dict``, and
+carry what a method needs besides the loss: how many samples to keep (``set_epoch``), what it
+remembers of each sample (``rows``), and what it does with gradients (``adjust``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class MethodModule(nn.Module):
         ``noise_rate``, ``transition`` and the options of the method.
     """
 
-    def __init__(self, method: str, *, num_classes: int, samples: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, method: str, *, num_classes: int, samples: int | None = None, **options: Any
+    ) -> None:
         super().__init__()
         self.method: Method = methods.create(method, num_classes=num_classes, **options)
         self.name = method
@@ -57,26 +59,33 @@ class MethodModule(nn.Module):
         """The last layer that the method wants, from (B, features) to (B, outputs)."""
         return self.method.head(features, self.method.num_classes)
 
-    def prepare(self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Change a batch before the forward pass, as Mixup does: x (B, …), y (B,) → x (B, …), targets."""
+    def prepare(
+        self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Change a batch before the forward pass, as Mixup does: x (B, …), y (B,) → x (B, …),
+        targets."""
         return self.method.prepare(x, y, generator=generator)
 
     def set_epoch(self, epoch: int, *, epochs: int | None = None) -> None:
         """Call it at the start of each epoch, counted from 1.
 
-        Methods that select samples keep fewer of them from epoch to epoch. ``epochs``, the length of the training, is
-        needed by methods whose loss changes with its progress.
+        Methods that select samples keep fewer of them from epoch to epoch. ``epochs``, the length
+        of the training, is needed by methods whose loss changes with its progress.
         """
         if epoch < 1:
             raise SrjtError(f"Epochs are counted from 1; got {epoch}.")
         self.epoch = epoch
         if "progress" in self._remembered:
             if epochs is None:
-                raise SrjtError(f"The loss of {self.name} changes with the progress of the training: pass epochs.")
+                raise SrjtError(
+                    f"The loss of {self.name} changes with the progress of the training: pass"
+                    " epochs."
+                )
             self.get_buffer("progress").fill_((epoch - 1) / epochs)
 
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Call it between ``backward`` and the optimiser's step, once for each network: CDR changes gradients."""
+        """Call it between ``backward`` and the optimiser's step, once for each network: CDR changes
+        gradients."""
         self.method.adjust(parameters)
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -102,11 +111,14 @@ class MethodModule(nn.Module):
         of_samples = set(self._remembered) - {"progress"}
         if of_samples and (rows is None or self._samples is None):
             raise SrjtError(
-                f"{self.name} remembers each training sample: create it with samples, their number, and pass rows, "
-                "the positions of the batch among them."
+                f"{self.name} remembers each training sample: create it with samples, their number,"
+                " and pass rows, the positions of the batch among them."
             )
         if "progress" in self._remembered and self.epoch is None:
-            raise SrjtError(f"The loss of {self.name} changes with the progress of the training: call set_epoch.")
+            raise SrjtError(
+                f"The loss of {self.name} changes with the progress of the training: call"
+                " set_epoch."
+            )
         return {"memory": {name: self.get_buffer(name) for name in self._remembered}, "rows": rows}
 
 
@@ -116,13 +128,15 @@ class OrdinalLoss(MethodModule):
     Parameters
     ----------
     method : str
-        Such as ``"sord"`` (soft labels, Eq. 3 and 5), ``"eae"``, ``"corn"``, ``"f-correction"``, ``"gce"``.
+        Such as ``"sord"`` (soft labels, Eq. 3 and 5), ``"eae"``, ``"corn"``, ``"f-correction"``,
+        ``"gce"``.
     num_classes : int
         C, the number of grades.
     reduction : {"mean", "sum", "none"}
         As in PyTorch's own losses.
     class_weights : array_like, shape (C,), optional
-        Weight of each grade. The mean divides by the weights of the batch, as ``nn.CrossEntropyLoss`` does.
+        Weight of each grade. The mean divides by the weights of the batch, as
+        ``nn.CrossEntropyLoss`` does.
     samples : int, optional
         N, the number of training samples, for methods that remember something of each of them.
     **options
@@ -153,9 +167,14 @@ class OrdinalLoss(MethodModule):
         if reduction not in get_args(Reduction):
             raise unknown_name("reduction", reduction, get_args(Reduction))
         self.reduction = reduction
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
+        weights = (
+            None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
+        )
         if weights is not None and weights.shape != (num_classes,):
-            raise SrjtError(f"There are {num_classes} grades, but class_weights has shape {tuple(weights.shape)}.")
+            raise SrjtError(
+                f"There are {num_classes} grades, but class_weights has shape"
+                f" {tuple(weights.shape)}."
+            )
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", weights)
 
@@ -187,7 +206,8 @@ class OrdinalLoss(MethodModule):
         return total / weights.sum() if self.reduction == "mean" else total
 
     def _weights_of(self, targets: Tensor) -> Tensor:
-        """(B,) weights of samples: that of the grade, or its mean over the probabilities of the grades."""
+        """(B,) weights of samples: that of the grade, or its mean over the probabilities of the
+        grades."""
         assert self.class_weights is not None
         if targets.is_floating_point():
             return targets.to(self.class_weights.dtype) @ self.class_weights
@@ -197,8 +217,8 @@ class OrdinalLoss(MethodModule):
 class JointLoss(MethodModule):
     """The loss of a method with two networks, which select samples for each other.
 
-    After each call ``selected`` (2, B) tells which samples each network selected, and ``per_network`` (2,) is the loss
-    of each network.
+    After each call ``selected`` (2, B) tells which samples each network selected, and
+    ``per_network`` (2,) is the loss of each network.
 
     Parameters
     ----------
@@ -223,15 +243,20 @@ class JointLoss(MethodModule):
     [6, 6]
     """
 
-    def __init__(self, method: str, *, num_classes: int, samples: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, method: str, *, num_classes: int, samples: int | None = None, **options: Any
+    ) -> None:
         super().__init__(method, num_classes=num_classes, samples=samples, **options)
         if self.method.networks != 2:
             raise SrjtError(f"{method} trains one network: use srjt.torch.OrdinalLoss.")
         self.selected: Tensor | None = None
         self.per_network: Tensor | None = None
 
-    def forward(self, first: Tensor, second: Tensor, targets: Tensor, *, rows: Tensor | None = None) -> Tensor:
-        """The loss of a batch, to call ``backward`` on: each network gets the gradient of its own loss.
+    def forward(
+        self, first: Tensor, second: Tensor, targets: Tensor, *, rows: Tensor | None = None
+    ) -> Tensor:
+        """The loss of a batch, to call ``backward`` on: each network gets the gradient of its own
+        loss.
 
         Parameters
         ----------
@@ -248,7 +273,9 @@ class JointLoss(MethodModule):
         """
         method = self._on(first.device)
         if self.epoch is None and "noise_rate" in method.needs:
-            raise SrjtError(f"How many samples {self.name} keeps depends on the epoch: call set_epoch first.")
+            raise SrjtError(
+                f"How many samples {self.name} keeps depends on the epoch: call set_epoch first."
+            )
         keep = None if self.epoch is None else method.keep(self.epoch, len(targets))
         loss = method.loss(torch.stack([first, second]), targets, keep=keep, **self._memory(rows))
         self.selected = loss.selected

@@ -28,7 +28,9 @@ def cross_fit_of(manifest: Manifest, probabilities: npt.NDArray[np.float64]) -> 
 
 
 @pytest.fixture
-def srjt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+def srjt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Any:
     """Runs a command in ``tmp_path``: arguments → exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
 
@@ -65,8 +67,18 @@ def serve() -> Iterator[Callable[..., Served]]:
     running: list[subprocess.Popen[str]] = []
 
     def start(folder: Path, *options: object) -> Served:
-        command = [sys.executable, "-m", "srjt", "review", str(folder), "--no-open", *map(str, options)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = [
+            sys.executable,
+            "-m",
+            "srjt",
+            "review",
+            str(folder),
+            "--no-open",
+            *map(str, options),
+        ]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         running.append(process)
         announced = process.stdout.readline()
         found = re.search(r"http://[^:/]+:(\d+)/\?token=[\w-]+", announced)

@@ -25,7 +25,12 @@ from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
 from srjt.training.folder import read_facts, read_noise_estimate
 
-HERE: dict[str, Any] = {"device": "cpu", "network": "linear", "batch_size": 32, "learning_rate": 0.02}
+HERE: dict[str, Any] = {
+    "device": "cpu",
+    "network": "linear",
+    "batch_size": 32,
+    "learning_rate": 0.02,
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +55,17 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     facts = json.loads((made.folder / "audit.json").read_text())
     assert facts["format"] == 2
     assert facts["grades"] == list(noisy.grades)
-    assert (facts["samples"], facts["folds"], facts["method"], facts["network"]) == (240, 3, "sord", "linear")
-    assert (facts["source"], facts["label_column"], facts["table"]) == ("data/set.npz", "grade", None)
+    assert (facts["samples"], facts["folds"], facts["method"], facts["network"]) == (
+        240,
+        3,
+        "sord",
+        "linear",
+    )
+    assert (facts["source"], facts["label_column"], facts["table"]) == (
+        "data/set.npz",
+        "grade",
+        None,
+    )
     assert NoiseEstimate.from_dict(facts["estimate"]).to_dict() == made.estimate.to_dict()
     found = read_audit(made.folder)
     assert found.ids == made.scores["id"].tolist()
@@ -63,14 +77,18 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
         own = made.fitted.neighbours[place[found.ids[line]]]
         theirs = [[noisy.ids[row] for row in close] for close in own]
         assert [[found.ids[n] for n in close] for close in found.neighbours[line]] == theirs
-    assert json.loads((made.folder / "summary.json").read_text()) == json.loads(json.dumps(made.summary))
+    assert json.loads((made.folder / "summary.json").read_text()) == json.loads(
+        json.dumps(made.summary)
+    )
     assert not (made.folder / "images").exists()  # features have no pictures
 
 
 def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: Audit) -> None:
     unknown = replace(made.estimate, identifiable=False, reason="why not.")
     guessed = replace(made, estimate=unknown, summary=made.summary | {"identifiable": False})
-    ignorant = replace(guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."})
+    ignorant = replace(
+        guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."}
+    )
     assert "They know nothing." in repr(ignorant.worst(5))
     for shown in (ignorant._repr_html_(), repr(ignorant.worst(5))):
         assert "suggested" not in shown
@@ -89,12 +107,25 @@ def with_verified(noisy: Manifest, count: int) -> Manifest:
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)])
-def test_a_second_run_and_verified_grades_train_nothing(noisy: Manifest, tmp_path: Path, method: str) -> None:
-    """The same command again, as it was and after 80 labels were verified: an unbiased rate, and known qualities."""
-    given: dict[str, Any] = {"out": tmp_path / "audit", "folds": 2, "epochs": 4, "method": method, **HERE}
+@pytest.mark.parametrize(
+    "method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)]
+)
+def test_a_second_run_and_verified_grades_train_nothing(
+    noisy: Manifest, tmp_path: Path, method: str
+) -> None:
+    """The same command again, as it was and after 80 labels were verified: an unbiased rate, and
+    known qualities."""
+    given: dict[str, Any] = {
+        "out": tmp_path / "audit",
+        "folds": 2,
+        "epochs": 4,
+        "method": method,
+        **HERE,
+    }
     first, written = audit(noisy, **given), tmp_path / "audit" / "audit.csv"
-    runs = {p: p.stat().st_mtime_ns for p in (tmp_path / "audit" / "fits").rglob("*") if p.is_file()}
+    runs = {
+        p: p.stat().st_mtime_ns for p in (tmp_path / "audit" / "fits").rglob("*") if p.is_file()
+    }
     before = written.read_bytes()
     written.unlink()
     audit(noisy, **given)
@@ -108,7 +139,10 @@ def test_a_second_run_and_verified_grades_train_nothing(noisy: Manifest, tmp_pat
     sample = done.scores[done.scores["verified_grade"] != ""]
     wrong = int((sample["grade"] != sample["verified_grade"]).sum())
     assert (verified["labels"], verified["wrong"]) == (80, wrong)
-    assert sample["quality"].tolist() == (sample["grade"] == sample["verified_grade"]).astype(float).tolist()
+    assert (
+        sample["quality"].tolist()
+        == (sample["grade"] == sample["verified_grade"]).astype(float).tolist()
+    )
     low, high = done.summary["rate_interval"]
     assert done.estimate.verified == 80
     assert done.estimate.identifiable
@@ -122,8 +156,12 @@ def test_a_second_run_and_verified_grades_train_nothing(noisy: Manifest, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_a_method_that_needs_the_noise_rate_gets_an_estimate(noisy: Manifest, tmp_path: Path) -> None:
-    done = audit(noisy, out=tmp_path / "audit", method="co-teaching+ours", folds=2, epochs=2, **HERE)
+def test_a_method_that_needs_the_noise_rate_gets_an_estimate(
+    noisy: Manifest, tmp_path: Path
+) -> None:
+    done = audit(
+        noisy, out=tmp_path / "audit", method="co-teaching+ours", folds=2, epochs=2, **HERE
+    )
     assert {"network_1", "network_2"} <= set(done.scores.columns)
     assert done.scores["selected"].dropna().between(0, 1).all()  # none: it was in no full batch
     assert [p.name for p in (tmp_path / "audit" / "warmup").glob("[!.]*")] == ["noise.json"]
@@ -141,14 +179,18 @@ def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
     )  # fmt: skip
     for row, name in enumerate(clean.ids):
         image = done.scores.set_index("id").loc[name, "image"]
-        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "audit" / image)), clean.arrays[row])
+        np.testing.assert_array_equal(
+            np.asarray(Image.open(tmp_path / "audit" / image)), clean.arrays[row]
+        )
     [page] = report(tmp_path / "audit")
     assert page.read_text().count("data:image/jpeg;base64,") == 24
 
 
 @pytest.mark.usefixtures("quick")
 def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"Unknown column \(for the reader\) 'raeder': did you mean 'reader'"):
+    with pytest.raises(
+        SrjtError, match=r"Unknown column \(for the reader\) 'raeder': did you mean 'reader'"
+    ):
         audit(noisy, out=tmp_path / "audit", reader="raeder", **HERE)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")

@@ -1,4 +1,5 @@
-"""What an audit says first about its networks, and which form of noise it names: true in every combination."""
+"""What an audit says first about its networks, and which form of noise it names: true in every
+combination."""
 
 from collections.abc import Callable
 from itertools import product
@@ -19,10 +20,14 @@ ANSWERS = {  # → whether they beat always 1 in MAE
 }
 
 
-@pytest.mark.parametrize(("kind", "learnt", "readings"), list(product(ANSWERS, [True, False], [True, False])))
+@pytest.mark.parametrize(
+    ("kind", "learnt", "readings"), list(product(ANSWERS, [True, False], [True, False]))
+)
 def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings: bool) -> None:
     answers, close = ANSWERS[kind]
-    said = networks_caveat(network_scores(LABELS, [answers], grades="0123"), learnt=learnt, readings=readings)
+    said = networks_caveat(
+        network_scores(LABELS, [answers], grades="0123"), learnt=learnt, readings=readings
+    )
     assert ("do not beat a naive prediction" in said) == (not close)
     far = f"{np.abs(answers - LABELS).mean():.2f} grades from the labels, and always the median label would be 1.00."
     assert (far in said) == (not close)
@@ -39,7 +44,9 @@ def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings:
     assert ("suggest nothing" in notice) == (not judged)
     assert ("do not beat" in notice) == (learnt and not close)
     assert ("without probabilities" in notice) == (learnt and close)
-    assert "50% of the labels" in review_notice({**summary, "identifiable": True, "learnt": True, "caveat": ""})
+    assert "50% of the labels" in review_notice(
+        {**summary, "identifiable": True, "learnt": True, "caveat": ""}
+    )
 
 
 MEANINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {

@@ -36,7 +36,9 @@ def test_optional_columns_and_files(audit_folder: Path) -> None:
     frame = pd.read_csv(audit_folder / "audit.csv")
     frame["selected"] = np.nan
     frame.loc[0, "suggested"] = ""
-    frame.drop(columns=["network_2", "patient", "reader"]).to_csv(audit_folder / "audit.csv", index=False)
+    frame.drop(columns=["network_2", "patient", "reader"]).to_csv(
+        audit_folder / "audit.csv", index=False
+    )
     (audit_folder / "neighbours.npz").unlink()
     audit = read_audit(audit_folder)
     assert len(audit.network_grades) == 1
@@ -121,7 +123,9 @@ def interrupt(folder: Path) -> None:
         (lambda f: (f / "neighbours.npz").write_bytes(archive(npy_header(HUGE))), "is damaged"),
     ],
 )  # fmt: skip
-def test_a_damaged_folder_is_refused_in_one_sentence(audit_folder: Path, spoil: Any, says: str) -> None:
+def test_a_damaged_folder_is_refused_in_one_sentence(
+    audit_folder: Path, spoil: Any, says: str
+) -> None:
     spoil(audit_folder)
     with pytest.raises(SrjtError, match=says):
         read_audit(audit_folder)

@@ -25,7 +25,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids = [f"s{k:02d}" for k in range(90)]
     np.savez(folder / "f.npz", features=features.astype(np.float32), ids=np.array(ids), truth=truth)
     rows = [
-        {"id": name, "reader": reader, "grade": int(np.clip(grade + step, 0, 2)), "patient": f"p{k // 3}"}
+        {
+            "id": name,
+            "reader": reader,
+            "grade": int(np.clip(grade + step, 0, 2)),
+            "patient": f"p{k // 3}",
+        }
         for k, (name, grade) in enumerate(zip(ids, truth, strict=True))
         for reader, error in zip(READERS, (0.1, 0.1, 0.5), strict=True)
         for step in [draw.choice([-1, 1]) if draw.random() < error else 0]
@@ -40,7 +45,9 @@ def test_readings_follow_the_samples() -> None:
         reader=np.array([0, 0, 0, 1]), grade=np.array([0, 1, 0, 1]), groups=["p", "q", "q"],
         reference=np.array([-1, 1, 0]),
     )  # fmt: skip
-    found = select_readings(given, ["c", "a"])  # b was left out, for example because its image is damaged
+    found = select_readings(
+        given, ["c", "a"]
+    )  # b was left out, for example because its image is damaged
     assert found.items == ["c", "a"]
     assert found.item.tolist() == [1, 0, 0]
     assert found.grade.tolist() == [0, 0, 1]
@@ -61,7 +68,9 @@ def test_the_most_doubtful_reading_is_first() -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, tmp_path: Path) -> None:
+def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(
+    table: Path, tmp_path: Path
+) -> None:
     reading = read(table / "f.npz", labels=table / "readings.csv", several_readings="consensus")
     found = srjt.audit(
         reading.manifest, readings=reading.readings, out=tmp_path / "audit", folds=2, epochs=15, device="cpu",
@@ -69,7 +78,9 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, 
     )  # fmt: skip
     assert len(found.readings) == 270
     assert found.summary["readers"][0]["reader"] == "carl"  # the highest rate
-    truth = dict(zip(reading.manifest.ids, np.load(table / "f.npz")["truth"].astype(str), strict=True))
+    truth = dict(
+        zip(reading.manifest.ids, np.load(table / "f.npz")["truth"].astype(str), strict=True)
+    )
     wrong = (found.readings["grade"] != found.readings["id"].map(truth)).to_numpy()
     assert wrong[: int(wrong.sum())].mean() > 0.8  # by chance about 0.23
     written = pd.read_csv(tmp_path / "audit" / "readings.csv", dtype=str)
@@ -78,11 +89,15 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, 
     page = (tmp_path / "audit" / "report.html").read_text()
     assert "The 60 most doubtful readings" in page
     own = select_readings(reading.readings, found.fitted.manifest.ids)
-    agreed = combine(own, probabilities=found.fitted.probabilities)  # what srjt readers says of the same
+    agreed = combine(
+        own, probabilities=found.fitted.probabilities
+    )  # what srjt readers says of the same
     wrong_grades, wrong_readings = agreed.error, agreed.overall_noise_rate
     assert found.summary["rate_interval"] == list(agreed.error_interval)
     carl = agreed.readers.index("carl")
-    assert found.summary["readers"][0]["interval"] == pytest.approx(agreed.noise_rate_interval[:, carl], abs=1e-4)
+    assert found.summary["readers"][0]["interval"] == pytest.approx(
+        agreed.noise_rate_interval[:, carl], abs=1e-4
+    )
     assert f"About {wrong_grades:.0%} of the consensus grades are wrong" in page
     assert f"Of 270 readings about {wrong_readings:.0%} are." in page
     assert " labels are wrong" not in page  # they are consensus grades

@@ -1,4 +1,5 @@
-"""The blind verification of a random sample: what the server sends, what is stored, what follows from it."""
+"""The blind verification of a random sample: what the server sends, what is stored, what follows
+from it."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +33,9 @@ PATHS = [
 def session(audit_folder: Path) -> Iterator[BlindSession]:
     audit = read_audit(audit_folder)
     decisions = Decisions(audit_folder / "decisions.sqlite")
-    yield BlindSession(audit=audit, decisions=decisions, reviewer="anna", lines=draw_sample(audit, 8))
+    yield BlindSession(
+        audit=audit, decisions=decisions, reviewer="anna", lines=draw_sample(audit, 8)
+    )
     decisions.close()
 
 
@@ -50,17 +53,22 @@ def test_a_larger_sample_begins_with_the_smaller_one(audit_folder: Path) -> None
 
 
 def test_every_label_is_equally_likely_to_be_drawn() -> None:
-    """Whatever its rank: over 400 audits with other ids, each of 20 lines is among 5 in about a quarter of them."""
+    """Whatever its rank: over 400 audits with other ids, each of 20 lines is among 5 in about a
+    quarter of them."""
     drawn = np.zeros(20)
     for seed in range(400):
         names = [f"{name:x}" for name in np.random.default_rng(seed).integers(2**40, size=20)]
-        audit: Any = SimpleNamespace(ids=names, line_of={name: line for line, name in enumerate(names)})
+        audit: Any = SimpleNamespace(
+            ids=names, line_of={name: line for line, name in enumerate(names)}
+        )
         drawn[draw_sample(audit, 5)] += 1
     assert drawn.sum() == 2000
     assert np.abs(drawn - 100).max() < 4 * np.sqrt(400 * 0.25 * 0.75)
 
 
-def test_nothing_that_shows_a_label_leaves_the_server(session: BlindSession, client: Client) -> None:
+def test_nothing_that_shows_a_label_leaves_the_server(
+    session: BlindSession, client: Client
+) -> None:
     """Every address that the review knows, before any answer."""
     audit = session.audit
     answers = {}
@@ -69,7 +77,9 @@ def test_nothing_that_shows_a_label_leaves_the_server(session: BlindSession, cli
         answers[path] = status, repr(headers).encode() + content
     served = [path for path, (status, _) in answers.items() if status == 200]
     assert served == ["/", "/page/sample.js", "/image/0", "/image/7", "/api/sample"]
-    text = b"".join(content for path, (_, content) in answers.items() if not path.startswith("/image"))
+    text = b"".join(
+        content for path, (_, content) in answers.items() if not path.startswith("/image")
+    )
     for name in (*audit.ids, *audit.images, *(audit.patients or []), str(audit.folder)):
         assert name.encode() not in text
     _, content = answers["/api/sample"]
@@ -83,8 +93,12 @@ def test_nothing_that_shows_a_label_leaves_the_server(session: BlindSession, cli
     assert client.post("/api/decide", {"line": 0})[0] == 404
 
 
-def test_metadata_and_the_reason_of_a_failure_are_not_sent(session: BlindSession, client: Client) -> None:
-    first, second = (session.audit.folder / session.audit.images[line] for line in session.lines[:2])
+def test_metadata_and_the_reason_of_a_failure_are_not_sent(
+    session: BlindSession, client: Client
+) -> None:
+    first, second = (
+        session.audit.folder / session.audit.images[line] for line in session.lines[:2]
+    )
     secret = PngImagePlugin.PngInfo()
     secret.add_text("diagnosis", "Mayo 3")
     Image.open(first).save(first, pnginfo=secret)
@@ -97,7 +111,9 @@ def test_metadata_and_the_reason_of_a_failure_are_not_sent(session: BlindSession
     assert content.endswith(b"The image cannot be read.")
 
 
-def test_answers_become_verified_grades(session: BlindSession, client: Client, audit_folder: Path) -> None:
+def test_answers_become_verified_grades(
+    session: BlindSession, client: Client, audit_folder: Path
+) -> None:
     audit, decisions = session.audit, session.decisions
     for position, grade in enumerate([0, 3, CANNOT_TELL, 1, 1]):
         assert client.post("/api/answer", {"position": position, "grade": grade})[0] == 200
@@ -109,7 +125,9 @@ def test_answers_become_verified_grades(session: BlindSession, client: Client, a
     assert decisions.log() == []  # no label is decided
     label_of = {audit.ids[line]: audit.grades[audit.labels[line]] for line in session.lines}
     wrong = sum(label_of[name] != grade for name, grade in expected.items())
-    decisions.add_answer("of another audit", purpose="verify", reviewer="anna", grade="Mayo 0")  # does not count
+    decisions.add_answer(
+        "of another audit", purpose="verify", reviewer="anna", grade="Mayo 0"
+    )  # does not count
     verified = verification.verified_so_far(audit, decisions.answers("verify"))
     assert verified.startswith(f"Wrong among 4 verified labels: {wrong}, ")
     assert verification.verified_so_far(audit, []) == ""
@@ -117,7 +135,11 @@ def test_answers_become_verified_grades(session: BlindSession, client: Client, a
     assert other.answers() == [None] * 8
     manifest = read(audit.table).manifest
     found = review_log.with_verified_grades(manifest, expected)
-    known = {name: grade for name, grade in zip(found.ids, found.verified_labels, strict=True) if grade >= 0}
+    known = {
+        name: grade
+        for name, grade in zip(found.ids, found.verified_labels, strict=True)
+        if grade >= 0
+    }
     assert known == {name: int(grade[-1]) for name, grade in expected.items()}
 
 
@@ -131,7 +153,9 @@ def test_a_bad_answer_is_refused(session: BlindSession, client: Client, body: An
     assert session.answers() == [None] * 8
 
 
-def test_the_export_of_verified_grades(session: Any, audit_folder: Path, tmp_path: Path, srjt: Any) -> None:
+def test_the_export_of_verified_grades(
+    session: Any, audit_folder: Path, tmp_path: Path, srjt: Any
+) -> None:
     out = tmp_path / "checked.csv"
     order = ("review", "export", audit_folder, "--verified", "--out", out)
     kept: dict[str, Any] = {"action": "keep", "grade": "Mayo 1", "label": "Mayo 1", "seen": 0}
@@ -191,7 +215,9 @@ def test_a_sample_is_verified_in_the_browser(serve: Any, browser: Browser, tmp_p
     wrong = sum(int(audit.labels[line]) != grade for line, grade in zip(lines, grades, strict=True))
     assert f"Wrong among 5 verified labels: {wrong}, " in said
     assert "run the same srjt audit command again" in said
-    expected = {audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)}
+    expected = {
+        audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)
+    }
     assert read_verified_grades(folder) == expected
 
 
@@ -219,7 +245,9 @@ def readers(tmp_path: Path) -> Path:
         "image,reader,grade,date,patient,consensus,probability\n"
         "a.png,anna,mild,2024-05-01,p,mild,0.9\nb.png,bo,severe,,q,severe,0.8\nc.png,bo,mild,,q,mild,0.6\n"
     )
-    (folder / "worklist.csv").write_text("image,reader,gain\nc.png,anna,0.2\na.png,bo,0.15\nb.png,anna,0.1\n")
+    (folder / "worklist.csv").write_text(
+        "image,reader,gain\nc.png,anna,0.2\na.png,bo,0.15\nb.png,anna,0.1\n"
+    )
     return folder
 
 
@@ -241,13 +269,17 @@ def test_each_reviewer_sees_their_own_images_in_the_order_of_the_list(readers: P
 def test_other_tables_are_refused(readers: Path, text: str, message: str) -> None:
     (readers / "other.csv").write_text(text)
     with pytest.raises(SrjtError, match=message):
-        review_log.worklist_lines(readers / "other.csv", read_readers_folder(readers), reviewer="anna")
+        review_log.worklist_lines(
+            readers / "other.csv", read_readers_folder(readers), reviewer="anna"
+        )
 
 
 def test_answers_become_readings_and_no_verified_grades(readers: Path) -> None:
     source = read_readers_folder(readers)
     decisions = Decisions(readers / "decisions.sqlite")
-    session = BlindSession(audit=source, decisions=decisions, reviewer="anna", lines=[2, 1], purpose="read")
+    session = BlindSession(
+        audit=source, decisions=decisions, reviewer="anna", lines=[2, 1], purpose="read"
+    )
     session.answer(0, 0)
     session.answer(0, 1)  # a new answer replaces the old one
     session.answer(1, CANNOT_TELL)
@@ -301,11 +333,19 @@ def test_a_worklist_is_read_in_the_browser(readers: Path, browser: Browser, serv
     tab = browser.tab()
     tab.open(served.address)
     for position, key in enumerate("12"):
-        tab.wait("document.body.classList.contains('ready') && document.querySelector('#view > img')?.complete")
+        tab.wait(
+            "document.body.classList.contains('ready') && document.querySelector('#view > img')?.complete"
+        )
         names = tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
-        assert [name.split() for name in names] == [[key, "Grade", key] for key in "123"]  # not twice the key
+        assert [name.split() for name in names] == [
+            [key, "Grade", key] for key in "123"
+        ]  # not twice the key
         tab.press(key)
-        tab.wait(f"document.querySelector('#progress').textContent === '{position + 1} of 2 answered'")
+        tab.wait(
+            f"document.querySelector('#progress').textContent === '{position + 1} of 2 answered'"
+        )
     tab.wait("!document.querySelector('#finished').hidden")
-    assert "2 of 2 images have a grade." in str(tab.js("document.querySelector('#finished').innerText"))
+    assert "2 of 2 images have a grade." in str(
+        tab.js("document.querySelector('#finished').innerText")
+    )
     assert "Read: 2 of 2 images." in served.interrupt()

@@ -1,4 +1,5 @@
-"""``srjt review`` and its export: the corrected table, its provenance, and the agreement of two reviewers."""
+"""``srjt review`` and its export: the corrected table, its provenance, and the agreement of two
+reviewers."""
 
 import os
 import shlex
@@ -32,7 +33,9 @@ class Reviewer:
         sample, label = self.audit.ids[line], self.audit.grades[self.audit.labels[line]]
         to = label if grade is None else self.audit.grades[grade]
         seen = self.store.current.last_revision.get(sample, 0)
-        return self.store.decide(sample, reviewer=self.name, action=action, grade=to, label=label, seen=seen)  # type: ignore[arg-type]
+        return self.store.decide(
+            sample, reviewer=self.name, action=action, grade=to, label=label, seen=seen
+        )  # type: ignore[arg-type]
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -108,7 +111,9 @@ def test_images_without_a_table_give_a_new_table(tmp_path: Path, srjt: Command) 
     assert command.startswith("srjt train embedded.npz --labels clean.csv --out")
 
 
-def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(tmp_path: Path, srjt: Command) -> None:
+def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
+    tmp_path: Path, srjt: Command
+) -> None:
     """An id column, semicolons, grades as 0 … 3 in a column of another name."""
     folder = make_audit(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
     audit = read_audit(folder)
@@ -120,7 +125,10 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(tmp_path: Path
     assert srjt("review", "export", folder, "--out", "clean.csv")[0] == 0
     clean = read(tmp_path / "clean.csv").set_index("image")
     assert clean.loc[audit.ids[0], "severity"] == str(3 - audit.labels[0])
-    assert clean.loc[audit.ids[0], ["decision", "decision_2"]].tolist() == ["of an earlier review", "set"]
+    assert clean.loc[audit.ids[0], ["decision", "decision_2"]].tolist() == [
+        "of an earlier review",
+        "set",
+    ]
 
 
 def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
@@ -164,41 +172,65 @@ def test_two_reviewers(tmp_path: Path, srjt: Command) -> None:
         ben(line, "set", b)
     anna(7, "keep")
     ben(7, "skip")  # no opinion
-    code, said = srjt("review", "export", folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
+    code, said = srjt(
+        "review", "export", folder, "--out", "clean.csv", "--conflicts", "conflicts.csv"
+    )
     assert code == 0, said
     kappa = cohen_kappa_score(first, second, weights="quadratic")
-    assert f"anna and ben both graded 6: they agree on 66.7 %, quadratically weighted κ {kappa:.2f}." in said
+    assert (
+        f"anna and ben both graded 6: they agree on 66.7 %, quadratically weighted κ {kappa:.2f}."
+        in said
+    )
     audit = anna.audit
-    assert "Graded differently: 2 samples; the last decision counts, and conflicts.csv lists them." in said
+    assert (
+        "Graded differently: 2 samples; the last decision counts, and conflicts.csv lists them."
+        in said
+    )
     clean = read(tmp_path / "clean.csv").set_index("image")
-    assert clean.loc[audit.ids[2], ["grade", "reviewed_by"]].tolist() == ["Mayo 1", "ben"]  # the last counts
+    assert clean.loc[audit.ids[2], ["grade", "reviewed_by"]].tolist() == [
+        "Mayo 1",
+        "ben",
+    ]  # the last counts
     listed = read(tmp_path / "conflicts.csv")
     assert sorted(set(listed["id"])) == sorted([audit.ids[2], audit.ids[4]])
     assert len(listed) == 4
-    code, said = srjt("review", "export", folder, "--out", "new.csv", "--conflicts", "conflicts.csv")
+    code, said = srjt(
+        "review", "export", folder, "--out", "new.csv", "--conflicts", "conflicts.csv"
+    )
     assert (code, "conflicts.csv already exists" in said) == (2, True)
-    code, said = srjt("review", "export", folder, "--out", "new.csv", "--conflicts", "new.csv", "--force")
+    code, said = srjt(
+        "review", "export", folder, "--out", "new.csv", "--conflicts", "new.csv", "--force"
+    )
     assert (code, "are the same file" in said) == (2, True)
-    assert not (tmp_path / "new.csv").exists()  # a table without its conflicts is not what was asked for
+    assert not (
+        tmp_path / "new.csv"
+    ).exists()  # a table without its conflicts is not what was asked for
 
 
 def test_reviewers_who_agree_have_no_conflicts(tmp_path: Path, srjt: Command) -> None:
     folder = make_audit(tmp_path / "audit", images=8)
     Reviewer(folder, "anna")(0, "set", 1)
-    code, said = srjt("review", "export", folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
+    code, said = srjt(
+        "review", "export", folder, "--out", "clean.csv", "--conflicts", "conflicts.csv"
+    )
     assert (code, "Graded differently: 0 samples" in said) == (0, True)
     assert read(tmp_path / "conflicts.csv").empty
 
 
-def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: Path, srjt: Command) -> None:
-    """As after an audit with other grades: the decision stays in the log, and everything else is exported."""
+def test_two_reviewers_one_with_an_unknown_grade(
+    audit_folder: Path, tmp_path: Path, srjt: Command
+) -> None:
+    """As after an audit with other grades: the decision stays in the log, and everything else is
+    exported."""
     anna, ben = Reviewer(audit_folder, "anna"), Reviewer(audit_folder, "ben")
     sample, label = anna.audit.ids[0], anna.audit.grades[anna.audit.labels[0]]
     anna.store.decide(sample, reviewer="anna", action="set", grade="Mayo 9", label=label, seen=0)
     for line in range(3):
         ben(line, "set", 1)
     anna(1, "set", 1)
-    code, said = srjt("review", "export", audit_folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
+    code, said = srjt(
+        "review", "export", audit_folder, "--out", "clean.csv", "--conflicts", "conflicts.csv"
+    )
     assert code == 0, said
     assert "anna and ben both graded 1: they agree on 100.0 %" in said
     assert read(tmp_path / "clean.csv").set_index("image").loc[sample, "grade"] == "Mayo 1"
@@ -220,7 +252,10 @@ def test_formulas_do_not_run_in_a_spreadsheet(tmp_path: Path, srjt: Command) -> 
     code, out = srjt("review", "export", folder, "--out", "corrected.csv")
     assert code == 0
     assert '\'=HYPERLINK("http://evil")' in read(tmp_path / "corrected.csv")["reviewed_by"].tolist()
-    assert "corrected.csv has cells that a spreadsheet may run as formulas (1; the first is '@SUM(A1)'" in out
+    assert (
+        "corrected.csv has cells that a spreadsheet may run as formulas (1; the first is '@SUM(A1)'"
+        in out
+    )
 
 
 # ``srjt review`` itself: its output, its end, its errors.
@@ -241,7 +276,9 @@ def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, s
     assert "1 decided in this session" in said
     assert f"srjt review export {audit_folder} --out labels_clean.csv" in said
     assert "Traceback" not in said
-    assert [entry.reviewer for entry in Decisions(audit_folder / "decisions.sqlite").log()] == ["anna"]
+    assert [entry.reviewer for entry in Decisions(audit_folder / "decisions.sqlite").log()] == [
+        "anna"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +287,10 @@ def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, s
         (["FOLDER", "--host", "0.0.0.0"], "--allow-remote"),
         (["FOLDER", "--reviewer", " "], "--reviewer NAME"),
         (["FOLDER", "--sample", "5", "--limit", "5"], "leave out --limit and --alone"),
-        (["FOLDER", "--worklist", "w.csv", "--sample", "3"], "leave out --sample, --within, --limit and --alone"),
+        (
+            ["FOLDER", "--worklist", "w.csv", "--sample", "3"],
+            "leave out --sample, --within, --limit and --alone",
+        ),
         (["../no/folder"], "is not the folder of an audit"),
     ],
 )

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from srjt.auditing.folder import read_audit
-from srjt.auditing.review_log import ConflictError, CurrentDecisions, Decisions, LogEntry, review_progress
+from srjt.auditing.review_log import (
+    ConflictError,
+    CurrentDecisions,
+    Decisions,
+    LogEntry,
+    review_progress,
+)
 from srjt.errors import SrjtError
 
 WHAT, ACTIONS = ("decide", "undo", "stale"), ("set", "keep", "skip", "accept")
@@ -35,7 +41,8 @@ def decided(current: CurrentDecisions) -> dict[str, LogEntry]:
 @settings(max_examples=15)  # every step waits for the disk
 @given(st.lists(STEP, min_size=5, max_size=15))
 def test_current_decisions_follow_from_the_log(steps: list[tuple[str, ...]]) -> None:
-    """Two servers on one log: after any steps both, a third and a replay agree with the definition."""
+    """Two servers on one log: after any steps both, a third and a replay agree with the
+    definition."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "decisions.sqlite"
         logs = {"anna": Decisions(path), "ben": Decisions(path)}
@@ -55,7 +62,9 @@ def test_current_decisions_follow_from_the_log(steps: list[tuple[str, ...]]) -> 
                     assert held
                 else:
                     stale = seen + 1 if what == "stale" else seen
-                    store.decide(sample, reviewer=who, action=action, grade=grade, label="1", seen=stale)  # type: ignore[arg-type]
+                    store.decide(
+                        sample, reviewer=who, action=action, grade=grade, label="1", seen=stale
+                    )  # type: ignore[arg-type]
                     assert what != "stale"
             except ConflictError:
                 assert store.log() == before  # refused means nothing written
@@ -75,7 +84,9 @@ def test_current_decisions_follow_from_the_log(steps: list[tuple[str, ...]]) -> 
 def test_an_entry_has_reviewer_time_and_grades(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
     first = store.decide("x", reviewer="anna", action="accept", grade="2", label="1", seen=0)
-    second = store.decide("x", reviewer="ben", action="set", grade="3", label="1", seen=first.revision)
+    second = store.decide(
+        "x", reviewer="ben", action="set", grade="3", label="1", seen=first.revision
+    )
     third = store.undo(second.revision, reviewer="ben", label="1")
     assert [(e.action, e.from_grade, e.to_grade, e.undoes) for e in store.log()] == [
         ("accept", "1", "2", None),
@@ -107,7 +118,9 @@ def test_undo_is_limited_to_own_decisions_in_force(tmp_path: Path) -> None:
     mine = store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
     with pytest.raises(ConflictError):
         store.undo(mine.revision, reviewer="ben", label="1")
-    theirs = store.decide("x", reviewer="ben", action="set", grade="2", label="1", seen=mine.revision)
+    theirs = store.decide(
+        "x", reviewer="ben", action="set", grade="2", label="1", seen=mine.revision
+    )
     with pytest.raises(ConflictError) as refused:
         store.undo(mine.revision, reviewer="anna", label="1")
     assert refused.value.current == theirs
@@ -178,7 +191,9 @@ def test_a_truncated_log_is_refused_and_not_replaced(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in (0, 1, 99, 100, 4096, len(whole) // 2, len(whole) - 4096, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(SrjtError, match="decisions may have been lost: restore a copy of it, or delete"):
+        with pytest.raises(
+            SrjtError, match="decisions may have been lost: restore a copy of it, or delete"
+        ):
             Decisions(path)
         assert path.read_bytes() == whole[:length]
         assert [file.name for file in tmp_path.iterdir()] == ["d.sqlite"]
@@ -228,7 +243,9 @@ def test_kill_9_while_the_log_is_created(tmp_path: Path) -> None:
     killed = 0
     for step in range(20):
         path.unlink(missing_ok=True)
-        ended = subprocess.run([sys.executable, "-c", KILLED_EARLY, str(tmp_path), str(step)], check=False)
+        ended = subprocess.run(
+            [sys.executable, "-c", KILLED_EARLY, str(tmp_path), str(step)], check=False
+        )
         assert not path.exists() or path.stat().st_size > 0
         Decisions(path).close()
         if ended.returncode == 0:
@@ -238,7 +255,9 @@ def test_kill_9_while_the_log_is_created(tmp_path: Path) -> None:
     assert killed >= 4  # folder, file, link, opened
 
 
-def test_two_servers_create_the_log_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_servers_create_the_log_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "d.sqlite"
     link, quicker = os.link, []
 
@@ -281,7 +300,9 @@ def test_progress(audit_folder: Path) -> None:
     assert (progress.reviewed, progress.changed, progress.skipped, progress.beyond) == (2, 2, 1, 1)
     left = [1 - q for line, q in enumerate(audit.quality) if line not in (0, 1, 9)]
     assert progress.remaining_noise == pytest.approx(sum(left) / 16)
-    assert str(progress).startswith("2 of 5 reviewed and 1 beyond, 2 changed, 1 skipped, estimated rem")
+    assert str(progress).startswith(
+        "2 of 5 reviewed and 1 beyond, 2 changed, 1 skipped, estimated rem"
+    )
 
 
 def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The review page in a real browser: fifty images by keyboard, undo, reload, kill -9, a second tab."""
+"""The review page in a real browser: fifty images by keyboard, undo, reload, kill -9, a second
+tab."""
 
 import json
 import re
@@ -35,7 +36,9 @@ def text(tab: Tab, selector: str) -> str:
 
 def shown_id(tab: Tab) -> str:
     """The id of the image shown."""
-    facts = tab.js("[...document.querySelectorAll('#facts div')].map((d) => [...d.children].map((e) => e.textContent))")
+    facts = tab.js(
+        "[...document.querySelectorAll('#facts div')].map((d) => [...d.children].map((e) => e.textContent))"
+    )
     return str(dict(facts)["Id"])
 
 
@@ -66,13 +69,17 @@ def serious(tab: Tab) -> list[Any]:
     return [c for c in tab.complaints() if "409" not in json.dumps(c)]
 
 
-def test_fifty_images_by_keyboard_undo_reload_kill_9(browser: Browser, serve: Any, tmp_path: Path) -> None:
+def test_fifty_images_by_keyboard_undo_reload_kill_9(
+    browser: Browser, serve: Any, tmp_path: Path
+) -> None:
     folder = make_audit(tmp_path / "audit", images=56)
     audit: AuditFolder = read_audit(folder)
     served = serve(folder, "--reviewer", "anna", "--limit", 50)
     tab = visit(browser.tab(), served.address)
     assert tab.js("location.search").find("token") < 0
-    assert text(tab, "#progress").startswith("0 of 50 reviewed, 0 changed, estimated remaining noise ")
+    assert text(tab, "#progress").startswith(
+        "0 of 50 reviewed, 0 changed, estimated remaining noise "
+    )
     wanted: dict[str, tuple[str, int]] = {}
 
     def decide(line: int) -> None:
@@ -80,7 +87,9 @@ def test_fifty_images_by_keyboard_undo_reload_kill_9(browser: Browser, serve: An
         key = ("Enter", "k", str((line + 1) % 4), "s")[line % 4 if line != 3 else 0]
         press(tab, key)
         label = int(audit.labels[line])
-        enter = "keep" if audit.suggested[line] == label else "accept"  # one button where both agree
+        enter = (
+            "keep" if audit.suggested[line] == label else "accept"
+        )  # one button where both agree
         action = {"Enter": enter, "k": "keep", "s": "skip"}.get(key, "set")
         grade = {"accept": int(audit.suggested[line]), "set": (line + 1) % 4}.get(action, label)
         wanted[audit.ids[line]] = (action, grade)
@@ -125,7 +134,9 @@ def test_fifty_images_by_keyboard_undo_reload_kill_9(browser: Browser, serve: An
     assert all(entry.reviewer == "anna" for entry in found.values())
     skipped = sum(action == "skip" for action, _ in wanted.values())
     changed = sum(grade != audit.labels[audit.line_of[s]] for s, (_, grade) in wanted.items())
-    assert text(tab, "#progress").startswith(f"{50 - skipped} of 50 reviewed, {changed} changed, {skipped} skipped")
+    assert text(tab, "#progress").startswith(
+        f"{50 - skipped} of 50 reviewed, {changed} changed, {skipped} skipped"
+    )
     assert text(tab, "#finished-title") == f"All reviewed except {skipped} skipped"
     assert str(folder) in text(tab, "#export")
     tab.press("ArrowLeft")  # back from the end
@@ -140,12 +151,18 @@ def folder(tmp_path: Path) -> Path:
     return make_audit(tmp_path / "audit", images=24)
 
 
-def test_the_user_resolves_conflicts_of_tabs_or_reviewers(browser: Browser, folder: Path, serve: Any) -> None:
+def test_the_user_resolves_conflicts_of_tabs_or_reviewers(
+    browser: Browser, folder: Path, serve: Any
+) -> None:
     audit = read_audit(folder)
     mine, theirs = serve(folder, "--reviewer", "anna"), serve(folder, "--reviewer", "ben")
     one, two, other = (visit(browser.tab(), where.address) for where in (mine, mine, theirs))
     asked = "document.querySelector('#conflict').open"
-    for tab in (one, two, other):  # a tab looks for news every few seconds; here none may have come yet
+    for tab in (
+        one,
+        two,
+        other,
+    ):  # a tab looks for news every few seconds; here none may have come yet
         tab.js(
             "{ const real = window.fetch; window.fetch = (address, ...more) => "
             "String(address).includes('/api/updates') ? new Promise(() => {}) : real(address, ...more); }"
@@ -177,8 +194,11 @@ def test_the_user_resolves_conflicts_of_tabs_or_reviewers(browser: Browser, fold
         assert serious(tab) == []
 
 
-def test_one_button_if_both_agree_and_a_true_filter_name(browser: Browser, folder: Path, serve: Any) -> None:
-    """Accept and keep are two buttons only where suggestion and label differ; the filter says what it selects."""
+def test_one_button_if_both_agree_and_a_true_filter_name(
+    browser: Browser, folder: Path, serve: Any
+) -> None:
+    """Accept and keep are two buttons only where suggestion and label differ; the filter says what
+    it selects."""
     audit = read_audit(folder)
     served = serve(folder, "--limit", 20)
     tab = visit(browser.tab(), served.address)
@@ -196,7 +216,11 @@ def test_one_button_if_both_agree_and_a_true_filter_name(browser: Browser, folde
         assert visible == ([f"Keep {label} Enter"] if line == same else differing)
     press(tab, "Enter")
     (e,) = log(folder)
-    assert (e.id, e.action, e.to_grade) == (audit.ids[same], "keep", audit.grades[audit.labels[same]])
+    assert (e.id, e.action, e.to_grade) == (
+        audit.ids[same],
+        "keep",
+        audit.grades[audit.labels[same]],
+    )
     scopes = tab.js("[...document.querySelector('[name=scope]').options].map((o) => o.textContent)")
     assert scopes == ["20 most doubtful", "all 24"]
     assert audit.quality[19] > 0.5  # so "likely wrong" would not be true
@@ -250,7 +274,15 @@ def test_mouse_zoom_neighbours_and_help(browser: Browser, folder: Path, serve: A
     top = "document.querySelector('#view > img').getBoundingClientRect().top"
     before = tab.js(top)
     for kind, y in (("mousePressed", 360), ("mouseMoved", 300), ("mouseReleased", 300)):
-        tab.call("Input.dispatchMouseEvent", type=kind, x=200, y=y, button="left", buttons=1, clickCount=1)
+        tab.call(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            x=200,
+            y=y,
+            button="left",
+            buttons=1,
+            clickCount=1,
+        )
     assert tab.js(top) == pytest.approx(before - 60, abs=1)
     tab.press("f")
 
@@ -295,14 +327,19 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Any) -
     tab.press("ArrowRight")
     tab.wait(f"{picture}?.picture.src.endsWith('/map/1')")
     tab.press("w")
-    tab.wait(f"{SHOWN} && new URL(document.querySelector('#view > img').src).pathname === '/image/1'")
+    tab.wait(
+        f"{SHOWN} && new URL(document.querySelector('#view > img').src).pathname === '/image/1'"
+    )
     assert not tab.js(legend)
     assert serious(tab) == []
 
 
 @pytest.mark.parametrize("judged", [False, True])
-def test_networks_worse_than_naive_preselect_nothing(browser: Browser, folder: Path, serve: Any, judged: bool) -> None:
-    """What they suggest may be shown beside the caution; of networks that have learnt nothing it is not."""
+def test_networks_worse_than_naive_preselect_nothing(
+    browser: Browser, folder: Path, serve: Any, judged: bool
+) -> None:
+    """What they suggest may be shown beside the caution; of networks that have learnt nothing it is
+    not."""
     edit_json(folder / "audit.json", notice="They do not beat it.", judged=judged, trusted=False)
     served = serve(folder)
     tab = visit(browser.tab(), served.address)
@@ -325,8 +362,11 @@ def test_networks_worse_than_naive_preselect_nothing(browser: Browser, folder: P
     assert ("remaining noise" in served.interrupt()) == judged
 
 
-def test_without_a_known_rate_there_is_the_order_and_no_probability(browser: Browser, folder: Path, serve: Any) -> None:
-    """Nor is there a number for a grade that the networks do not recognise, or for a label that was verified."""
+def test_without_a_known_rate_there_is_the_order_and_no_probability(
+    browser: Browser, folder: Path, serve: Any
+) -> None:
+    """Nor is there a number for a grade that the networks do not recognise, or for a label that was
+    verified."""
     scores = pd.read_csv(folder / "audit.csv", dtype=str)
     scores["verified_grade"] = ["", scores["grade"][1], *[""] * (len(scores) - 2)]
     scores.to_csv(folder / "audit.csv", index=False)
@@ -334,7 +374,9 @@ def test_without_a_known_rate_there_is_the_order_and_no_probability(browser: Bro
     served = serve(folder)
     tab = visit(browser.tab(), served.address)
     assert text(tab, "#doubt") == f"Among the 10 most doubtful labels of {len(scores)}."
-    panel = re.sub(r"\d+\s%\sof its training batches", "", text(tab, "#panel"))  # a count, not a probability
+    panel = re.sub(
+        r"\d+\s%\sof its training batches", "", text(tab, "#panel")
+    )  # a count, not a probability
     assert "%" not in panel
     assert not tab.js("document.querySelector('.probability').checkVisibility()")
     assert "remaining noise" not in text(tab, "#progress")
@@ -345,14 +387,20 @@ def test_without_a_known_rate_there_is_the_order_and_no_probability(browser: Bro
     tab = visit(browser.tab(), serve(folder).address)
     tab.press("ArrowRight")
     assert text(tab, "#doubt").startswith("The networks do not recognise ")
-    panel = re.sub(r"\d+\s%\sof its training batches", "", text(tab, "#panel"))  # a count, not a probability
+    panel = re.sub(
+        r"\d+\s%\sof its training batches", "", text(tab, "#panel")
+    )  # a count, not a probability
     assert "%" not in panel
 
 
-def test_networks_differ_a_map_is_missing_a_key_is_held(browser: Browser, folder: Path, serve: Any) -> None:
+def test_networks_differ_a_map_is_missing_a_key_is_held(
+    browser: Browser, folder: Path, serve: Any
+) -> None:
     scores = pd.read_csv(folder / "audit.csv", dtype=str)
     scores["network_2"] = scores["suggested"]
-    scores.loc[0, "network_2"] = next(grade for grade in scores["grade"] if grade != scores["suggested"][0])
+    scores.loc[0, "network_2"] = next(
+        grade for grade in scores["grade"] if grade != scores["suggested"][0]
+    )
     scores.to_csv(folder / "audit.csv", index=False)
     tab = visit(browser.tab(), serve(folder).address)
     explained = "[...document.querySelectorAll('#facts small')].map((e) => e.textContent)"
@@ -371,7 +419,9 @@ def test_networks_differ_a_map_is_missing_a_key_is_held(browser: Browser, folder
     assert len(log(folder)) == 1
 
 
-def test_an_unreadable_image_is_explained_and_skipped(browser: Browser, serve: Any, tmp_path: Path) -> None:
+def test_an_unreadable_image_is_explained_and_skipped(
+    browser: Browser, serve: Any, tmp_path: Path
+) -> None:
     folder = make_audit(tmp_path / "audit", images=24, table=False)
     audit = read_audit(folder)
     (folder / audit.images[0]).unlink()
@@ -390,7 +440,9 @@ def test_an_unreadable_image_is_explained_and_skipped(browser: Browser, serve: A
 HOSTILE = "<img src=x onerror=evil()>"
 
 
-def test_hostile_names_are_text_and_scripts_are_blocked(browser: Browser, serve: Any, tmp_path: Path) -> None:
+def test_hostile_names_are_text_and_scripts_are_blocked(
+    browser: Browser, serve: Any, tmp_path: Path
+) -> None:
     grades = (HOSTILE, "'\"><script>evil()</script>", "c", "d")
     folder = make_audit(tmp_path / "audit", images=24, grades=grades)
     table = (folder / "audit.csv").read_text().replace("images/p", f"{HOSTILE}/p")
@@ -450,7 +502,9 @@ def test_it_fits_small_screens(browser: Browser, read_only: str, width: int) -> 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_in_both_colour_schemes(browser: Browser, read_only: str, scheme: str) -> None:
     tab = browser.tab()
-    tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    tab.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
     visit(tab, read_only)
     tab.press("/")
     tab.press("Escape")

@@ -43,7 +43,9 @@ class Client:
     def __post_init__(self) -> None:
         self.cookie = f"{self.server.cookie}={self.server.token}"
 
-    def ask(self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None) -> Any:
+    def ask(
+        self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None
+    ) -> Any:
         """Status, headers and content of the answer."""
         host = f"127.0.0.1:{self.server.port}"
         sent = {"host": host, "cookie": self.cookie}
@@ -52,7 +54,9 @@ class Client:
         sent |= {k.replace("_", "-"): v for k, v in headers.items()}  # type: ignore[misc]
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        content = (
+            b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        )
         if method == "POST":
             sent.setdefault("content-length", str(len(content)))
         for name, value in sent.items():
@@ -78,7 +82,13 @@ class Client:
 
     def decision(self, line: int = 0) -> dict[str, Any]:
         """As the page sends it."""
-        return {"line": line, "id": self.session.audit.ids[line], "action": "keep", "seen": 0, "since": 0}
+        return {
+            "line": line,
+            "id": self.session.audit.ids[line],
+            "action": "keep",
+            "seen": 0,
+            "since": 0,
+        }
 
     def decide(self, line: int, action: str = "keep", **more: Any) -> tuple[int, Any]:
         return self.post("/api/decide", {**self.decision(line), "action": action, **more})
@@ -97,7 +107,9 @@ def running(audit: AuditFolder, path: Path, reviewer: str = "anna") -> Iterator[
 def serving(session: Any) -> Iterator[Client]:
     server = listen()
     running_server = create_web_server(session, server)
-    thread = threading.Thread(target=running_server.run, kwargs={"sockets": [server.socket]}, daemon=True)
+    thread = threading.Thread(
+        target=running_server.run, kwargs={"sockets": [server.socket]}, daemon=True
+    )
     thread.start()
     try:
         yield Client(server, session)
@@ -114,9 +126,13 @@ def client(audit_folder: Path) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def read_only(shared_audit_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def read_only(
+    shared_audit_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
     """For tests that decide nothing."""
-    with running(read_audit(shared_audit_folder), tmp_path_factory.mktemp("log") / "d.sqlite") as made:
+    with running(
+        read_audit(shared_audit_folder), tmp_path_factory.mktemp("log") / "d.sqlite"
+    ) as made:
         yield made
 
 
@@ -139,7 +155,9 @@ def test_every_response_has_the_security_headers(read_only: Client, path: str) -
     for cookie in (read_only.cookie, None):
         _, headers, _ = read_only.ask(path, cookie=cookie)
         policy = headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';")
+        assert policy.startswith(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+        )
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
@@ -185,11 +203,15 @@ def test_names_of_this_machine_are_accepted(read_only: Client, host: str) -> Non
 def test_remote_access_accepts_ip_addresses() -> None:
     server = replace(listen(), host_names=frozenset({"lab"}), any_address=True)
     server.socket.close()
-    accepted = [server.accepts_host(name) for name in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")]
+    accepted = [
+        server.accepts_host(name) for name in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")
+    ]
     assert accepted == [True, True, True, False]
 
 
-@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"])
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"]
+)
 def test_only_the_page_itself_may_decide(read_only: Client, origin: str | None) -> None:
     assert read_only.post("/api/decide", read_only.decision(), origin=origin)[0] == 403
     assert read_only.post("/api/undo", {"revision": 1, "since": 0}, origin=origin)[0] == 403
@@ -232,7 +254,9 @@ def test_an_audit_folder_cannot_expose_files_outside_it(audit_folder: Path, tmp_
         assert [status for status, _, _ in answers] == [200] + [404] * 7
         said = [*[b"outside the audit folder"] * 3, b"regular file", b"known format", b"known format",
                 b"no image of this sample"]  # fmt: skip
-        assert [word in reason for word, (_, _, reason) in zip(said, answers[1:], strict=True)] == [True] * 7
+        assert [word in reason for word, (_, _, reason) in zip(said, answers[1:], strict=True)] == [
+            True
+        ] * 7
         assert client.ask("/thumb/1")[0] == 404
 
 
@@ -266,7 +290,9 @@ def test_a_thumbnail_keeps_the_shape(audit_folder: Path, tmp_path: Path) -> None
         (tmp_path / "got.jpg").write_bytes(body)
         with Image.open(tmp_path / "got.jpg") as small:
             assert (headers["content-type"], small.size) == ("image/jpeg", (320, 160))
-        Image.new("RGB", (600, 600), "red").save(tmp_path / "wide.png")  # another image of the same name
+        Image.new("RGB", (600, 600), "red").save(
+            tmp_path / "wide.png"
+        )  # another image of the same name
         assert client.ask("/thumb/0")[2] != body
 
 
@@ -279,7 +305,9 @@ def test_what_the_page_receives(read_only: Client) -> None:
     assert np.abs(probabilities - audit.probabilities).max() <= 0.00005
     # the page shows both: the probability that the label is right, and that of each grade
     assert probabilities[range(16), received["labels"]].tolist() == received["quality"]
-    assert [received["patients"]["names"][k] for k in received["patients"]["codes"]] == audit.patients
+    assert [
+        received["patients"]["names"][k] for k in received["patients"]["codes"]
+    ] == audit.patients
     close = [[n for n in row if n >= 0] for row in audit.neighbours[3].tolist()]
     assert read_only.get("/api/neighbours/3") == close
 
@@ -334,7 +362,9 @@ def test_a_stale_page_gets_the_current_decision(client: Client) -> None:
         ({"action": "set", "grade": -1}, 400), ({"seen": None}, 400), ({"since": 1e400}, 400), ({"seen": 7}, 409),
     ],
 )  # fmt: skip
-def test_an_invalid_request_decides_nothing(read_only: Client, change: dict[str, Any], status: int) -> None:
+def test_an_invalid_request_decides_nothing(
+    read_only: Client, change: dict[str, Any], status: int
+) -> None:
     assert read_only.post("/api/decide", {**read_only.decision(), **change})[0] == status
     assert read_only.session.decisions.log() == []
 
@@ -410,9 +440,15 @@ def test_grade_keys(grades: list[str], keys: list[str]) -> None:
 
 # Clients that mean harm: long bodies, numbers and paths that no page sends.
 def chunked(client: Client, chunks: int, chunk: bytes) -> tuple[int, int]:
-    """Send a decision in chunks, as of five bytes; return the status and how many chunks were taken."""
+    """Send a decision in chunks, as of five bytes; return the status and how many chunks were
+    taken."""
     host = f"127.0.0.1:{client.server.port}"
-    sent = {"Host": host, "Cookie": client.cookie, "Origin": f"http://{host}", "Content-Length": "5"}
+    sent = {
+        "Host": host,
+        "Cookie": client.cookie,
+        "Origin": f"http://{host}",
+        "Content-Length": "5",
+    }
     sent["Transfer-Encoding"] = "chunked"
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
     with socket.create_connection(("127.0.0.1", client.server.port), timeout=5) as connection:
@@ -458,7 +494,9 @@ def test_a_strange_length_is_refused(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_images_with_impossible_names_or_headers_are_not_found(audit_folder: Path, tmp_path: Path) -> None:
+def test_images_with_impossible_names_or_headers_are_not_found(
+    audit_folder: Path, tmp_path: Path
+) -> None:
     huge, deep = tmp_path / "huge.npy", tmp_path / "deep.npy"
     header = {"descr": "|u1", "fortran_order": False, "shape": (2**62, 3)}
     np.lib.format.write_array_header_1_0(huge.open("wb"), header)
@@ -479,7 +517,8 @@ def test_a_log_that_becomes_unreadable_is_a_sentence(client: Client) -> None:
     assert (status, b"cannot be read" in said) == (503, True)
 
 
-# A program of this machine that wants to stop the review: half-sent requests, many connections, strange values.
+# A program of this machine that wants to stop the review: half-sent requests, many connections,
+# strange values.
 
 
 def test_half_sent_requests_do_not_keep_the_page_from_others(read_only: Client) -> None:
@@ -501,7 +540,9 @@ def test_half_sent_requests_do_not_keep_the_page_from_others(read_only: Client) 
 @pytest.mark.parametrize(
     "sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"POST /api/decide HTTP/1.1\r\nHost: x\r\nContent-L"]
 )
-def test_a_request_that_never_ends_is_ended(read_only: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+def test_a_request_that_never_ends_is_ended(
+    read_only: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
     monkeypatch.setattr(review_app, "REQUEST_SECONDS", 0.3)
     with socket.create_connection(("127.0.0.1", read_only.server.port), timeout=10) as connection:
         connection.sendall(sent)

@@ -88,10 +88,21 @@ def test_what_is_verified_is_known(fitted: CrossFit) -> None:
     estimate = replace(_estimate(manifest), verified=3, verified_worth=3.0)
     scores = score(replace(fitted, manifest=manifest), estimate, images=[""] * 6).set_index("id")
     assert scores.loc[["c", "b", "e"], "quality"].tolist() == [0.0, 1.0, 0.0]
-    assert scores.loc[["c", "b", "e"], "suggested"].tolist() == ["", "", ""]  # nobody needs to be told again
+    assert scores.loc[["c", "b", "e"], "suggested"].tolist() == [
+        "",
+        "",
+        "",
+    ]  # nobody needs to be told again
     assert set(scores.index[-3:]) == {"c", "b", "e"}  # nor are they doubtful
     assert not set(suggestions(scores).index) & {"c", "b", "e"}
-    assert scores["verified_grade"].loc[list("cbafed")].tolist() == ["medium", "medium", "", "", "mild", ""]
+    assert scores["verified_grade"].loc[list("cbafed")].tolist() == [
+        "medium",
+        "medium",
+        "",
+        "",
+        "mild",
+        "",
+    ]
     summary = summarise(scores.reset_index(), estimate, grades=manifest.grades)
     low, high = binomtest(2, 3).proportion_ci(method="exact")
     verified = summary["verified"]
@@ -113,7 +124,9 @@ def test_what_is_verified_is_known(fitted: CrossFit) -> None:
         ({"rate": 0.2, "rate_interval": (0.1, 0.3), "verified": 50, "verified_worth": 100.0}, None),
     ],
 )
-def test_a_plan_for_what_is_not_known(fitted: CrossFit, found: dict[str, Any], more: int | None) -> None:
+def test_a_plan_for_what_is_not_known(
+    fitted: CrossFit, found: dict[str, Any], more: int | None
+) -> None:
     estimate = replace(_estimate(fitted.manifest), samples=10**9, **found)
     scores = score(fitted, estimate, images=[""] * 6)
     expected = labels_to_verify(0.2, verified=50, worth=100.0) if more is None else more
@@ -122,7 +135,9 @@ def test_a_plan_for_what_is_not_known(fitted: CrossFit, found: dict[str, Any], m
 
 def at_random(summary: dict[str, Any]) -> int:
     """How many labels to verify at random, whether some are saved or not."""
-    number = summary["verify_more"] if summary["verify_random"] is None else summary["verify_random"]
+    number = (
+        summary["verify_more"] if summary["verify_random"] is None else summary["verify_random"]
+    )
     return int(number)
 
 
@@ -130,7 +145,12 @@ def test_the_plan_draws_by_doubt_where_that_saves_labels(fitted: CrossFit) -> No
     rng = np.random.default_rng(0)
     doubt = rng.beta(0.3, 1.2, 800)
     names = np.array(["mild", "bad"])[rng.integers(2, size=800)]
-    table = {"id": [str(row) for row in range(800)], "grade": names, "suggested": names, "quality": 1 - doubt}
+    table = {
+        "id": [str(row) for row in range(800)],
+        "grade": names,
+        "suggested": names,
+        "quality": 1 - doubt,
+    }
     scores = pd.DataFrame(table | {"distance": 0, "network_1": names})
     about: dict[str, Any] = {"rate": 0.2, "rate_interval": (0.1, 0.3), "samples": 800}
     estimate = replace(_estimate(fitted.manifest), **about)
@@ -144,7 +164,8 @@ def test_the_plan_draws_by_doubt_where_that_saves_labels(fitted: CrossFit) -> No
 
 
 def test_few_labels_need_a_smaller_sample(fitted: CrossFit) -> None:
-    """Of 500 labels, as many verified ones as the plan says determine the rate as well as it promises."""
+    """Of 500 labels, as many verified ones as the plan says determine the rate as well as it
+    promises."""
     estimate = replace(_estimate(fitted.manifest), samples=500)
     scores = score(fitted, estimate, images=[""] * 6)
     more = at_random(summarise(scores, estimate, grades=fitted.manifest.grades))
@@ -174,7 +195,9 @@ def test_error_rates_by_grade_patient_and_reader(fitted: CrossFit, scores: pd.Da
             if row.get("grade") in summary["unrecognised"]:
                 assert row["rate"] is row["interval"] is row["expected_errors"] is None
             else:
-                assert row["expected_errors"] == pytest.approx(row["rate"] * row["samples"], abs=0.01)
+                assert row["expected_errors"] == pytest.approx(
+                    row["rate"] * row["samples"], abs=0.01
+                )
                 assert row["interval"][0] <= row["rate"] <= row["interval"][1]
     assert [row["grade"] for row in summary["grades"]] == ["mild", "medium", "bad"]
     rates = [row["rate"] for row in summary["patients"]]
@@ -183,13 +206,18 @@ def test_error_rates_by_grade_patient_and_reader(fitted: CrossFit, scores: pd.Da
     assert summary["another_likelier"] == (scores["distance"] > 0).sum()
 
 
-def test_of_a_rate_that_is_not_determined_there_is_the_order_alone(fitted: CrossFit, scores: pd.DataFrame) -> None:
+def test_of_a_rate_that_is_not_determined_there_is_the_order_alone(
+    fitted: CrossFit, scores: pd.DataFrame
+) -> None:
     unknown = replace(_estimate(fitted.manifest), identifiable=False, reason="so.")
     summary = summarise(scores, unknown, grades=fitted.manifest.grades)
     assert (summary["rate_interval"], summary["identifiable"]) == ([0.1, 0.3], False)
     assert summary["expected_errors"] is None
     for part in ("grades", "patients", "readers"):
-        assert all(row["rate"] is row["interval"] is row["expected_errors"] is None for row in summary[part])
+        assert all(
+            row["rate"] is row["interval"] is row["expected_errors"] is None
+            for row in summary[part]
+        )
     assert summary["patients"][0]["patient"] == "z"
     assert [row["rank"] for row in summary["patients"]] == [1, 2, 3]
 
@@ -201,28 +229,39 @@ def test_equal_rates_are_ordered_by_name() -> None:
 
 def test_of_a_grade_that_the_networks_do_not_recognise_there_is_no_rate() -> None:
     table = pd.DataFrame({"grade": ["0"] * 30 + ["1"] * 10, "quality": [0.9] * 30 + [0.1] * 10})
-    rows = {row["grade"]: row for row in error_rates(table, "grade", rates=(0.2, 0.3, 0.4), unseen=["1"])}
+    rows = {
+        row["grade"]: row
+        for row in error_rates(table, "grade", rates=(0.2, 0.3, 0.4), unseen=["1"])
+    }
     assert rows["1"]["rate"] is rows["1"]["interval"] is None
     assert rows["0"]["rate"] is not None
 
 
 def test_labels_of_a_patient_that_are_wrong_together_make_the_interval_wider() -> None:
-    quality = np.repeat(np.tile([0.1, 0.9, 0.9, 0.9], 15), 4)  # four labels of each patient, all alike
+    quality = np.repeat(
+        np.tile([0.1, 0.9, 0.9, 0.9], 15), 4
+    )  # four labels of each patient, all alike
     table = pd.DataFrame({"reader": np.tile(["a", "b"], 120), "quality": quality})
     widths = []
     for patient in (np.arange(240), np.arange(240) // 4):
-        [one, _] = error_rates(table.assign(patient=patient.astype(str)), "reader", rates=(0.3, 0.3, 0.3))
+        [one, _] = error_rates(
+            table.assign(patient=patient.astype(str)), "reader", rates=(0.3, 0.3, 0.3)
+        )
         widths.append(np.diff(one["interval"])[0])
     assert widths[1] > 1.5 * widths[0]
 
 
 def test_contradictory_twins_head_the_list_each_beside_its_twin(fitted: CrossFit) -> None:
     hashes = np.array([[1, 1], [2, 2], [3, 3], [2, 2], [4, 4], [1, 1]], dtype=np.uint64)
-    # b (medium) and f (bad) are one image, c (mild) and d (medium) another; features of an image have many columns
+    # b (medium) and f (bad) are one image, c (mild) and d (medium) another; features of an image
+    # have many columns
     manifest = replace(fitted.manifest, arrays=np.zeros((6, 64), np.float32), hashes=hashes)
     scores = score(replace(fitted, manifest=manifest), _estimate(manifest), images=[""] * 6)
     assert scores["twins"].tolist() == ["1", "1", "2", "2", "", ""]
-    assert {frozenset(scores["id"][:2]), frozenset(scores["id"][2:4])} == {frozenset("bf"), frozenset("cd")}
+    assert {frozenset(scores["id"][:2]), frozenset(scores["id"][2:4])} == {
+        frozenset("bf"),
+        frozenset("cd"),
+    }
     assert scores["id"].tolist()[4:] == ["e", "a"]
     twins = summarise(scores, _estimate(manifest), grades=manifest.grades)["twins"]
     assert twins == {"images": 2, "labels": 4}
@@ -231,4 +270,6 @@ def test_contradictory_twins_head_the_list_each_beside_its_twin(fitted: CrossFit
 def test_identical_images_with_the_same_label_are_no_contradiction(fitted: CrossFit) -> None:
     hashes = np.array([[1, 1], [2, 2], [1, 1], [3, 3], [4, 4], [5, 5]], dtype=np.uint64)
     manifest = replace(fitted.manifest, arrays=np.zeros((6, 64), np.float32), hashes=hashes)
-    assert "twins" not in score(replace(fitted, manifest=manifest), _estimate(manifest), images=[""] * 6)
+    assert "twins" not in score(
+        replace(fitted, manifest=manifest), _estimate(manifest), images=[""] * 6
+    )

@@ -14,7 +14,9 @@ from srjt.training.crossfit import CrossFit
 SHARES = np.array([0.45, 0.11, 0.2, 0.18, 0.06])  # of the grades of fundus photographs
 
 
-def cross_fit(*, blur: float, rate: float, unseen: int | None = None, samples: int = 480) -> CrossFit:
+def cross_fit(
+    *, blur: float, rate: float, unseen: int | None = None, samples: int = 480
+) -> CrossFit:
     """Labels that err by the quasi matrix, and networks that see the severity through a blur.
 
     unseen: a grade that the networks never say.
@@ -101,12 +103,15 @@ def test_a_grade_is_recognised_by_fishers_exact_test_of_patients() -> None:
         found = network_scores(labels, [answers], grades=["a", "b"])["grades"]
         assert [row["recognised"] for row in found] == [clear, clear]
     # twenty samples of a patient that are all answered alike are one
-    alike = network_scores(labels, [answers], grades=["a", "b"], owner=np.arange(200) // 20)["grades"]
+    alike = network_scores(labels, [answers], grades=["a", "b"], owner=np.arange(200) // 20)[
+        "grades"
+    ]
     assert [row["recognised"] for row in alike] == [False, False]
 
 
 def test_chance_does_not_recognise_a_rare_grade() -> None:
-    """Said of 5 of 300 samples at random, of which 5 have the label: one that fits is beyond two standard errors."""
+    """Said of 5 of 300 samples at random, of which 5 have the label: one that fits is beyond two
+    standard errors."""
     rng = np.random.default_rng(0)
     labels = (np.arange(300) < 5).astype(np.int64)
     found = []

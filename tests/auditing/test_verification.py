@@ -1,4 +1,5 @@
-"""The sample that is verified: drawn by doubt, stored with its probabilities, weighted wherever it is used."""
+"""The sample that is verified: drawn by doubt, stored with its probabilities, weighted wherever it
+is used."""
 
 import json
 from contextlib import closing
@@ -80,7 +81,9 @@ def test_a_sample_at_random_stays_one(audit: AuditFolder) -> None:
     assert sample_lines(audit, 7, None) == draw_sample(audit, 7)
     answer(audit, draw_sample(audit, 7))
     assert read_probabilities(audit.folder) is None
-    assert with_verified_sample(read(audit.table).manifest, audit.folder).verified_probability is None
+    assert (
+        with_verified_sample(read(audit.table).manifest, audit.folder).verified_probability is None
+    )
     choose_plan(audit, at_random=False, begun=False)
     with pytest.raises(SrjtError, match=r"drawn by doubt .* leave out `at_random`"):
         choose_plan(audit, at_random=True, begun=False)
@@ -102,7 +105,9 @@ def test_what_is_verified_already_is_not_drawn_but_known(audit: AuditFolder) -> 
     first = np.full(len(manifest), -1)
     first[[manifest.ids.index(name) for name in audit.ids[:5]]] = 0
     manifest = type(manifest)(
-        table=manifest.table.assign(verified_grade=first), grades=manifest.grades, root=manifest.root
+        table=manifest.table.assign(verified_grade=first),
+        grades=manifest.grades,
+        root=manifest.root,
     )
     found = with_verified_sample(manifest, audit.folder)
     assert found.verified_labels is not None
@@ -113,7 +118,11 @@ def test_what_is_verified_already_is_not_drawn_but_known(audit: AuditFolder) -> 
     place = {name: row for row, name in enumerate(plan.ids)}
     for line in lines:
         assert chance[audit.ids[line]] == pytest.approx(expected[place[audit.ids[line]]], rel=1e-6)
-    assert {chance[name] for name, grade in zip(found.ids, found.verified_labels, strict=True) if grade < 0} == {0.0}
+    assert {
+        chance[name]
+        for name, grade in zip(found.ids, found.verified_labels, strict=True)
+        if grade < 0
+    } == {0.0}
 
 
 def test_the_sample_reaches_to_the_last_answer_and_leaves_gaps_out(audit: AuditFolder) -> None:
@@ -127,7 +136,12 @@ def test_the_sample_reaches_to_the_last_answer_and_leaves_gaps_out(audit: AuditF
     assert plan.probability([]) == {}
     lines = sample_lines(audit, 4, plan)
     answers = [
-        Answer(id=audit.ids[line], reviewer="anna", at="", grade=None if line == lines[1] else audit.grades[0])
+        Answer(
+            id=audit.ids[line],
+            reviewer="anna",
+            at="",
+            grade=None if line == lines[1] else audit.grades[0],
+        )
         for line in lines
     ]
     found = sample_share(audit, answers, plan)
@@ -193,7 +207,9 @@ def test_labels_that_had_no_chance_are_refused(audit: AuditFolder) -> None:
             use()
 
 
-@pytest.mark.parametrize("change", [{"size": 0.0}, {"place": np.nan}, {"id": "one"}, {"doubt": 1.5}, {"place": "x"}])
+@pytest.mark.parametrize(
+    "change", [{"size": 0.0}, {"place": np.nan}, {"id": "one"}, {"doubt": 1.5}, {"place": "x"}]
+)
 def test_a_damaged_sample_is_one_sentence(audit: AuditFolder, change: dict[str, Any]) -> None:
     choose_plan(audit, at_random=False, begun=False)
     path = audit.folder / verification.FILE
@@ -202,7 +218,9 @@ def test_a_damaged_sample_is_one_sentence(audit: AuditFolder, change: dict[str, 
         read_plan(audit.folder)
 
 
-def test_the_export_carries_the_probabilities_to_training(audit: AuditFolder, tmp_path: Path, srjt: Any) -> None:
+def test_the_export_carries_the_probabilities_to_training(
+    audit: AuditFolder, tmp_path: Path, srjt: Any
+) -> None:
     plan = choose_plan(audit, at_random=False, begun=False)
     lines = sample_lines(audit, 12, plan)
     answer(audit, lines)
@@ -228,13 +246,21 @@ def test_the_export_carries_the_probabilities_to_training(audit: AuditFolder, tm
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--sample", "5", "--within", "0.05"], "--within says how many labels to verify: leave out --sample."),
+        (
+            ["--sample", "5", "--within", "0.05"],
+            "--within says how many labels to verify: leave out --sample.",
+        ),
         (["--at-random"], "--at-random belongs to --sample or --within"),
         (["--within", "0.05", "--limit", "5"], "leave out --limit and --alone"),
-        (["--within", "0.9"], "--within takes half the width of an interval, such as 0.05; got 0.9."),
+        (
+            ["--within", "0.9"],
+            "--within takes half the width of an interval, such as 0.05; got 0.9.",
+        ),
     ],
 )
-def test_options_that_contradict_each_other(folder: Path, srjt: Any, options: list[str], said: str) -> None:
+def test_options_that_contradict_each_other(
+    folder: Path, srjt: Any, options: list[str], said: str
+) -> None:
     code, printed = srjt("review", folder, "--no-open", *options)
     assert code == 2
     assert said in " ".join(printed.split())

@@ -1,4 +1,5 @@
-"""``srjt`` as a person runs it in a terminal of 80 columns, small data on disk, and a trained run."""
+"""``srjt`` as a person runs it in a terminal of 80 columns, small data on disk, and a trained
+run."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Srjt:
-    """``srjt …`` in the present folder: exit status, output, messages. words: what every command begins with."""
+    """``srjt …`` in the present folder: exit status, output, messages. words: what every command
+    begins with."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *words: object) -> None:
         self.capsys, self.words = capsys, words
@@ -50,7 +52,9 @@ class Srjt:
 
 
 @pytest.fixture
-def command(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Srjt:
+def command(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Srjt:
     """Runs ``srjt …`` in a folder of its own."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -77,7 +81,11 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = write(clean, tmp_path_factory.mktemp("data") / "set")
     split = folds(clean, folds=5, by="stratified")[0]
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
-    table = corrupt_sides(clean, split, matrix, seed=0)[0].table[["image", "grade", "true_grade", "patient"]].copy()
+    table = (
+        corrupt_sides(clean, split, matrix, seed=0)[0]
+        .table[["image", "grade", "true_grade", "patient"]]
+        .copy()
+    )
     for side, rows in split.sides().items():
         table.loc[rows, "split"] = side
     table.to_csv(path, index=False)
@@ -89,7 +97,9 @@ def finished(labelled: Path, cache: Path, tmp_path_factory: pytest.TempPathFacto
     """The folder of a finished run."""
     out = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["srjt", "train", str(labelled), "--out", str(out), "-q", *TRAIN])
+        patch.setattr(
+            sys, "argv", ["srjt", "train", str(labelled), "--out", str(out), "-q", *TRAIN]
+        )
         patch.setenv("SRJT_CACHE", str(cache))
         with pytest.raises(SystemExit, match="0"):
             main()

@@ -1,4 +1,5 @@
-"""A stranger's afternoon: from a table of two readers and features to a filled checklist whose files all exist."""
+"""A stranger's afternoon: from a table of two readers and features to a filled checklist whose
+files all exist."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ def test_from_two_readers_and_features_to_a_checklist(command: Srjt) -> None:
     true = np.repeat(rng.integers(0, 3, 90), 2)
     features = rng.normal(size=(180, 6)) + true[:, None]
     names = [f"im{row:03d}" for row in range(180)]
-    readers = {f"reader_{k}": np.clip(np.rint(true + 0.4 * rng.normal(size=180)), 0, 2).astype(int) for k in (1, 2)}
+    readers = {
+        f"reader_{k}": np.clip(np.rint(true + 0.4 * rng.normal(size=180)), 0, 2).astype(int)
+        for k in (1, 2)
+    }
     about = {"site": np.where(patients % 2, "north", "south"), "age": 20 + patients % 60}
     table = pd.DataFrame({"image": names, "patient": patients, **about, **readers})
     table.to_csv("labels.csv", index=False)

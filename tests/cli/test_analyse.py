@@ -29,13 +29,22 @@ TINY = [
 
 
 @pytest.mark.slow
-def test_one_command_makes_the_page(command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_command_makes_the_page(
+    command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = pd.read_csv(labelled).drop(columns="true_grade")
     own = labelled.with_name("own.csv")
     table.to_csv(own, index=False)
     code, out, err = command("analyse", own, *TINY, "--method", "sord")
     assert code == 0, err
-    for part in ("1 of 6: ", "2 of 6: ", "3 of 6: training sord", "4 of 6: plain training", "5 of 6: ", "6 of 6: "):
+    for part in (
+        "1 of 6: ",
+        "2 of 6: ",
+        "3 of 6: training sord",
+        "4 of 6: plain training",
+        "5 of 6: ",
+        "6 of 6: ",
+    ):
         assert part in out
     for page in ("index", "inspection", "evaluation", "comparison", "model/report", "audit/audit"):
         assert Path(f"analysis/{page}.html").is_file(), page
@@ -46,8 +55,14 @@ def test_one_command_makes_the_page(command: Srjt, labelled: Path, monkeypatch: 
     assert "Plain training of the same network has" in index
     # three commands, each of which works
     served: list[Any] = []
-    monkeypatch.setattr("srjt.auditing.review_app.serve", lambda session, server, started: served.append(session))
-    commands = [shlex.split(line.removeprefix("Next: srjt ")) for line in out.splitlines() if line.startswith("Next: ")]
+    monkeypatch.setattr(
+        "srjt.auditing.review_app.serve", lambda session, server, started: served.append(session)
+    )
+    commands = [
+        shlex.split(line.removeprefix("Next: srjt "))
+        for line in out.splitlines()
+        if line.startswith("Next: ")
+    ]
     assert len(commands) == 3
     for words in commands:
         code, _, err = command(*words)
@@ -78,7 +93,9 @@ def test_the_numbers_are_those_of_the_commands(command: Srjt, labelled: Path) ->
     assert "The model is plain training" in Path("analysis/index.html").read_text()
 
 
-def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(command: Srjt, labelled: Path) -> None:
+def test_what_cannot_be_used_ends_it_with_the_page_of_the_inspection(
+    command: Srjt, labelled: Path
+) -> None:
     table = pd.read_csv(labelled)
     table.loc[3, "image"] = "gone.png"
     bad = labelled.with_name("bad.csv")
@@ -95,7 +112,9 @@ def test_a_folder_with_other_files_is_refused(command: Srjt, labelled: Path) -> 
     assert "contains other files" in command.refuses("analyse", labelled, *TINY, "--quiet")
     Path("other").mkdir()
     Path("other/analysis.json").write_text(json.dumps({"source": "/another/labels.csv"}))
-    assert "another source" in command.refuses("analyse", labelled, *TINY, "--out", "other", "--quiet")
+    assert "another source" in command.refuses(
+        "analyse", labelled, *TINY, "--out", "other", "--quiet"
+    )
 
 
 def test_the_first_command_of_the_help_is_the_one_for_everything() -> None:

@@ -32,8 +32,11 @@ def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judged_by(learnt: bool) -> Callable[..., NoiseEstimate]:
-    """An estimate from networks that have learnt the grades, or have not: two epochs do not decide it."""
-    return lambda *given, **options: replace(estimate_noise(*given, **{**options, "bootstrap": 3}), learnt=learnt)
+    """An estimate from networks that have learnt the grades, or have not: two epochs do not decide
+    it."""
+    return lambda *given, **options: replace(
+        estimate_noise(*given, **{**options, "bootstrap": 3}), learnt=learnt
+    )
 
 
 @pytest.mark.slow
@@ -52,7 +55,9 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     lines = [line.split("  ")[0] for line in said.splitlines() if "loss" in line]
     assert lines == [f"fold {fold}/2, epoch {epoch}/2" for fold in (1, 2) for epoch in (1, 2)]
     summary = said.partition("Estimating the noise and scoring every label.")[2]
-    assert len([line for text in summary.splitlines() for line in textwrap.wrap(text, 80)]) <= 24  # one screen
+    assert (
+        len([line for text in summary.splitlines() for line in textwrap.wrap(text, 80)]) <= 24
+    )  # one screen
     assert "120 labels" in summary
     for number in ("wrong labels", "labels that the networks give", "grades away from the label"):
         assert summary.count(number) >= 1
@@ -64,7 +69,9 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str, keep_default_na=False)
     assert all(Path(image).is_file() for image in scores["image"])
     assert set(scores["reader"]) == {"Ann", "Bob", ""}
-    code, said, _ = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--quiet")
+    code, said, _ = command(
+        "audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--quiet"
+    )
     assert (code, said) == (0, "")
     monkeypatch.setattr("srjt.auditing.audit.estimate_noise", judged_by(learnt=False))
     said = command.prints("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
@@ -73,23 +80,36 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     for claim in ("guess", "more probable", "Expected errors"):
         assert claim not in rest
     found = read_audit(tmp_path / "audit")
-    assert (found.facts["judged"], found.facts["trusted"], found.expected_wrong) == (False, False, 120)
+    assert (found.facts["judged"], found.facts["trusted"], found.expected_wrong) == (
+        False,
+        False,
+        120,
+    )
     assert "have not learnt" in found.facts["notice"]
     rows = pd.read_csv(tmp_path / "audit" / "audit.csv")
     assert set(rows["caveat"]) == {"the networks have not learnt to tell the grades apart"}
-    wrong = command.refuses("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--seed", "1")
+    wrong = command.refuses(
+        "audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--seed", "1"
+    )
     assert "another configuration (seed was 0 and is now 1" in wrong
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, tmp_path: Path) -> None:
+def test_the_same_command_uses_what_was_verified(
+    command: Srjt, labelled: Path, tmp_path: Path
+) -> None:
     order = ["audit", labelled, "--out", tmp_path / "audit", "--folds", "2", *SMALL]
     said = command.prints(*order)
     summary = json.loads((tmp_path / "audit" / "summary.json").read_text())
-    assert f"To know the rate within ±5%, verify {summary['verify_more']} labels: srjt review" in said
+    assert (
+        f"To know the rate within ±5%, verify {summary['verify_more']} labels: srjt review" in said
+    )
     assert summary["verify_random"] is None  # networks that have learnt nothing save nothing
-    audit, decisions = read_audit(tmp_path / "audit"), Decisions(tmp_path / "audit" / "decisions.sqlite")
+    audit, decisions = (
+        read_audit(tmp_path / "audit"),
+        Decisions(tmp_path / "audit" / "decisions.sqlite"),
+    )
     truth = pd.read_csv(labelled, dtype=str).set_index("image")["true_grade"]
     sample = [audit.ids[line] for line in draw_sample(audit, 40)]
     for name in sample:
@@ -99,11 +119,15 @@ def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, 
     decisions.close()
     said = command.prints(*order)
     assert "loss" not in said  # nothing is trained again
-    scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str, keep_default_na=False).set_index("id")
+    scores = pd.read_csv(
+        tmp_path / "audit" / "audit.csv", dtype=str, keep_default_na=False
+    ).set_index("id")
     known = scores.loc[sample]
     errors = int((known["grade"] != known["true_grade"]).sum())
     assert f"wrong of 40 verified labels {errors} (" in " ".join(said.split())
-    assert known["quality"].astype(float).tolist() == (known["grade"] == known["true_grade"]).tolist()
+    assert (
+        known["quality"].astype(float).tolist() == (known["grade"] == known["true_grade"]).tolist()
+    )
     assert "more labels: srjt review" in " ".join(said.split())
 
 

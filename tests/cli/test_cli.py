@@ -46,7 +46,11 @@ HEAVY = {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai", "yaml", "
 @pytest.mark.parametrize("words", ["--help", "--version", "study run --help", "methods"])
 def test_help_and_methods_load_only_what_they_need(words: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RUN, *words.split()], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", RUN, *words.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 0
     loaded = set(done.stderr.split("loaded:")[1].split())
@@ -96,7 +100,9 @@ def test_every_option_of_a_setting_takes_effect(verb: str, command: Srjt) -> Non
     group = get_command(cli.app)
     group.load(verb)
     options = {param.name for param in group.commands[verb].params}
-    settings = [f for f in dataclasses.fields(TrainConfig) if f.metadata["help"] and f.name in options]
+    settings = [
+        f for f in dataclasses.fields(TrainConfig) if f.metadata["help"] and f.name in options
+    ]
     assert len(settings) >= 12
     if verb == "train":
         assert {f.name for f in dataclasses.fields(TrainConfig) if f.metadata["help"]} <= options
@@ -108,7 +114,8 @@ def test_every_option_of_a_setting_takes_effect(verb: str, command: Srjt) -> Non
 
 
 def test_methods_lists_all_of_them_by_family(command: Srjt, monkeypatch) -> None:
-    """In 80 columns: a blank line and a heading before each family, and nothing of a method left out."""
+    """In 80 columns: a blank line and a heading before each family, and nothing of a method left
+    out."""
     monkeypatch.setenv("COLUMNS", "80")
     out = command.prints("methods")
     assert max(map(len, out.splitlines())) <= 80
@@ -151,7 +158,9 @@ def test_a_problem_with_the_input_is_one_sentence_and_status_2(command: Srjt, mo
     assert (status, out, err) == (2, "", "srjt: The grade column is missing.\n")
 
 
-@pytest.mark.parametrize("words", [["data", "inspect"], ["data", "synthetic"], ["export"], ["review"]])
+@pytest.mark.parametrize(
+    "words", [["data", "inspect"], ["data", "synthetic"], ["export"], ["review"]]
+)
 def test_a_name_that_no_file_can_have_is_one_sentence(command: Srjt, words: list[str]) -> None:
     name = "a" * 300
     status, out, err = command(*words, name)
@@ -172,7 +181,11 @@ def test_a_traceback_can_be_asked_for(monkeypatch) -> None:
 
 def test_python_m_srjt_is_srjt() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "srjt", "--version"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "srjt", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout == f"srjt {srjt.__version__}\n"
 
@@ -227,7 +240,10 @@ KNOWN = (
         ("`grade_column=['dr a', 'b']`", "--grade-column 'dr a' --grade-column b"),
         ("Start with `pretrained=False` or `flip=True`.", "Start with --no-pretrained or --flip."),
         ("`method_options={'per_class': True}`", "--set method_options.per_class=true"),
-        ("train it with `split`, name it in `imports`", "train it with --fold, name it in --import"),
+        (
+            "train it with `split`, name it in `imports`",
+            "train it with --fold, name it in --import",
+        ),
         ("image_size does not exist.",) * 2,
         ("The column level`s has `out=3 ills` in it",) * 2,
     ],
@@ -248,7 +264,9 @@ def test_every_name_in_backticks_is_an_option() -> None:
         if "``" not in text
     }
     assert len(named) > 30
-    assert {name for name in named if as_typed(f"`{name}`") not in options} == {"method_options"}  # by --set
+    assert {name for name in named if as_typed(f"`{name}`") not in options} == {
+        "method_options"
+    }  # by --set
 
 
 @pytest.mark.slow
@@ -259,17 +277,22 @@ def test_errors_of_the_library_name_no_options() -> None:
         if file.relative_to(package).as_posix().startswith((*COMMAND_LINE, *KNOWN)):
             continue
         for text in texts_in(ast.parse(file.read_text(encoding="utf-8"))):
-            if re.search(r"(?<![\w-])--[a-z]", re.sub(r"srjt [a-z](://|[^:;,])*|--set .*", "", text)):
+            if re.search(
+                r"(?<![\w-])--[a-z]", re.sub(r"srjt [a-z](://|[^:;,])*|--set .*", "", text)
+            ):
                 found.append(f"{file.relative_to(package)}: {text}")
     assert "\n".join(found) == ""
 
 
 def texts_in(node: ast.AST) -> Iterator[str]:
-    """The strings of a program, formatted ones in one piece; without docstrings and the help of options."""
+    """The strings of a program, formatted ones in one piece; without docstrings and the help of
+    options."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):
-        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values
+        )
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setting":
@@ -284,7 +307,10 @@ def test_a_terminal_wraps_sentences_but_neither_paths_nor_commands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    path, command = "a-long/" * 9 + "name.csv", "srjt features new images --ungraded --out features.npz"
+    path, command = (
+        "a-long/" * 9 + "name.csv",
+        "srjt features new images --ungraded --out features.npz",
+    )
     say(f"This sentence is longer than forty columns, and so is {path}. Next: {command}")
     lines = capsys.readouterr().out.splitlines()
     assert path + "." in " ".join(lines).split()
@@ -307,13 +333,19 @@ def test_a_warning_is_written_above_a_progress_bar_or_into_the_file_it_goes_to(
         with reporter_for() as bar:
             bar.begin("training", epochs=2)
             say("Mind this.", err=True)
-        line = next(line for line in (output if error.isatty() else error).getvalue().splitlines() if "Mind" in line)
+        line = next(
+            line
+            for line in (output if error.isatty() else error).getvalue().splitlines()
+            if "Mind" in line
+        )
         assert re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", line).strip() == "Mind this."
     assert "Mind" not in output.getvalue()
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_sentence_that_begins_with_the_program_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sentence_that_begins_with_the_program_is_no_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     say("srjt review needs an audit", before="srjt: ")
     assert capsys.readouterr().out == "srjt: srjt review needs an audit\n"
 
@@ -321,10 +353,17 @@ def test_a_sentence_that_begins_with_the_program_is_no_command(capsys: pytest.Ca
 def test_the_notes_of_a_training_name_options() -> None:
     heard = BarReporter()
     shares = (("", "kept", 0.5), ("1", "kept[0]", 0.0), ("1", "kept[1]", 0.9))
-    rows = [MetricRow(epoch, "train", network, name, value) for epoch in (1, 2, 3) for network, name, value in shares]
+    rows = [
+        MetricRow(epoch, "train", network, name, value)
+        for epoch in (1, 2, 3)
+        for network, name, value in shares
+    ]
     advice = starvation_advice(methods.CoTeaching)
     OptionsReporter(heard).note(str(starvation_warning(rows, ["0", "1"], advice=advice)))
-    assert "(--set method_options.ramp_epochs=10), --set method_options.per_class=true or" in heard.notes[0]
+    assert (
+        "(--set method_options.ramp_epochs=10), --set method_options.per_class=true or"
+        in heard.notes[0]
+    )
 
 
 def test_a_control_character_in_a_setting_does_not_reach_the_terminal(
@@ -355,13 +394,18 @@ def test_an_option_with_underscores_is_named_with_dashes(command: Srjt) -> None:
 
 @pytest.mark.parametrize("verb", ["inspect", "corrupt"])
 def test_control_characters_of_a_table_do_not_reach_the_terminal(command: Srjt, verb: str) -> None:
-    """Names of grades and samples, in sentences and in tables: one could rewrite what was printed before."""
-    lines = [f"{i}.png,mild \x1b]0;title\x07\x1b[2J {i % 2}" for i in range(20)] + ["x\x1b[31m.png,"]
+    """Names of grades and samples, in sentences and in tables: one could rewrite what was printed
+    before."""
+    lines = [f"{i}.png,mild \x1b]0;title\x07\x1b[2J {i % 2}" for i in range(20)] + [
+        "x\x1b[31m.png,"
+    ]
     Path("labels.csv").write_text("\n".join(["image,grade", *lines]), encoding="utf-8")
     for name in range(20):
         Image.new("RGB", (8, 8), (name, 0, 0)).save(f"{name}.png")
     skip = [] if verb == "inspect" else ["--on-bad-image", "skip"]
-    _, out, err = command("data", verb, "labels.csv", *skip, *(["--rate", "0.2"] if verb == "corrupt" else []))
+    _, out, err = command(
+        "data", verb, "labels.csv", *skip, *(["--rate", "0.2"] if verb == "corrupt" else [])
+    )
     said = out + err
     assert "mild \\x1b]0" in said
     assert "missing-grade" in said or verb != "inspect"

@@ -129,14 +129,18 @@ def test_the_next_command_fits_the_machine(
         (["inspect", "our photos", "--kind", "dr"], "trainLabels.csv"),
     ],
 )
-def test_mistakes_are_one_sentence_and_status_2(srjt: Srjt, labels: Path, arguments: list[str], sentence: str) -> None:
+def test_mistakes_are_one_sentence_and_status_2(
+    srjt: Srjt, labels: Path, arguments: list[str], sentence: str
+) -> None:
     Path("features.csv").write_text("id,feat_0,feat_1,grade\na,0.5,1,0\nb,0.1,2,1\n")
     Path("values.csv").write_text("case,age,bmi,hb,grade\na,30,20,1,0\nb,40,30,2,1\n")
     Path("readers.csv").write_text("file,smith,jones\na.png,0,1\nb.png,1,0\n")
     Path("moved.csv").write_text("file,grade\na.png,0\nb.png,1\n")
     Path("our photos").mkdir()
     Path("our photos/a.png").touch()
-    err = srjt.refuses(*[str(labels) if argument == "LABELS" else argument for argument in arguments])
+    err = srjt.refuses(
+        *[str(labels) if argument == "LABELS" else argument for argument in arguments]
+    )
     assert sentence in err
 
 
@@ -185,8 +189,12 @@ def test_corrupt_writes_both_columns_and_says_the_rates(srjt: Srjt, labels: Path
 def test_noise_is_not_put_on_noise(srjt: Srjt, labels: Path) -> None:
     srjt("corrupt", labels, "--rate", 0.4, "--out", "noisy.csv")
     assert "true grades already" in srjt.refuses("corrupt", "noisy.csv", "--rate", 0.4)
-    srjt.prints("corrupt", "noisy.csv", "--rate", 0.4, "--grade-column", "true_grade", "--out", "again.csv")
-    assert [r["grade"] for r in rows(Path("again.csv"))] == [r["grade"] for r in rows(Path("noisy.csv"))]
+    srjt.prints(
+        "corrupt", "noisy.csv", "--rate", 0.4, "--grade-column", "true_grade", "--out", "again.csv"
+    )
+    assert [r["grade"] for r in rows(Path("again.csv"))] == [
+        r["grade"] for r in rows(Path("noisy.csv"))
+    ]
 
 
 def test_test_labels_stay_clean_unless_told(srjt: Srjt, labels: Path) -> None:
@@ -195,7 +203,9 @@ def test_test_labels_stay_clean_unless_told(srjt: Srjt, labels: Path) -> None:
     labels.write_text("\n".join([f"{header},split", *sided]))
 
     def wrong(side: str) -> int:
-        return sum(r["grade"] != r["true_grade"] for r in rows(Path("noisy.csv")) if r["split"] == side)
+        return sum(
+            r["grade"] != r["true_grade"] for r in rows(Path("noisy.csv")) if r["split"] == side
+        )
 
     out = srjt.prints("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv")
     assert "Test labels that stay clean: 20." in out
@@ -228,7 +238,9 @@ class BreaksOff(BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(self.body) - start))
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(self.body) - 1}/{len(self.body)}")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(self.body) - 1}/{len(self.body)}"
+            )
         self.end_headers()
         self.wfile.write(self.body[start : start + 3000])
 
@@ -266,7 +278,9 @@ def test_limuc_is_fetched_over_a_breaking_line_and_then_inspected(
     monkeypatch.setattr(published, "LIMUC_COUNTS", (2, 2, 2, 2))
     monkeypatch.setattr(published, "LIMUC_PATIENTS", 4)
     assert "All counts are as published." in srjt.prints("inspect", "uc", "--no-decode")
-    _, out, _ = srjt("inspect", "uc", "--no-decode", "--map-grades", "Mayo 0=0,Mayo 1=0,Mayo 2=1,Mayo 3=1")
+    _, out, _ = srjt(
+        "inspect", "uc", "--no-decode", "--map-grades", "Mayo 0=0,Mayo 1=0,Mayo 2=1,Mayo 3=1"
+    )
     assert "published" not in out
 
 
@@ -276,7 +290,10 @@ def test_an_archive_that_is_not_the_one_of_the_first_download_is_refused(
     digest = hashlib.sha256(BreaksOff.body).hexdigest()
     unpacked = Path("uc/patient_based_classified_images")
     assert f"SHA-256 of the archive: {digest}" in srjt.prints("limuc", "uc", "--url", mirror)
-    assert Path("uc/patient_based_classified_images.zip.sha256").read_text() == f"{digest}  {unpacked.name}.zip\n"
+    assert (
+        Path("uc/patient_based_classified_images.zip.sha256").read_text()
+        == f"{digest}  {unpacked.name}.zip\n"
+    )
     shutil.rmtree(unpacked)
     srjt.prints("limuc", "uc", "--url", mirror)  # the same once more
     shutil.rmtree(unpacked)
@@ -303,6 +320,8 @@ def test_kaggles_labels_and_images_are_counted(srjt: Srjt, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_files_of_an_earlier_inspection_are_not_replaced_in_silence(srjt: Srjt, labels: Path) -> None:
+def test_files_of_an_earlier_inspection_are_not_replaced_in_silence(
+    srjt: Srjt, labels: Path
+) -> None:
     assert "replaced" not in srjt("inspect", labels)[1]
     assert "contact_sheet.png (the previous file was replaced)" in srjt("inspect", labels)[1]

@@ -34,7 +34,9 @@ def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     monkeypatch.setattr(metadata, "version", version)
 
 
-def test_it_names_versions_devices_and_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_names_versions_devices_and_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "not" / "yet"))
     out = ran()
     assert f"numpy {metadata.version('numpy')}" in out
@@ -67,7 +69,9 @@ def test_a_missing_or_old_requirement_is_a_problem(monkeypatch: pytest.MonkeyPat
     assert "numpy>=1.26 is needed, 0.1 is installed" in ran(status=1)
 
 
-def test_a_cache_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(**_: object) -> None:
         raise PermissionError
 

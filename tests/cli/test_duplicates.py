@@ -21,8 +21,11 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 images of 20 patients: 1 and 50 are identical with different grades, 2 and 55 nearly identical."""
-    path = write(generate(images=60, patients=20, size=64), tmp_path_factory.mktemp("twins") / "set")
+    """60 images of 20 patients: 1 and 50 are identical with different grades, 2 and 55 nearly
+    identical."""
+    path = write(
+        generate(images=60, patients=20, size=64), tmp_path_factory.mktemp("twins") / "set"
+    )
     table = pd.read_csv(path)
     files = [path.parent / name for name in table["image"]]
     files[50].write_bytes(files[1].read_bytes())
@@ -54,7 +57,9 @@ def test_split_tells_the_number_of_groups_once(command: Srjt, twins: Path) -> No
     assert err.count("2 images are identical to another: they make 1 group") == 1
     status, _, err = command("data", "split", twins, "--group-near-duplicates", "--out", "near.csv")
     assert status == 0
-    assert err.count("4 images are identical or nearly identical to another: they make 2 groups") == 1
+    assert (
+        err.count("4 images are identical or nearly identical to another: they make 2 groups") == 1
+    )
     ids = pd.read_csv(twins)["image"]
     for name, pairs in (("exact.csv", [(1, 50)]), ("near.csv", [(1, 50), (2, 55)])):
         for _, fold in pd.read_csv(name).groupby("fold"):

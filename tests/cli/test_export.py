@@ -28,7 +28,9 @@ from .conftest import Srjt
 # ``srjt explain`` as a person runs it.
 
 
-def test_the_training_data_are_read_with_the_same_options(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_the_training_data_are_read_with_the_same_options(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     """The table is not beside its images, and names its columns in its own way."""
     table = Path("table.csv")
     shutil.copy(labelled, table)
@@ -39,7 +41,9 @@ def test_the_training_data_are_read_with_the_same_options(command: Srjt, finishe
     assert (code, err) == (0, "")
     assert Path("explanation.html").read_text().count("labelled") >= 2 * 4
     # a folder of new images, which is no table
-    code, said, _ = command("explain", finished, labelled.parent, "--training", table, "--limit", 2, "--force", *how)
+    code, said, _ = command(
+        "explain", finished, labelled.parent, "--training", table, "--limit", 2, "--force", *how
+    )
     assert (code, said[:8]) == (0, "2 images")
 
 
@@ -114,7 +118,9 @@ def run_script(folder: Path, *arguments: object) -> subprocess.CompletedProcess[
         capture_output=True, text=True, env=environment, check=False,
     )  # fmt: skip
     # onnxruntime may warn about the machine
-    ran.stderr = "".join(line for line in ran.stderr.splitlines(True) if ":onnxruntime:" not in line)
+    ran.stderr = "".join(
+        line for line in ran.stderr.splitlines(True) if ":onnxruntime:" not in line
+    )
     return ran
 
 
@@ -134,10 +140,14 @@ def test_the_script_predicts_as_srjt_predict_without_srjt_and_torch(
     assert ran.returncode == 1
     *others, broken = ran.stderr.splitlines()  # other tests may have put tables beside the images
     assert broken.startswith("broken.png cannot be read as an image")
-    assert any("labels.csv is left out: its suffix is not that of an image." in line for line in others)
+    assert any(
+        "labels.csv is left out: its suffix is not that of an image." in line for line in others
+    )
     assert command("predict", finished, images, "--out", "srjt.csv", "--optimise", "qwk")[0] == 0
     ours = pd.read_csv("srjt.csv", dtype={"grade": str}).set_index("image")
-    theirs = pd.read_csv(StringIO(ran.stdout), dtype={"grade": str}).set_index("image").loc[ours.index]
+    theirs = (
+        pd.read_csv(StringIO(ran.stdout), dtype={"grade": str}).set_index("image").loc[ours.index]
+    )
     assert len(theirs) == 120
     assert theirs["grade"].tolist() == ours["grade"].tolist()
     numbers = ["p_0", "p_1", "p_2", "p_3", "expected_grade"]
@@ -146,7 +156,10 @@ def test_the_script_predicts_as_srjt_predict_without_srjt_and_torch(
     config = json.loads((folder / "config.json").read_text())
     assert config["grades"] == ["0", "1", "2", "3"]
     assert config["grade_names"] is None
-    assert (config["input"]["shape"], config["preprocessing"]["resize"]) == (["N", 32, 32, 3], "squash")
+    assert (config["input"]["shape"], config["preprocessing"]["resize"]) == (
+        ["N", 32, 32, 3],
+        "squash",
+    )
     assert "thresholds need" in config["grade_rule"]  # the validation side is too small for them
     _, metadata, card = (folder / "MODEL_CARD.md").read_text().split("---\n", 2)
     assert "onnx" in yaml.safe_load(metadata)["tags"]
@@ -183,8 +196,15 @@ def test_a_script_names_the_files_of_a_folder_that_it_leaves_out(
 ) -> None:
     for name in ("a.png", "IM0001", "b.dcm", "c.csv", ".hidden"):
         (tmp_path / name).write_bytes(b"")
-    assert [path.name for path in find_files([tmp_path])] == ["IM0001", "a.png", "b.dcm"]  # a DICOM file is an error
-    assert capsys.readouterr().err == f"{tmp_path / 'c.csv'} is left out: its suffix is not that of an image.\n"
+    assert [path.name for path in find_files([tmp_path])] == [
+        "IM0001",
+        "a.png",
+        "b.dcm",
+    ]  # a DICOM file is an error
+    assert (
+        capsys.readouterr().err
+        == f"{tmp_path / 'c.csv'} is left out: its suffix is not that of an image.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +216,9 @@ def test_a_script_names_the_files_of_a_folder_that_it_leaves_out(
         (["--folder", "/proc/x/new"], "/proc/x/new cannot be written"),
     ],
 )
-def test_mistakes_of_the_folder(command: Srjt, finished: Path, arguments: list[str], said: str) -> None:
+def test_mistakes_of_the_folder(
+    command: Srjt, finished: Path, arguments: list[str], said: str
+) -> None:
     Path("full").mkdir()
     Path("full/mine.txt").write_text("keep me")
     Path("file").write_text("")
@@ -226,7 +248,9 @@ def test_the_script_reads_an_image_as_srjt_does(mode: str, resize: str, tmp_path
     assert np.array_equal(read_image(path, size=32, resize=resize), expected)
 
 
-@pytest.mark.parametrize("values", [(0.0, 1.0), (0.25, 0.5, math.nan), (-3.0, 9.0, math.inf), (4.0,)])
+@pytest.mark.parametrize(
+    "values", [(0.0, 1.0), (0.25, 0.5, math.nan), (-3.0, 9.0, math.inf), (4.0,)]
+)
 def test_the_script_reads_floats_as_srjt_does(values: tuple[float, ...], tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).choice(values, (40, 50)).astype(np.float32)
     Image.fromarray(pixels).save(tmp_path / "x.tif")
@@ -242,4 +266,7 @@ def test_the_script_turns_an_image_upright(name: str, orientation: int, tmp_path
     exif[0x0112] = orientation
     path = tmp_path / name
     Image.fromarray(values if name == "colour.jpg" else values[..., 0]).save(path, exif=exif)
-    assert np.array_equal(read_image(path, size=32, resize="squash"), decode.read_image(path, size=32, resize="squash"))
+    assert np.array_equal(
+        read_image(path, size=32, resize="squash"),
+        decode.read_image(path, size=32, resize="squash"),
+    )

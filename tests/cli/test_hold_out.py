@@ -40,7 +40,9 @@ def test_one_site_is_held_out(command: Srjt, table: Path) -> None:
     assert command("train", table, *READ, "--hold-out", "site=west", *how)[0] == 0
     learnt = pd.read_csv("run/history.csv", dtype=str)["id"].astype(int)
     assert "west" not in set(pd.read_csv(table)["site"][learnt])
-    assert "add --splits run to use its test side" in command.refuses("evaluate", "run", table, *READ)
+    assert "add --splits run to use its test side" in command.refuses(
+        "evaluate", "run", table, *READ
+    )
     out = command.prints("evaluate", "run", table, *READ, "--hold-out", "site=west", "--by", "site")
     assert "39 rows of features of 13 patients" in out
     assert "site west" in out
@@ -48,16 +50,35 @@ def test_one_site_is_held_out(command: Srjt, table: Path) -> None:
 
 @pytest.mark.slow
 def test_a_study_names_the_site_of_each_fold(command: Srjt, table: Path) -> None:
-    how = ("--methods", "standard sord", "--epochs", 1, "--device", "cpu", "--jobs", 1, "--out", "study")
+    how = (
+        "--methods",
+        "standard sord",
+        "--epochs",
+        1,
+        "--device",
+        "cpu",
+        "--jobs",
+        1,
+        "--out",
+        "study",
+    )
     assert command("study", table, *READ, "--hold-out", "site", *how)[0] == 0
     results = collect_results(Path("study"))
     assert results.facts["held_out"] == ["north", "south", "west"]
     page = study_page(results)
     part = next(section for section in page.sections if section.slug == "held-out")
     shown = part.tables[0]
-    mae = results.scores.query("split == 'test' and metric == 'mae'").set_index(["method", "fold"])["value"]
+    mae = results.scores.query("split == 'test' and metric == 'mae'").set_index(["method", "fold"])[
+        "value"
+    ]
     assert part.heading == "Each site held out"
-    assert [column.label for column in shown.columns] == ["noise", "method", "north", "south", "west"]
+    assert [column.label for column in shown.columns] == [
+        "noise",
+        "method",
+        "north",
+        "south",
+        "west",
+    ]
     assert [cell.text for cell in shown.rows[1].cells] == [
         "Labels as given",
         "Sord",
@@ -65,4 +86,8 @@ def test_a_study_names_the_site_of_each_fold(command: Srjt, table: Path) -> None
     ]
     assert command("study", "export", "study", "--scores", "--out", "scores.csv")[0] == 0
     scores = pd.read_csv("scores.csv")
-    assert scores.groupby("fold")["held_out"].unique().map(list).tolist() == [["north"], ["south"], ["west"]]
+    assert scores.groupby("fold")["held_out"].unique().map(list).tolist() == [
+        ["north"],
+        ["south"],
+        ["west"],
+    ]

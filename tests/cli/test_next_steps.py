@@ -1,5 +1,5 @@
-"""Every command that is printed as the next step works as it is printed; and every command reads a table by the file
-beside it.
+"""Every command that is printed as the next step works as it is printed; and every command reads a
+table by the file beside it.
 """
 
 import re
@@ -22,7 +22,8 @@ TINY = [
 
 @pytest.fixture
 def awkward(tmp_path: Path) -> Path:
-    """A table as people have them: columns of other names, a missing file, a typing error, a row without a grade."""
+    """A table as people have them: columns of other names, a missing file, a typing error, a row
+    without a grade."""
     data = generate(images=60, patients=20, size=32)
     assert data.arrays is not None
     folder = tmp_path / "here" / "photographs"
@@ -33,7 +34,9 @@ def awkward(tmp_path: Path) -> Path:
     grades = [str(grade) for grade in data.labels]
     grades[10], grades[11] = "22", ""
     (folder / names[30]).unlink()
-    table = pd.DataFrame({"nr": range(60), "photo of": names, "Severity (0-3)": grades, "person_no": data.patients})
+    table = pd.DataFrame(
+        {"nr": range(60), "photo of": names, "Severity (0-3)": grades, "person_no": data.patients}
+    )
     path = tmp_path / "here" / "my labels.csv"
     table.to_csv(path, index=False)
     return path
@@ -41,7 +44,9 @@ def awkward(tmp_path: Path) -> Path:
 
 def next_steps(printed: str) -> list[list[str]]:
     """The words of every command after "Next:", without "srjt"."""
-    commands = [shlex.split(line) for line in re.findall(r"^Next: srjt (.*)$", printed, flags=re.MULTILINE)]
+    commands = [
+        shlex.split(line) for line in re.findall(r"^Next: srjt (.*)$", printed, flags=re.MULTILINE)
+    ]
     assert commands, printed
     return commands
 
@@ -51,7 +56,11 @@ def test_a_table_is_read_once(command: Srjt, awkward: Path) -> None:
     assert code == 1  # some samples cannot be used
     assert "line 12 has '22'" in out
     kept = awkward.with_suffix(".srjt.yaml").read_text()
-    for line in ("image_column: photo of", "grade_column: Severity (0-3)", "patient_column: person_no"):
+    for line in (
+        "image_column: photo of",
+        "grade_column: Severity (0-3)",
+        "patient_column: person_no",
+    ):
         assert line in kept
     (words,) = next_steps(out)
     code, out, err = command(*words, *TINY, "--quiet")
@@ -70,7 +79,9 @@ def kept(command: Srjt, awkward: Path) -> Path:
 @pytest.mark.slow
 def test_every_command_uses_the_reading_file(command: Srjt, kept: Path, tmp_path: Path) -> None:
     name = kept.name
-    assert command("train", name, "--fold", "0", "--out", "run", "--method", "standard", *TINY)[0] == 0
+    assert (
+        command("train", name, "--fold", "0", "--out", "run", "--method", "standard", *TINY)[0] == 0
+    )
     for words in (
         ["evaluate", "run", name, "--fold", "0"],
         ["evaluate", "run", name, "--splits", "run"],
@@ -80,7 +91,19 @@ def test_every_command_uses_the_reading_file(command: Srjt, kept: Path, tmp_path
         ["data", "split", name],
         ["data", "corrupt", name, "--rate", "0.2"],
         ["audit", name, "--out", "audit", "--folds", "3", *TINY],
-        ["study", name, "--methods", "standard", "--fold", "0", "--out", "study", *TINY[2:], "--device", "cpu"],
+        [
+            "study",
+            name,
+            "--methods",
+            "standard",
+            "--fold",
+            "0",
+            "--out",
+            "study",
+            *TINY[2:],
+            "--device",
+            "cpu",
+        ],
     ):
         code, _, err = command(*words)
         assert code == 0, (words, err)
@@ -90,7 +113,8 @@ def test_every_command_uses_the_reading_file(command: Srjt, kept: Path, tmp_path
 
 @pytest.mark.slow
 def test_a_missing_file_moves_no_fold(command: Srjt, kept: Path) -> None:
-    """The sides of a training that leaves images out are those of the dry run, and of an evaluation."""
+    """The sides of a training that leaves images out are those of the dry run, and of an
+    evaluation."""
     words = ["train", kept.name, "--fold", "0", "--out", "run", "--method", "standard", *TINY]
     code, planned, _ = command(*words, "--dry-run")
     assert code == 0
@@ -114,9 +138,13 @@ def test_next_steps_of_a_training_and_an_audit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = []
-    monkeypatch.setattr("srjt.auditing.review_app.serve", lambda session, server, started: served.append(session))
+    monkeypatch.setattr(
+        "srjt.auditing.review_app.serve", lambda session, server, started: served.append(session)
+    )
     monkeypatch.setattr("srjt.auditing.review_app.open_browser", lambda server: None)
-    code, out, _ = command("train", labelled, "--fold", "0", "--out", "run", "--method", "standard", *TINY)
+    code, out, _ = command(
+        "train", labelled, "--fold", "0", "--out", "run", "--method", "standard", *TINY
+    )
     for words in next_steps(out):
         assert command(*words)[0] == 0, words
     code, out, err = command("audit", labelled, "--out", "audit", "--folds", "3", *TINY)
@@ -130,7 +158,9 @@ def test_next_steps_of_a_training_and_an_audit(
 
 @pytest.mark.slow
 def test_next_steps_of_synthetic_data(command: Srjt) -> None:
-    _, out, _ = command("data", "synthetic", "drawn", "--images", "60", "--patients", "20", "--size", "32")
+    _, out, _ = command(
+        "data", "synthetic", "drawn", "--images", "60", "--patients", "20", "--size", "32"
+    )
     (words,) = next_steps(out)
     code, out, _ = command(*words)
     assert code == 0
@@ -154,7 +184,10 @@ def test_grades_in_a_gap_are_listed_in_the_next_step(command: Srjt, tmp_path: Pa
     folder.mkdir()
     for row in range(30):
         Image.new("RGB", (8, 8), (row, 0, 0)).save(folder / f"{row}.png")
-    rows = {"image": [f"{row}.png" for row in range(30)], "grade": [(0, 1, 4)[row % 3] for row in range(30)]}
+    rows = {
+        "image": [f"{row}.png" for row in range(30)],
+        "grade": [(0, 1, 4)[row % 3] for row in range(30)],
+    }
     pd.DataFrame(rows).to_csv("labels.csv", index=False)
     code, out, _ = command("data", "inspect", "labels.csv")
     assert code == 1

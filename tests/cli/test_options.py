@@ -1,4 +1,5 @@
-"""An option is declared once: Python's keyword arguments and the command line are the fields of one dataclass."""
+"""An option is declared once: Python's keyword arguments and the command line are the fields of one
+dataclass."""
 
 from __future__ import annotations
 
@@ -53,14 +54,35 @@ def test_every_field_is_an_option(verb: str, group: type, others: set[str]) -> N
 
 
 @pytest.mark.parametrize("function", [srjt.predict, srjt.evaluate, srjt.compare])
-def test_an_unknown_keyword_suggests_the_nearest(function: Any, finished: Path, labelled: Path) -> None:
+def test_an_unknown_keyword_suggests_the_nearest(
+    function: Any, finished: Path, labelled: Path
+) -> None:
     with pytest.raises(UnknownNameError, match="Unknown option 'decodng': did you mean 'decoding'"):
         function(finished, labelled, decodng="median")
 
 
-def test_python_and_the_command_line_give_the_same_answers(command: Srjt, finished: Path, labelled: Path) -> None:
-    options = {"decoding": "median", "views": 2, "per": ("patient",), "refer_from": "2", "threshold": 0.3}
-    words = ["--decode", "median", "--views", 2, "--per", "patient", "--refer-from", 2, "--threshold", 0.3]
+def test_python_and_the_command_line_give_the_same_answers(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    options = {
+        "decoding": "median",
+        "views": 2,
+        "per": ("patient",),
+        "refer_from": "2",
+        "threshold": 0.3,
+    }
+    words = [
+        "--decode",
+        "median",
+        "--views",
+        2,
+        "--per",
+        "patient",
+        "--refer-from",
+        2,
+        "--threshold",
+        0.3,
+    ]
     code, _, err = command("predict", finished, labelled, *words, "--out", "answers.csv")
     assert code == 0, err
     typed = pd.read_csv("answers.csv", dtype={"grade": str})

@@ -20,11 +20,24 @@ from .conftest import Srjt
 
 SOURCE = Path(srjt.__file__).parent
 MINE = "what I have written myself\n"
-SMALL = ["--backbone", "tiny", "--no-pretrained", "--image-size", 32, "--crop", 28, "--device", "cpu"]
+SMALL = [
+    "--backbone",
+    "tiny",
+    "--no-pretrained",
+    "--image-size",
+    32,
+    "--crop",
+    28,
+    "--device",
+    "cpu",
+]
 COMMANDS = {
     "export": (["export", "RUN"], "model.pt2"),
     "features": (["features", "LABELS", *SMALL], "rows.npz"),
-    "corrupt": (["data", "corrupt", "LABELS", "--rate", 0.2, "--grade-column", "true_grade"], "noisy.csv"),
+    "corrupt": (
+        ["data", "corrupt", "LABELS", "--rate", 0.2, "--grade-column", "true_grade"],
+        "noisy.csv",
+    ),
     "split": (["data", "split", "LABELS", "--grade-column", "true_grade"], "folds.csv"),
     "evaluate": (["evaluate", "RUN", "LABELS", "--side", "test", "--device", "cpu"], "found.json"),
     "predict": (["predict", "RUN", "LABELS", "--device", "cpu"], "mine.csv"),
@@ -34,7 +47,10 @@ COMMANDS = {
 
 def exports_are_slow(commands: Iterable[str]) -> list[object]:
     """An export takes as long as all others together."""
-    return [pytest.param(which, marks=pytest.mark.slow) if which == "export" else which for which in commands]
+    return [
+        pytest.param(which, marks=pytest.mark.slow) if which == "export" else which
+        for which in commands
+    ]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -47,7 +63,10 @@ def test_an_existing_file_is_overwritten_only_when_told_to(
     Path(name).write_text(MINE)
     code, out, err = command(*order, "--out", name)
     assert (code, out) == (2, "")
-    assert err == f"srjt: {name} already exists: choose another file, or pass --force to overwrite it.\n"
+    assert (
+        err
+        == f"srjt: {name} already exists: choose another file, or pass --force to overwrite it.\n"
+    )
     assert Path(name).read_text() == MINE
     command.prints(*order, "--out", name, "--force")
     assert Path(name).read_bytes() != MINE.encode()
@@ -74,7 +93,9 @@ def test_a_name_that_srjt_chooses_is_spared_too(command: Srjt, labelled: Path) -
     assert made.read_bytes() == before  # the same seed
 
 
-def test_a_link_stays_one_and_what_it_leads_to_is_written(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_a_link_stays_one_and_what_it_leads_to_is_written(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     Path("made.csv").write_text("")
     Path("link").symlink_to(Path("made.csv").resolve())
     command.prints("predict", finished, labelled, "--device", "cpu", "--out", "link", "--force")
@@ -93,7 +114,8 @@ def test_standard_output_is_never_spared(finished: Path, labelled: Path, tmp_pat
     assert len(pd.read_csv(made)) == len(pd.read_csv(labelled))  # the table and nothing else
 
 
-# ------------------------------------------------------------------------------------------------ a full disk
+# ------------------------------------------------------------------------------------------------ a
+# full disk
 
 FULL_DISK = {
     **{which: (*COMMANDS[which], "--force") for which in COMMANDS},
@@ -106,7 +128,8 @@ FULL_DISK = {
 def test_on_a_full_disk_the_old_file_stays_whole(
     command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    """Writes to the disk fail when they are flushed to it; a writer that does not ask has replaced the file by then."""
+    """Writes to the disk fail when they are flushed to it; a writer that does not ask has replaced
+    the file by then."""
     words, name, *force = FULL_DISK[which]
     order = [{"RUN": finished, "LABELS": labelled}.get(str(word), word) for word in words]
     option = [] if which == "inspect" else ["--out", name]
@@ -122,14 +145,17 @@ def test_on_a_full_disk_the_old_file_stays_whole(
 
 
 def test_nothing_is_written_past_the_atomic_writers() -> None:
-    """Files grow line by line, or are parts of a folder that is renamed when complete, in these modules only."""
+    """Files grow line by line, or are parts of a folder that is renamed when complete, in these
+    modules only."""
     allowed = {
         "files.py", "training/checkpoint.py", "data/images/store.py",
         "data/sources/features.py",
         "data/sources/folders.py",  # a key that is created once, and must not exist before
         "training/workers.py",  # a switch of the kernel, not a file
     }  # fmt: skip
-    direct = re.compile(r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)\n]*[\"'][wax]b?\+?[\"']")
+    direct = re.compile(
+        r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)\n]*[\"'][wax]b?\+?[\"']"
+    )
     found = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
@@ -169,7 +195,9 @@ def test_what_a_command_reads_is_not_overwritten(
     assert file.read_bytes() == before
 
 
-def test_a_list_of_unusable_samples_replaces_nothing_else(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_a_list_of_unusable_samples_replaces_nothing_else(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     Path("mine.csv").write_text(MINE)
     words = ("data", "split", labelled, "--on-bad-image", "skip", "--skipped", "mine.csv")
     assert "mine.csv is no list of unusable samples" in command.refuses(*words)

@@ -44,7 +44,9 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     assert out.startswith(f"{title}. ")
 
 
-def test_one_image_several_and_a_table_give_the_same(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_one_image_several_and_a_table_give_the_same(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     images = [labelled.parent / name for name in pd.read_csv(labelled)["image"][:3]]
     assert command("predict", finished, images[0], "--out", "sub/one.csv")[0] == 0
     assert command("predict", finished, *images, images[0], "--out", "three.csv")[0] == 0
@@ -83,7 +85,9 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
         (["--on-bad-image", "ignore"], "Unknown --on-bad-image 'ignore'"),
     ],
 )
-def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
+def test_mistakes(
+    command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str
+) -> None:
     assert said in command.refuses("predict", finished, labelled, *arguments)
 
 
@@ -129,14 +133,19 @@ def test_an_option_of_features_for_a_run_that_reads_images(
     assert (code, err) == (2, f"srjt: {sentence}\n")
 
 
-def test_every_row_that_is_left_out_is_counted_and_named(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_every_row_that_is_left_out_is_counted_and_named(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     rows = labelled.read_text().splitlines()[:59]
     source = labelled.parent / "some.csv"
     source.write_text("\n".join([*rows, rows[1], "short", ",,,,"]))
     try:
         code, _, err = command("predict", finished, source)
         assert code == 2
-        assert "1 unusable sample (1 malformed-row; the first: line 61: 1 cell where the header has" in err
+        assert (
+            "1 unusable sample (1 malformed-row; the first: line 61: 1 cell where the header has"
+            in err
+        )
         code, out, err = command("predict", finished, source, "--on-bad-image", "skip")
     finally:
         source.unlink()
@@ -153,11 +162,16 @@ def test_formulas_in_file_names_are_reported(command: Srjt, finished: Path, labe
     shutil.copy(labelled.parent / pd.read_csv(labelled)["image"][0], name)
     code, _, err = command("predict", finished, name)
     assert code == 0
-    assert "predictions.csv has cells that a spreadsheet may run as formulas (1; the first is '=HYPERLINK" in err
+    assert (
+        "predictions.csv has cells that a spreadsheet may run as formulas (1; the first is '=HYPERLINK"
+        in err
+    )
     assert read()["image"].tolist() == [name]  # the name of a file must stay its name
 
 
-def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_file_names_of_any_bytes_get_a_sentence(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     image = labelled.parent / pd.read_csv(labelled)["image"][0]
     os.makedirs("bytes")
     for name in ("bytes/a.png", os.fsdecode(b"bytes/caf\xe9.png")):
@@ -178,14 +192,19 @@ def test_ranges_that_cannot_be(command: Srjt, finished: Path, labelled: Path) ->
         (["--coverage", "0.7", "--calibrate-on", labelled], "of the 120 samples to calibrate on"),
         (["--coverage-by", "grade"], "give a --coverage, too"),
         (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
-        (["--coverage", "0.7", "--coverage-by", "split"], "need the column split of the calibration samples"),
+        (
+            ["--coverage", "0.7", "--coverage-by", "split"],
+            "need the column split of the calibration samples",
+        ),
     ):
         assert said in command.refuses("predict", finished, labelled, *wrong, "--out", "never.csv")
         assert not Path("never.csv").exists()
 
 
 @pytest.mark.slow
-def test_ranges_per_patient_and_of_a_table_with_other_columns(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_ranges_per_patient_and_of_a_table_with_other_columns(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     table = pd.read_csv(labelled).rename(columns={"patient": "person", "grade": "severity"})
     table["eye"] = ["LR"[k % 2] for k in range(len(table))]
     other = labelled.parent / "other.csv"
@@ -206,7 +225,9 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(command: Srjt, fin
     out = command.prints(*options, "--out", "patients.csv")
     ranges = pd.read_csv("patients.csv")
     assert list(ranges.columns[:5]) == ["patient", "images", "grade", "grade_low", "grade_high"]
-    assert ((ranges["grade_low"] <= ranges["grade"]) & (ranges["grade"] <= ranges["grade_high"])).all()
+    assert (
+        (ranges["grade_low"] <= ranges["grade"]) & (ranges["grade"] <= ranges["grade_high"])
+    ).all()
     assert "70% of new patients, each by the highest of its images" in out
     # the columns of both tables have the same names
     code, out, _ = command(
@@ -216,7 +237,9 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(command: Srjt, fin
     assert code == 0
     said = f"Calibrated on {patients} patients ({eyes} answers of {len(unseen)} samples)"
     assert said in " ".join(out.split())
-    assert "give --calibrate-on with it" in command.refuses(*options, "--per", "split", "--out", "never.csv")
+    assert "give --calibrate-on with it" in command.refuses(
+        *options, "--per", "split", "--out", "never.csv"
+    )
     assert not Path("never.csv").exists()
 
 
@@ -242,11 +265,16 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
     assert found["intervals"]["mae"]["value"] == pytest.approx((predicted - true).abs().mean())
     for interval in found["intervals"].values():
         assert interval["low"] <= interval["value"] <= interval["high"]
-    assert [sum(row) for row in found["confusion"]] == [int((true == grade).sum()) for grade in range(4)]
+    assert [sum(row) for row in found["confusion"]] == [
+        int((true == grade).sum()) for grade in range(4)
+    ]
     assert found["by_patient"] is True
     table = pd.read_csv(labelled)
     training = table.loc[table["split"] == "train", "grade"]
-    naive = {"accuracy": (true == training.mode()[0]).mean(), "mae": (true - training.median()).abs().mean()}
+    naive = {
+        "accuracy": (true == training.mode()[0]).mean(),
+        "mae": (true - training.median()).abs().mean(),
+    }
     for name, value in naive.items():
         assert found["naive"][name] == pytest.approx(value)
         assert f"one grade: {value:.3f}" in out
@@ -262,13 +290,18 @@ def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     learnt = int((table["split"] == "train").sum())
     err = command.refuses("evaluate", finished, labelled)
     assert f"{learnt} of 120 images were trained on" in err
-    assert f"add --splits {finished} to use its test side, or give images that the run has not seen" in err
+    assert (
+        f"add --splits {finished} to use its test side, or give images that the run has not seen"
+        in err
+    )
     code, out, err = command("evaluate", finished, labelled, "--side", "train")
     assert code == 0
     assert f" on {learnt} images" in out
     assert f"The run was trained on {learnt} of these {learnt} samples" in err
     table[table["split"] == "test"].to_csv("test.csv", index=False)
-    assert "trained on" not in command.prints("evaluate", finished, "test.csv", "--images", labelled.parent)
+    assert "trained on" not in command.prints(
+        "evaluate", finished, "test.csv", "--images", labelled.parent
+    )
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "export", "report"])
@@ -310,7 +343,9 @@ def other(finished: Path, tmp_path: Path) -> Path:
     table[columns] = table[turned].to_numpy()
     table.to_csv(folder / "held_out.csv", index=False, float_format="%.9g")
     summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps({**summary, "files": {}}))  # or it would be noticed
+    (folder / "summary.json").write_text(
+        json.dumps({**summary, "files": {}})
+    )  # or it would be noticed
     (folder / "checksums.json").unlink()
     return folder
 
@@ -319,7 +354,9 @@ def other(finished: Path, tmp_path: Path) -> Path:
 def test_two_runs(command: Srjt, finished: Path, other: Path) -> None:
     out = command.prints("compare", finished, other, "--out", "c.json", "--html", "c.html")
     assert all(len(line) <= 80 for line in out.splitlines())
-    assert f"No difference is shown between {other.name} and {finished.name}" in " ".join(out.split())
+    assert f"No difference is shown between {other.name} and {finished.name}" in " ".join(
+        out.split()
+    )
     assert len(out.splitlines()) <= 24
     found = json.loads(Path("c.json").read_bytes())
     table = pd.read_csv(finished / "held_out.csv")
@@ -335,10 +372,19 @@ def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -
     for arguments, sentence in (
         ((finished,), "at least two runs.\n"),
         ((finished, "nothing"), "is not the folder of a run"),
-        ((finished, other, "--out", "c.html"), "--out writes numbers: for a page with its figures give --html c.html"),
+        (
+            (finished, other, "--out", "c.html"),
+            "--out writes numbers: for a page with its figures give --html c.html",
+        ),
         ((finished, other, "--test", "nothing.csv"), "does not exist"),
-        ((finished, other, "--test", labelled), "were trained on, and a score on them says nothing"),
-        ((finished, other, "--images", "."), "--images is about the images of --test, which is not given"),
+        (
+            (finished, other, "--test", labelled),
+            "were trained on, and a score on them says nothing",
+        ),
+        (
+            (finished, other, "--images", "."),
+            "--images is about the images of --test, which is not given",
+        ),
     ):
         assert sentence in command.refuses("compare", *arguments)
     (other / "held_out.csv").unlink()
@@ -352,7 +398,9 @@ def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -
 def test_a_page_of_predictions(command: Srjt, finished: Path, labelled: Path) -> None:
     new = labelled.parent / "p000"
     names = "0=none,1=some,2=more,3=<b>much"
-    out = command.prints("predict", finished, new, "--html", "deep/new.html", "--grade-names", names)
+    out = command.prints(
+        "predict", finished, new, "--html", "deep/new.html", "--grade-names", names
+    )
     assert "The page is in deep/new.html." in out
     page = Path("deep/new.html").read_text()
     assert f"{len(pd.read_csv('predictions.csv'))} images: " in page
@@ -373,21 +421,30 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--html", "there.html"], "there.html already exists: choose another file, or pass --force"),
+        (
+            ["--html", "there.html"],
+            "there.html already exists: choose another file, or pass --force",
+        ),
         (["--html", "here"], "here is a folder: give the name of an HTML file"),
         (["--html", "same.csv", "--out", "same.csv"], "--html and --out are the same file"),
         (["--out", "page.html"], "for a page with its figures give --html page.html"),
     ],
 )
-def test_mistakes_about_pages(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
+def test_mistakes_about_pages(
+    command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str
+) -> None:
     Path("there.html").write_text("mine")
     Path("here").mkdir()
     assert said in command.refuses("predict", finished, labelled, *arguments)
     assert Path("there.html").read_text() == "mine"
 
 
-def test_a_page_that_cannot_be_written_loses_no_predictions(command: Srjt, finished: Path, labelled: Path) -> None:
-    err = command.refuses("predict", finished, labelled.parent / "p000", "--html", "/proc/x/new.html")
+def test_a_page_that_cannot_be_written_loses_no_predictions(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    err = command.refuses(
+        "predict", finished, labelled.parent / "p000", "--html", "/proc/x/new.html"
+    )
     assert "/proc/x/new.html cannot be written" in err
     assert len(pd.read_csv("predictions.csv")) > 0
 
@@ -436,22 +493,39 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     ):
         assert word in out
     decision = json.loads(Path("found.json").read_text())["decision"]
-    out = command.prints("predict", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1")
+    out = command.prints(
+        "predict",
+        finished,
+        held_out,
+        "--refer-from",
+        "2",
+        "--sensitivity",
+        "0.9",
+        "--abstain",
+        "0.1",
+    )
     table = pd.read_csv("predictions.csv", dtype={"patient": str})
     assert f"Refer {decision['referred']} of" in words(out)
     assert "unsure: a person decides" in words(out)
     assert (table["refer"] == "yes").sum() == decision["referred"]
-    assert ((table["p_2"] + table["p_3"] >= decision["threshold"] - 1e-5) == (table["refer"] == "yes")).all()
+    assert (
+        (table["p_2"] + table["p_3"] >= decision["threshold"] - 1e-5) == (table["refer"] == "yes")
+    ).all()
     assert set(table["unsure"]) <= {"yes", "no"}
     assert table["patient"].tolist() == pd.read_csv(held_out)["patient"].tolist()
 
 
-def test_a_key_of_two_columns_and_columns_to_keep(command: Srjt, finished: Path, held_out: Path) -> None:
+def test_a_key_of_two_columns_and_columns_to_keep(
+    command: Srjt, finished: Path, held_out: Path
+) -> None:
     assert command("predict", finished, held_out, "--per", "patient", "--per", "eye")[0] == 0
     table = pd.read_csv("predictions.csv")
     assert list(table.columns[:4]) == ["patient", "eye", "images", "grade"]
     assert len(table) == len(pd.read_csv(held_out)[["patient", "eye"]].drop_duplicates())
-    assert command("predict", finished, held_out, "--keep", "eye", "--keep", "grade", "--force")[0] == 0
+    assert (
+        command("predict", finished, held_out, "--keep", "eye", "--keep", "grade", "--force")[0]
+        == 0
+    )
     table, given = pd.read_csv("predictions.csv"), pd.read_csv(held_out)
     assert list(table.columns[:5]) == ["image", "patient", "eye", "grade_source", "grade"]
     assert table["grade_source"].tolist() == given["grade"].tolist()
@@ -463,7 +537,10 @@ def test_a_key_of_two_columns_and_columns_to_keep(command: Srjt, finished: Path,
     [
         (["--per", "patient", "--keep", "eye"], "--keep is for rows of images"),
         (["--refer-from", "7"], "Unknown grade '7'"),
-        (["--sensitivity", "0.9"], "--sensitivity needs the grade from which to refer: --refer-from"),
+        (
+            ["--sensitivity", "0.9"],
+            "--sensitivity needs the grade from which to refer: --refer-from",
+        ),
         (
             ["--refer-from", "2", "--threshold", "high"],
             "--threshold takes a probability from 0 to 1, or 'grade'",
@@ -487,7 +564,9 @@ def test_bad_input_is_one_sentence(
 def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
     command: Srjt, finished: Path, held_out: Path
 ) -> None:
-    out = command.prints("predict", finished, held_out, "--grade-names", NAMES, "--refer-from", "minimal")
+    out = command.prints(
+        "predict", finished, held_out, "--grade-names", NAMES, "--refer-from", "minimal"
+    )
     assert "grade 2 (minimal)" in " ".join(out.split())
     table = pd.read_csv("predictions.csv", dtype={"grade": str})
     expected = dict(pair.split("=") for pair in NAMES.split(","))
@@ -496,7 +575,10 @@ def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
     assert "p(grade ≥ 2 (minimal))" in out
     assert all(len(line) <= 80 for line in out.splitlines())
     hostile = "0=<script>alert(1)</script>,1=b,2=c,3=$x$"
-    assert command("evaluate", finished, held_out, "--grade-names", hostile, "--html", "page.html")[0] == 0
+    assert (
+        command("evaluate", finished, held_out, "--grade-names", hostile, "--html", "page.html")[0]
+        == 0
+    )
     page = Path("page.html").read_text()
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page

@@ -1,4 +1,5 @@
-"""``srjt readers`` as a person runs it: what it prints and writes, and what it says about bad input."""
+"""``srjt readers`` as a person runs it: what it prints and writes, and what it says about bad
+input."""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("srjt.readers.model._DRAWS", 2)
 
 
-def simulated(*, items: int = 40, readers: int = 3, per_item: int = 2, classes: int = 4, seed: int = 0) -> pd.DataFrame:
-    """A long table: ``per_item`` random readers grade each item, mostly right, otherwise by one grade."""
+def simulated(
+    *, items: int = 40, readers: int = 3, per_item: int = 2, classes: int = 4, seed: int = 0
+) -> pd.DataFrame:
+    """A long table: ``per_item`` random readers grade each item, mostly right, otherwise by one
+    grade."""
     draw = np.random.default_rng(seed)
     truth = draw.integers(classes, size=items)
     item = np.repeat(np.arange(items), per_item)
@@ -70,7 +74,9 @@ def lines_of(text: str) -> int:
 
 
 @pytest.mark.slow
-def test_the_folder_holds_page_consensus_readings_and_worklist(command: Srjt, table: Path, tmp_path: Path) -> None:
+def test_the_folder_holds_page_consensus_readings_and_worklist(
+    command: Srjt, table: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     said = command.prints("readers", table, "--out", out, "--next", 5)
     assert {path.name for path in out.iterdir()} == {
@@ -80,7 +86,9 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(command: Srjt, ta
     assert lines_of(said.replace(str(tmp_path), "")) <= 24  # the list itself is in the file
     consensus = pd.read_csv(out / "consensus.csv")
     assert len(consensus) == 40
-    assert consensus.filter(like="p_true_").sum(axis=1).to_numpy() == pytest.approx(np.ones(40), abs=1e-6)
+    assert consensus.filter(like="p_true_").sum(axis=1).to_numpy() == pytest.approx(
+        np.ones(40), abs=1e-6
+    )
     readings = pd.read_csv(out / "readings.csv")
     assert len(readings) == 80
     assert readings["probability"].between(0, 1).all()
@@ -90,7 +98,11 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(command: Srjt, ta
     (table.parent / worklist["image"][0]).touch()
     assert "srjt review" in command.prints("readers", table, "--out", out, "--next", 5, "--force")
     facts = json.loads((out / "readers.json").read_text())
-    assert (sorted(facts["readers"]), facts["items"], facts["readings"]) == (["r0", "r1", "r2"], 40, 80)
+    assert (sorted(facts["readers"]), facts["items"], facts["readings"]) == (
+        ["r0", "r1", "r2"],
+        40,
+        80,
+    )
     assert facts["grades"] == ["0", "1", "2", "3"]
     # the consensus is a table like any other, with the same labels as --several-readings consensus
     again = read(out / "consensus.csv", grades=facts["grades"]).manifest
@@ -134,7 +146,9 @@ def test_nothing_is_left_to_read(command: Srjt, tmp_path: Path) -> None:
     assert not (tmp_path / "o" / "worklist.csv").exists()
 
 
-def test_where_everybody_has_read_everything_a_new_reader_is_asked(command: Srjt, tmp_path: Path) -> None:
+def test_where_everybody_has_read_everything_a_new_reader_is_asked(
+    command: Srjt, tmp_path: Path
+) -> None:
     both = save(tmp_path, simulated(items=20, readers=2))
     out = tmp_path / "o"
     said = command.prints("readers", both, "--next", 3, "--out", out)
@@ -143,14 +157,19 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(command: Srjt
     folder, worklist = read_readers_folder(out), out / "worklist.csv"
     assert set(pd.read_csv(worklist)["reader"]) == {"new reader"}
     for name, problem in (("dora", "no image files"), ("r0", "has nothing for the reviewer 'r0'")):
-        with pytest.raises(SrjtError, match=problem):  # dora has three images, but there are no files to show
+        with pytest.raises(
+            SrjtError, match=problem
+        ):  # dora has three images, but there are no files to show
             worklist_lines(worklist, folder, reviewer=name)
 
 
 def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
     doubtful = save(tmp_path, simulated(items=20, seed=1))
     said = command("readers", doubtful, "--next", 3)[1]
-    assert "--out DIR writes the page, the consensus and every reading; --next N also what to read next." in said
+    assert (
+        "--out DIR writes the page, the consensus and every reading; --next N also what to read next."
+        in said
+    )
 
 
 @pytest.mark.slow
@@ -173,7 +192,9 @@ def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_page_names_grades_and_only_readers_writes_it_again(command: Srjt, table: Path, tmp_path: Path) -> None:
+def test_the_page_names_grades_and_only_readers_writes_it_again(
+    command: Srjt, table: Path, tmp_path: Path
+) -> None:
     out, names = tmp_path / "o", "0=none,1=mild,2=moderate,3=severe"
     assert command("readers", table, "--out", out, "--grade-names", names)[0] == 0
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -181,7 +202,10 @@ def test_the_page_names_grades_and_only_readers_writes_it_again(command: Srjt, t
     assert json.loads((out / "readers.json").read_text())["grades"] == ["0", "1", "2", "3"]
     assert f"srjt readers TABLE --out {out} --force" in command.refuses("report", out)
     assert (out / "report.html").read_text(encoding="utf-8") == page
-    assert command("readers", table, "--out", out, "--grade-names", names.replace("mild", "slight"))[0] == 0
+    assert (
+        command("readers", table, "--out", out, "--grade-names", names.replace("mild", "slight"))[0]
+        == 0
+    )
     assert "1 (slight)" in (out / "report.html").read_text(encoding="utf-8")
     assert "there is none for 3" in command("readers", table, "--grade-names", "0=a,1=b,2=c")[2]
 
@@ -194,7 +218,9 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
     chances.assign(image=[f"/images/{name}" for name in names]).to_csv(file, index=False)
     into = ("--probabilities", file, "--out", tmp_path / "o")
     assert [command("readers", table, *into)[0] for _ in range(2)] == [0, 0]
-    chances.assign(image=names, p_0=0.4, p_1=0.1).to_csv(file, index=False)  # another network, the same name
+    chances.assign(image=names, p_0=0.4, p_1=0.1).to_csv(
+        file, index=False
+    )  # another network, the same name
     assert "of other readings or networks" in command("readers", table, *into)[2]
     assert command("readers", table, *into, "--force", "--next", 1)[1].count("(1 reading)") == 1
     chances.assign(image="other.png").to_csv(file, index=False)
@@ -205,7 +231,8 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
     assert "has no column 'p_3'" in command("readers", table, "--probabilities", file)[2]
 
 
-# --- bad input: a sentence, no traceback, nothing lost ---------------------------------------------------------
+# --- bad input: a sentence, no traceback, nothing lost
+# ---------------------------------------------------------
 
 
 SINGLE = simulated(readers=1, per_item=1)
@@ -227,8 +254,12 @@ SAME = simulated().drop_duplicates("image").assign(reader="same", grade=2)
         (simulated().assign(histology=[0] * 10 + [None] * 70), "equal to 5 trusted grades"),
     ],
 )
-def test_odd_tables_have_a_page_too(command: Srjt, tmp_path: Path, frame: pd.DataFrame, sentence: str) -> None:
-    said = command.prints("readers", save(tmp_path, frame), "--grades", "0,1,2,3", "--out", tmp_path / "o")
+def test_odd_tables_have_a_page_too(
+    command: Srjt, tmp_path: Path, frame: pd.DataFrame, sentence: str
+) -> None:
+    said = command.prints(
+        "readers", save(tmp_path, frame), "--grades", "0,1,2,3", "--out", tmp_path / "o"
+    )
     assert sentence in " ".join(said.split())
     assert (tmp_path / "o" / "report.html").exists()
 
@@ -236,7 +267,9 @@ def test_odd_tables_have_a_page_too(command: Srjt, tmp_path: Path, frame: pd.Dat
 @pytest.mark.slow
 def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) -> None:
     frame = simulated()
-    frame["reader"] = frame["reader"].map({"r0": "=cmd()", "r1": "<script>alert(1)</script>", "r2": "[red]x\x1b[31m"})
+    frame["reader"] = frame["reader"].map(
+        {"r0": "=cmd()", "r1": "<script>alert(1)</script>", "r2": "[red]x\x1b[31m"}
+    )
     frame["image"] = frame["image"].replace({"000.png": "=HYPERLINK(1)"})
     out = tmp_path / "o"
     said = command.prints("readers", save(tmp_path, frame), "--out", out, "--next", 10)
@@ -258,7 +291,9 @@ def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) ->
         ("image,reader,grade\n", "no rows"),
     ],
 )
-def test_tables_that_cannot_be_read_are_one_sentence(command: Srjt, tmp_path: Path, text: str, message: str) -> None:
+def test_tables_that_cannot_be_read_are_one_sentence(
+    command: Srjt, tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text)
     assert message in command.refuses("readers", path)
@@ -266,7 +301,11 @@ def test_tables_that_cannot_be_read_are_one_sentence(command: Srjt, tmp_path: Pa
 
 def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:
     long = simulated()
-    wide = long.pivot(index="image", columns="reader", values="grade").add_prefix("grade_").reset_index()
+    wide = (
+        long.pivot(index="image", columns="reader", values="grade")
+        .add_prefix("grade_")
+        .reset_index()
+    )
     status, said, _ = command("data", "inspect", save(tmp_path, long), "--no-decode")
     assert status == 1  # several grades of one image are an error without --several-readings
     assert "3 readers (column reader), 2 readings of each image." in said

@@ -1,4 +1,5 @@
-"""Real processes whose standard output is closed, full, ASCII-only or cut off, and Ctrl-C at any moment."""
+"""Real processes whose standard output is closed, full, ASCII-only or cut off, and Ctrl-C at any
+moment."""
 
 from __future__ import annotations
 
@@ -35,10 +36,14 @@ def shell(command: str, cwd: Path, **env: str) -> Any:
 
 
 def test_a_reader_that_exits(labelled: Path, tmp_path: Path) -> None:
-    done = shell(f"{SRJT} data inspect {labelled} --no-decode | head -n 1; exit ${{PIPESTATUS[0]}}", tmp_path)
+    done = shell(
+        f"{SRJT} data inspect {labelled} --no-decode | head -n 1; exit ${{PIPESTATUS[0]}}", tmp_path
+    )
     assert done.stderr == ""
     # true exits at once, before anything is printed
-    done = shell(f"{SRJT} data inspect {labelled} --no-decode | true; exit ${{PIPESTATUS[0]}}", tmp_path)
+    done = shell(
+        f"{SRJT} data inspect {labelled} --no-decode | true; exit ${{PIPESTATUS[0]}}", tmp_path
+    )
     assert (done.returncode, done.stderr) == (141, "")
     done = shell(f"{SRJT} methods | true; exit ${{PIPESTATUS[0]}}", tmp_path)
     assert (done.returncode, done.stderr) == (141, "")
@@ -56,7 +61,9 @@ def test_a_full_disk_behind_standard_output(labelled: Path, tmp_path: Path, comm
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_closed_streams(labelled: Path, tmp_path: Path, closed: str) -> None:
-    done = shell(f"{SRJT} data split {labelled} --grade-column true_grade --out s.csv {closed}", tmp_path)
+    done = shell(
+        f"{SRJT} data split {labelled} --grade-column true_grade --out s.csv {closed}", tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "s.csv").read_text().startswith("id,fold,split")
 
@@ -72,7 +79,9 @@ def test_a_terminal_that_knows_ascii_only(labelled: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
-def test_a_terminal_is_asked_for_its_width_and_may_refuse_colours(tmp_path: Path, no_color: str) -> None:
+def test_a_terminal_is_asked_for_its_width_and_may_refuse_colours(
+    tmp_path: Path, no_color: str
+) -> None:
     import fcntl
     import struct
     import termios
@@ -100,7 +109,8 @@ def test_a_terminal_is_asked_for_its_width_and_may_refuse_colours(tmp_path: Path
 
 @pytest.mark.parametrize("tenths", [1, 4, 8, 14, 25])
 def test_ctrl_c_while_modules_are_imported(labelled: Path, tmp_path: Path, tenths: int) -> None:
-    """Wherever it comes: status 130 (or the signal itself, before Python runs a line of ours) and no traceback."""
+    """Wherever it comes: status 130 (or the signal itself, before Python runs a line of ours) and
+    no traceback."""
     order = [sys.executable, "-m", "srjt", "train", str(labelled), "--out", "run", "--network", "resnet18",
              "--no-pretrained", "--noise-rate", "0.2", "--device", "cpu"]  # fmt: skip
     with subprocess.Popen(
@@ -113,13 +123,18 @@ def test_ctrl_c_while_modules_are_imported(labelled: Path, tmp_path: Path, tenth
         _, err = process.communicate(timeout=120)
     assert process.returncode in (130, -signal.SIGINT), err
     assert "Traceback" not in err
-    assert process.returncode != 130 or re.search(r"^srjt: Stopped.* Run the same command again", err, re.MULTILINE)
+    assert process.returncode != 130 or re.search(
+        r"^srjt: Stopped.* Run the same command again", err, re.MULTILINE
+    )
 
 
 def wait_for_python(pid: int) -> None:
-    """Until the interpreter has installed a handler of ours: one line of /proc/PID/status changes."""
+    """Until the interpreter has installed a handler of ours: one line of /proc/PID/status
+    changes."""
     for _ in range(400):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines() if Path("/proc").exists() else []
+        lines = (
+            Path(f"/proc/{pid}/status").read_text().splitlines() if Path("/proc").exists() else []
+        )
         caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt")), 0)
         if caught >> (signal.SIGINT - 1) & 1:
             time.sleep(0.1)

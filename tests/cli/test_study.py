@@ -71,7 +71,10 @@ def planned(out: str = "study") -> list[str]:
 def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
     out = study.prints("--fold", 0, "--dry-run")
     assert out.splitlines()[0] == "2 runs: 0 done, 2 to do. 120 images, 1 fold."
-    assert [line.split()[::2] for line in out.splitlines()[-2:]] == [["standard", "1"], ["co-teaching+ours", "1"]]
+    assert [line.split()[::2] for line in out.splitlines()[-2:]] == [
+        ["standard", "1"],
+        ["co-teaching+ours", "1"],
+    ]
     assert not Path("study").exists()
 
     out = study.prints("--fold", 0)
@@ -83,11 +86,20 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
     code, out, err = study("--fold", 0)
     assert (code, err) == (0, "")
     done, verdict, *table, following = out.splitlines()
-    assert (done, following) == ("2 runs: 2 done, 0 to do. 120 images, 1 fold.", "Next: srjt report study")
+    assert (done, following) == (
+        "2 runs: 2 done, 0 to do. 120 images, 1 fold.",
+        "Next: srjt report study",
+    )
     assert "one grade for all" in verdict
-    assert [name for name in ("Standard", "Co-teaching+Ours") if any(name in line for line in table)]
+    assert [
+        name for name in ("Standard", "Co-teaching+Ours") if any(name in line for line in table)
+    ]
 
-    assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
+    assert command("study", "status", "study") == (
+        0,
+        "2 runs: 2 done, 0 running, 0 failed, 0 left.\n",
+        "",
+    )
 
     assert study("--fold", 0, "--quiet") == (0, "", "")
 
@@ -102,7 +114,9 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
             name, dtype={"network": str, "variant": str}, keep_default_na=False, na_values={"value": [""]}
         )  # fmt: skip
         pd.testing.assert_frame_equal(read, table, check_dtype=False)
-        assert f"{name} already exists" in command.refuses("study", "export", "study", "--out", name)
+        assert f"{name} already exists" in command.refuses(
+            "study", "export", "study", "--out", name
+        )
 
 
 def test_the_plan_with_its_time(study: Srjt) -> None:
@@ -115,13 +129,20 @@ def test_the_plan_of_the_papers_tables_says_how_many_runs_and_how_long(command: 
     out = command.prints("study", "data/labels.csv", "--preset", "limuc", "--dry-run")
     text = " ".join(out.split())
     assert text.startswith("300 runs: 0 done, 300 to do.")
-    assert "The preset limuc as it is: 15 methods × 4 noises × 5 folds = 300 runs take about 12.5 hours" in text
+    assert (
+        "The preset limuc as it is: 15 methods × 4 noises × 5 folds = 300 runs take about 12.5 hours"
+        in text
+    )
     assert "co-teaching:select=soft,update=soft │ 20" in text
 
 
-def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_options_and_preset_say_the_same(
+    study: Srjt, command: Srjt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys: list[str] = []  # of the runs; equal keys are equal settings
-    monkeypatch.setattr("srjt.studies.folder.run_status", lambda folder, key: keys.append(key) or "left")
+    monkeypatch.setattr(
+        "srjt.studies.folder.run_status", lambda folder, key: keys.append(key) or "left"
+    )
 
     def keys_of(run: Srjt, *words: Any) -> list[str]:
         keys.clear()
@@ -142,7 +163,9 @@ def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt, monkey
     more = ("--set", "learning_rate=1e-4", "--set", "track_wrong_labels=false")
     assert keys_of(study, "--preset", "demo", *more) == planned
     assert keys_of(study, "--preset", "demo") != planned
-    assert len(keys_of(study, "--noise", "quasi:0.2", "--noise", "none", "--methods", "standard")) == 6
+    assert (
+        len(keys_of(study, "--noise", "quasi:0.2", "--noise", "none", "--methods", "standard")) == 6
+    )
     many = study("--noise", "quasi:0.2", "--methods", "all", "--dry-run")[1]  # a line per method
     assert len(many.splitlines()) <= 24
 
@@ -150,10 +173,21 @@ def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt, monkey
 @pytest.mark.slow
 def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, command: Srjt) -> None:
     Path("singular.csv").write_text("\n".join([",".join(["0.25"] * 4)] * 4))
-    bad = ["--fold", 0, "--noise", "none", "--methods", "garg standard", "--transition", "singular.csv"]
+    bad = [
+        "--fold",
+        0,
+        "--noise",
+        "none",
+        "--methods",
+        "garg standard",
+        "--transition",
+        "singular.csv",
+    ]
     code, out, err = study(*bad)
     assert code == 2
-    assert err == ("srjt: 1 of 2 runs failed; the others are done. Fix the cause and run the same command again.\n")
+    assert err == (
+        "srjt: 1 of 2 runs failed; the others are done. Fix the cause and run the same command again.\n"
+    )
     garg, standard = planned()
     assert f"failed: {garg}: see study/errors/{garg}.txt" in out
     assert f"done: {standard}" in out
@@ -170,8 +204,20 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
 
 def test_noisy_already(study: Srjt) -> None:
     assert study("--noise", "none", "--noise-rate", 0.3, "--methods", "garg", "--dry-run")[0] == 0
-    twice = study("--noise", "none", "--methods", "sord", "--methods", "standard,cdr", "--noise-rate", 0.3, "--dry-run")
-    assert all(name in twice[1] for name in ("sord", "standard", "cdr"))  # none is dropped in silence
+    twice = study(
+        "--noise",
+        "none",
+        "--methods",
+        "sord",
+        "--methods",
+        "standard,cdr",
+        "--noise-rate",
+        0.3,
+        "--dry-run",
+    )
+    assert all(
+        name in twice[1] for name in ("sord", "standard", "cdr")
+    )  # none is dropped in silence
     code, _, err = study("--noise", "none", "--methods", "garg", "--dry-run")
     assert (code, "--noise-rate" in err) == (2, True)
 
@@ -214,7 +260,8 @@ def test_folders_that_are_no_study(command: Srjt, verb: str) -> None:
     )  # fmt: skip
 
 
-# Real processes, really killed ---------------------------------------------------------------------------------------
+# Real processes, really killed
+# ---------------------------------------------------------------------------------------
 
 LONG = FILE.replace("epochs: 1", "epochs: 12")
 
@@ -271,7 +318,8 @@ class Study:
         assert self.process.poll() is None, self.process.communicate()
         left, now = self.left(), self.epochs()
         return bool(left) and all(
-            run_status(self.out, key) == "running" and now.get(key, 0) > before.get(key, 0) for key in left
+            run_status(self.out, key) == "running" and now.get(key, 0) > before.get(key, 0)
+            for key in left
         )
 
     def left(self) -> list[str]:
@@ -290,7 +338,9 @@ class Study:
     def saved(self) -> dict[str, str]:
         """The last checkpoint of each run that is left."""
         return {
-            key: max((p.name for p in (self.out / "runs" / key).glob("checkpoints/step-*")), default="")
+            key: max(
+                (p.name for p in (self.out / "runs" / key).glob("checkpoints/step-*")), default=""
+            )
             for key in self.left()
         }
 
@@ -316,7 +366,8 @@ def disturbed(tmp_path: Path, cache: Path) -> Iterator[Study]:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
 def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
-    """Killed, killed with all its runs, disturbed by a second study, stopped by a scheduler: nothing is lost."""
+    """Killed, killed with all its runs, disturbed by a second study, stopped by a scheduler:
+    nothing is lost."""
     often, never = ("--set", "checkpoint_seconds=0"), ("--set", "checkpoint_seconds=3600")
 
     # Killed alone: its runs notice, save their state and end.
@@ -331,20 +382,26 @@ def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
     # A second study in the same folder is refused. Then all processes are killed at once.
     process = disturbed.start(*often)
     Path("study.yaml").write_text(LONG)
-    code, _, err = command("study", "--config", "study.yaml", "--device", "cpu", "--out", disturbed.out)
+    code, _, err = command(
+        "study", "--config", "study.yaml", "--device", "cpu", "--out", disturbed.out
+    )
     assert (code, "Another process is working on" in err) == (2, True)
     os.killpg(process.pid, signal.SIGKILL)
     disturbed.ended()
     disturbed.nobody_is_left()
 
-    # A scheduler signals every process of a job, so that the runs are asked twice: they save their state and end.
+    # A scheduler signals every process of a job, so that the runs are asked twice: they save their
+    # state and end.
     before = disturbed.saved()
     process = disturbed.start(*never)
     os.killpg(process.pid, signal.SIGTERM)
     code, out, err = disturbed.ended()
     assert (code, "Traceback" in out + err) == (143, False), out + err
     assert "runs done. Run the same command again to resume." in err
-    assert {run_status(disturbed.out, key) for key in before} <= {"left", "done"}  # it waited for them
+    assert {run_status(disturbed.out, key) for key in before} <= {
+        "left",
+        "done",
+    }  # it waited for them
     assert all(name > before[key] for key, name in disturbed.saved().items())
     disturbed.nobody_is_left()
     assert not list(disturbed.out.glob("errors/*"))
@@ -357,7 +414,9 @@ def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
     assert results.runs["status"].tolist() == ["done", "done"]
     pd.testing.assert_frame_equal(results.scores, undisturbed.scores, check_exact=True)
     for key in results.runs["key"]:
-        ours, theirs = (out / "runs" / key / "weights.safetensors" for out in (disturbed.out, Path("peace")))
+        ours, theirs = (
+            out / "runs" / key / "weights.safetensors" for out in (disturbed.out, Path("peace"))
+        )
         assert ours.read_bytes() == theirs.read_bytes()
 
 
@@ -388,7 +447,9 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
     assert set((labels["grade"] - labels["true_grade"])[wrong].abs()) == {1}
 
     results = collect_results(Path("shown/study"))
-    errors = results.scores.query("split == 'test' and metric == 'mae'")  # what the page of the study shows
+    errors = results.scores.query(
+        "split == 'test' and metric == 'mae'"
+    )  # what the page of the study shows
     for method in ("standard", "srjt"):
         each = errors[errors["method"] == method].sort_values("fold")["value"]
         folds = ", ".join(f"{value:.3f}" for value in each)
@@ -410,7 +471,11 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
     index = Path("shown/index.html").read_text(encoding="utf-8")
     repeated = re.findall(r"repeats (\d+%) of the wrong labels", told)
     assert f"Plain training repeats {repeated[0]} of the wrong labels, srjt {repeated[1]}" in index
-    for sentence in ("The audit sorts the labels by doubt", "A doctor checks", "A range for an image"):
+    for sentence in (
+        "The audit sorts the labels by doubt",
+        "A doctor checks",
+        "A range for an image",
+    ):
         assert sentence in index
 
     # the second time nothing is trained
@@ -424,7 +489,9 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
 
 
 @pytest.mark.slow
-def test_a_demo_with_a_failed_training_fails(command: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_with_a_failed_training_fails(
+    command: Srjt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = pd.DataFrame({"key": ["a", "b"], "status": ["done", "failed"]})
     monkeypatch.setattr("srjt.reports.demo.study", lambda *_, **__: SimpleNamespace(runs=runs))
     code, _, err = command("demo", "--images", 100, "--out", "shown")

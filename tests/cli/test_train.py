@@ -52,14 +52,26 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
 def test_the_best_epoch_without_a_validation_side_is_refused_before_anything_is_trained(
     command: Srjt, labelled: Path
 ) -> None:
-    words = ("--no-official-split", "--keep", "best", "--preset", "cpu", "--device", "cpu", "--quiet")
+    words = (
+        "--no-official-split",
+        "--keep",
+        "best",
+        "--preset",
+        "cpu",
+        "--device",
+        "cpu",
+        "--quiet",
+    )
     code, out, err = command("train", labelled, "--out", "run", *words)
     assert (code, out) == (2, "")
-    assert err.startswith("srjt: keep 'best' chooses the epoch by the validation side, and this run has none: add --")
+    assert err.startswith(
+        "srjt: keep 'best' chooses the epoch by the validation side, and this run has none: add --"
+    )
 
 
 def assert_naive(out: str, table: pd.DataFrame) -> None:
-    """Beside the scores of the test side stand those of one grade for all; a run that does not beat them says so."""
+    """Beside the scores of the test side stand those of one grade for all; a run that does not beat
+    them says so."""
     training = table.loc[table["split"] == "train", "grade"]
     truth = table.loc[table["split"] == "test", "true_grade"]
     mae = (truth - training.median()).abs().mean()
@@ -95,7 +107,9 @@ def test_the_data_s_own_split_is_used_unless_told_otherwise(command: Srjt, label
     arguments = [a for a in TRAIN if a != "--official-split"]
     out = command.prints("train", labelled, "--out", "own", *arguments, "--method", "standard")
     assert " test images of " in out
-    nothing_held_out = "All 120 images are used for training: how well the run grades new ones will not be known."
+    nothing_held_out = (
+        "All 120 images are used for training: how well the run grades new ones will not be known."
+    )
     assert nothing_held_out not in out
     assert len(pd.read_csv("own/history.csv")) < 120
     arguments.append("--no-official-split")
@@ -128,7 +142,9 @@ def test_a_split_file_and_images_that_are_skipped(command: Srjt, labelled: Path)
     assert command("data", "split", data / "labels.csv", "--out", "splits.csv")[0] == 0
     first = pd.read_csv(data / "labels.csv")["image"][0]
     (data / first).write_bytes(b"not an image")
-    err = command.refuses("train", data / "labels.csv", "--out", "run", *arguments, "--splits", "splits.csv")
+    err = command.refuses(
+        "train", data / "labels.csv", "--out", "run", *arguments, "--splits", "splits.csv"
+    )
     assert "--on-bad-image skip" in err
     skip = ["--splits", "splits.csv", "--on-bad-image", "skip"]
     code, _, err = command("train", data / "labels.csv", "--out", "run", *arguments, *skip)
@@ -150,7 +166,9 @@ def test_settings_are_layered_and_saved(command: Srjt, labelled: Path) -> None:
 def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
     matrix = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
     np.savetxt("matrix.csv", matrix, delimiter=",")
-    command.prints("train", labelled, "--out", "run", *TRAIN, "--method", "garg", "--transition", "matrix.csv")
+    command.prints(
+        "train", labelled, "--out", "run", *TRAIN, "--method", "garg", "--transition", "matrix.csv"
+    )
     Path("bad.csv").write_text("a,b\n")
     err = command.refuses("train", labelled, "--out", "x", *TRAIN, "--transition", "bad.csv")
     assert "bad.csv cannot be read as a matrix" in err
@@ -169,7 +187,10 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--fold", "0"], "cannot be combined"),
         (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--on-bad-image", "skpi"], "did you mean 'skip'"),
-        (["--set", "method_options.per_class=true", "--method", "standard"], "Unknown option of standard 'per_class'"),
+        (
+            ["--set", "method_options.per_class=true", "--method", "standard"],
+            "Unknown option of standard 'per_class'",
+        ),
         (["--out", "here.txt"], "here.txt"),
     ],
 )
@@ -186,11 +207,20 @@ def test_mistakes_are_one_sentence(
     ("arguments", "said"),
     [
         (["--method", "jocor"], "jocor needs the share of wrong labels: --noise-rate 0.2"),
-        (["--method", "garg"], "garg needs the matrix of label errors: --transition (a row of numbers"),
+        (
+            ["--method", "garg"],
+            "garg needs the matrix of label errors: --transition (a row of numbers",
+        ),
         (["--method", "standard", "--fold", 5], "There is no fold 5: folds are numbered 0 … 4."),
-        (["--folds", 0], "--folds is the number of folds, at least 3, not 0: --fold 0 chooses one of five."),
+        (
+            ["--folds", 0],
+            "--folds is the number of folds, at least 3, not 0: --fold 0 chooses one of five.",
+        ),
         (["--out", "thesis"], "thesis already contains other files: choose another --out."),
-        (["--method", "standard", "--network", "tini"], "Unknown network 'tini': did you mean 'tiny'"),
+        (
+            ["--method", "standard", "--network", "tini"],
+            "Unknown network 'tini': did you mean 'tiny'",
+        ),
     ],
 )
 def test_mistakes_that_cost_no_time(command: Srjt, arguments: list[str], said: str) -> None:
@@ -205,7 +235,10 @@ def test_a_damaged_checkpoint_is_spoken_of_at_once(
     command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first epoch, not when hours have passed: here an error follows it."""
-    assert command("train", labelled, "--out", "run", "-q", *TRAIN, "--set", "checkpoint_seconds=0")[0] == 0
+    assert (
+        command("train", labelled, "--out", "run", "-q", *TRAIN, "--set", "checkpoint_seconds=0")[0]
+        == 0
+    )
     Path("run/summary.json").unlink()
     *_, newest = sorted(Path("run/checkpoints").iterdir())
     newest.write_bytes(b"")
@@ -233,7 +266,12 @@ def labels(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("settings", "images", "offered"),
-    [({}, 1000, True), ({}, 50, False), ({"network": "tiny"}, 1000, False), ({"preset": "cpu"}, 1000, False)],
+    [
+        ({}, 1000, True),
+        ({}, 50, False),
+        ({"network": "tiny"}, 1000, False),
+        ({"preset": "cpu"}, 1000, False),
+    ],
 )
 def test_a_training_of_hours_on_a_cpu_offers_a_short_one(
     settings: dict[str, Any], images: int, offered: bool, capsys: pytest.CaptureFixture[str]
@@ -243,7 +281,18 @@ def test_a_training_of_hours_on_a_cpu_offers_a_short_one(
 
 
 def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> None:
-    small = ["--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "3", "--batch-size", "16"]
+    small = [
+        "--network",
+        "tiny",
+        "--image-size",
+        "32",
+        "--crop",
+        "28",
+        "--epochs",
+        "3",
+        "--batch-size",
+        "16",
+    ]
     command = [
         "train",
         str(labels),
@@ -255,7 +304,9 @@ def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> 
         "0.2",
         *small,
     ]
-    result = CliRunner().invoke(app, [*command, "--method", "co-teaching+ours", "--dry-run"], env={"COLUMNS": "80"})
+    result = CliRunner().invoke(
+        app, [*command, "--method", "co-teaching+ours", "--dry-run"], env={"COLUMNS": "80"}
+    )
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
     assert "co-teaching+ours: 2 × tiny, 3 epochs in batches of 16." in text
@@ -267,11 +318,21 @@ def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("features", [False, True])
 def test_the_time_is_measured_without_a_trace(features: bool) -> None:
     data = srjt.data.synthetic.generate(images=50, patients=10, size=32)
-    settings: dict[str, Any] = {"network": "tiny", "image_size": 32, "crop": 28, "pretrained": False}
+    settings: dict[str, Any] = {
+        "network": "tiny",
+        "image_size": 32,
+        "crop": 28,
+        "pretrained": False,
+    }
     if features:
-        data, settings = srjt.data.from_arrays(np.zeros((50, 3)), data.labels).manifest, {"network": "linear"}
+        data, settings = (
+            srjt.data.from_arrays(np.zeros((50, 3)), data.labels).manifest,
+            {"network": "linear"},
+        )
     settings |= {"keep": "best", "patience": 2}
-    config = TrainConfig(method="co-teaching", noise_rate="auto", epochs=300, batch_size=16, **settings)
+    config = TrainConfig(
+        method="co-teaching", noise_rate="auto", epochs=300, batch_size=16, **settings
+    )
     before, device = torch.get_rng_state(), torch.device("cpu")
     seconds = training_seconds(data, srjt.data.folds(data)[0], config=config, device=device)
     assert 0.01 < seconds < 3600
@@ -285,7 +346,17 @@ def test_times_read_as_people_write_them() -> None:
 
 # From images to features to trained heads, as typed; and features made elsewhere in every command.
 
-SMALL = ["--backbone", "tiny", "--no-pretrained", "--image-size", 32, "--crop", 28, "--device", "cpu"]
+SMALL = [
+    "--backbone",
+    "tiny",
+    "--no-pretrained",
+    "--image-size",
+    32,
+    "--crop",
+    28,
+    "--device",
+    "cpu",
+]
 QUICK = ["--epochs", 3, "--batch-size", 16, "--noise-rate", 0.4, "--device", "cpu"]
 
 
@@ -302,14 +373,18 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
         assert made["features"].shape == (120, 1536)
         assert made["features"].dtype == np.float32
         assert Path(str(made["images"][0])) == labelled.parent / pd.read_csv(labelled)["image"][0]
-        assert {"grades", "ids", "patients", "true_grades", "split", "grade_names"} <= set(made.files)
+        assert {"grades", "ids", "patients", "true_grades", "split", "grade_names"} <= set(
+            made.files
+        )
         assert json.loads(str(made["made"]))["backbone"] == "tiny"
 
     code, _, said = command("train", embedded, "--out", "run", *QUICK, "--quiet")
     assert code == 0, said
     config = json.loads(Path("run/run.json").read_text())["config"]
     assert (config["network"], config["learning_rate"]) == ("odds", None)
-    assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0  # finished: the same command
+    assert (
+        command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0
+    )  # finished: the same command
 
     said = command.prints("evaluate", "run", embedded, "--side", "test", "--device", "cpu")
     tested = int((pd.read_csv(labelled)["split"] == "test").sum())
@@ -326,7 +401,9 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     assert "one file of features at a time" in said
     for option, value in (("--images", labelled.parent), ("--image-column", "images")):
         code, _, said = command("predict", "run", embedded, option, value, "--force")
-        sentence = f"{option} is about images, and this run takes rows of 1,536 features: leave it out."
+        sentence = (
+            f"{option} is about images, and this run takes rows of 1,536 features: leave it out."
+        )
         assert (code, said) == (2, f"srjt: {sentence}\n")
 
     # images where features are wanted: the sentence ends with the command that makes them
@@ -354,7 +431,9 @@ def test_ungraded_images_have_patients(command: Srjt, labelled: Path) -> None:
 
 
 @pytest.mark.slow
-def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path, labelled: Path) -> None:
+def test_features_made_in_another_way_are_refused(
+    command: Srjt, embedded: Path, labelled: Path
+) -> None:
     assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0
     assert command("features", labelled, *SMALL, "--flip", "--out", "flipped.npz")[0] == 0
     for verb in ("predict", "evaluate"):
@@ -363,9 +442,13 @@ def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path,
 
 
 def test_what_cannot_be_written_is_known_first(command: Srjt, labelled: Path) -> None:
-    assert "written as an .npz file" in command.refuses("features", labelled, *SMALL, "--out", "features.csv")
+    assert "written as an .npz file" in command.refuses(
+        "features", labelled, *SMALL, "--out", "features.csv"
+    )
     Path("file").write_text("")
-    assert "cannot be written" in command.refuses("features", labelled, *SMALL, "--out", "file/features.npz")
+    assert "cannot be written" in command.refuses(
+        "features", labelled, *SMALL, "--out", "file/features.npz"
+    )
 
 
 def test_a_stopped_command_continues(
@@ -404,7 +487,18 @@ def test_a_study_on_features(command: Srjt, embedded: Path) -> None:
         "--fold",
         0,
     ]
-    options += ["--set", "batch_size=16", "--epochs", 2, "--device", "cpu", "--jobs", 1, "--out", "study"]
+    options += [
+        "--set",
+        "batch_size=16",
+        "--epochs",
+        2,
+        "--device",
+        "cpu",
+        "--jobs",
+        1,
+        "--out",
+        "study",
+    ]
     with np.load(embedded) as made:
         clean = {name: made[name] for name in made.files if name != "true_grades"}
     np.savez("clean.npz", **clean)
@@ -436,7 +530,9 @@ def test_a_live_page_and_a_report(command: Srjt, labelled: Path) -> None:
     assert "srjt train" in Path("run/report.html").read_text()  # the command
 
 
-def test_an_unknown_tracker_is_an_error_before_anything_is_trained(command: Srjt, labelled: Path) -> None:
+def test_an_unknown_tracker_is_an_error_before_anything_is_trained(
+    command: Srjt, labelled: Path
+) -> None:
     err = command.refuses("train", labelled, "--out", "run", *TRAIN, "--log", "htm")
     assert "Unknown tracker 'htm': did you mean 'html'?" in err
     assert not Path("run").exists()

@@ -1,4 +1,5 @@
-"""``srjt weights``: what can be fetched, from a server, and what a machine without a connection is told."""
+"""``srjt weights``: what can be fetched, from a server, and what a machine without a connection is
+told."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Srjt:
+def command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Srjt:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -46,7 +49,9 @@ def test_they_are_fetched_listed_and_copied(
     tmp_path: Path,
 ) -> None:
     published(f"{server.url}/net.pth")
-    assert "BSD-3-Clause" in next(line for line in command.prints("weights", "list").splitlines() if "resnet18" in line)
+    assert "BSD-3-Clause" in next(
+        line for line in command.prints("weights", "list").splitlines() if "resnet18" in line
+    )
     out = command.prints("weights", "fetch", "resnet18", "--out", "copy.pth")
     kept = tmp_path / "torch" / "hub" / "checkpoints" / "net.pth"
     assert f"The weights of resnet18 are in {kept}." in out
@@ -54,13 +59,19 @@ def test_they_are_fetched_listed_and_copied(
     assert "--backbone resnet18 --weights copy.pth" in out
     assert kept.read_bytes() == Path("copy.pth").read_bytes() == BODY
     assert str(kept) in command.prints("weights", "list")
-    assert "copy.pth already exists" in command.refuses("weights", "fetch", "resnet18", "--out", "copy.pth")
+    assert "copy.pth already exists" in command.refuses(
+        "weights", "fetch", "resnet18", "--out", "copy.pth"
+    )
 
 
-def test_what_cannot_be_fetched_is_one_sentence(command: Srjt, published: Callable[[str], None]) -> None:
+def test_what_cannot_be_fetched_is_one_sentence(
+    command: Srjt, published: Callable[[str], None]
+) -> None:
     published("http://127.0.0.1:9/net.pth")
     said = command.refuses("weights", "fetch", "resnet18")
     assert "cannot be downloaded" in said
     assert said.rstrip().endswith("net.pth.")  # where to put it
-    assert "no published weights of densenet121 to fetch, only of" in command.refuses("weights", "fetch", "densenet121")
+    assert "no published weights of densenet121 to fetch, only of" in command.refuses(
+        "weights", "fetch", "densenet121"
+    )
     assert "did you mean 'resnet18'" in command.refuses("weights", "fetch", "resnet19")

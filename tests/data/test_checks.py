@@ -25,7 +25,9 @@ def noise_image(seed: int, size: tuple[int, int] = (20, 16)) -> Image.Image:
 
 
 def manifest(folder: Path, grades: dict[str, int], patients: list[str] | None = None) -> Manifest:
-    table = pd.DataFrame({"id": list(grades), "image": list(grades), "grade": list(grades.values())})
+    table = pd.DataFrame(
+        {"id": list(grades), "image": list(grades), "grade": list(grades.values())}
+    )
     if patients is not None:
         table["patient"] = patients
     return Manifest(table=table, grades=("0", "1", "2"), root=folder)
@@ -40,7 +42,9 @@ def test_all_faults_of_the_images_are_found_at_once(tmp_path: Path) -> None:
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "cut.jpg").read_bytes()[:5000])
     for seed, name in ((2, "one.bmp"), (2, "two.png"), (3, "three.png"), (3, "four.png")):
         noise_image(seed).save(tmp_path / name)  # the same pixels, also in another format
-    grades = dict.fromkeys(["good.png", "gone.png", "empty.png", "text.png", "folder.png", "cut.jpg"], 0)
+    grades = dict.fromkeys(
+        ["good.png", "gone.png", "empty.png", "text.png", "folder.png", "cut.jpg"], 0
+    )
     grades |= {"one.bmp": 1, "two.png": 1, "three.png": 0, "four.png": 2}
     seen: list[tuple[int, ...]] = []
     whole = manifest(tmp_path, grades, [*"aaaaaabbcd"])
@@ -54,7 +58,9 @@ def test_all_faults_of_the_images_are_found_at_once(tmp_path: Path) -> None:
         ("identical-images", "one.bmp"),
         ("identical-images-other-grade", "three.png"),
     }
-    for problem in problems[:5]:  # the list of samples that a training leaves out calls them the same
+    for problem in problems[
+        :5
+    ]:  # the list of samples that a training leaves out calls them the same
         with pytest.raises(BadImageError) as refused:
             read_image(tmp_path / problem.where)
         assert image_problem(problem.where, refused.value.reason).kind == problem.kind
@@ -69,7 +75,9 @@ def test_all_faults_of_the_images_are_found_at_once(tmp_path: Path) -> None:
 def test_images_that_are_all_elsewhere_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"None of the 2 images exists.*`images`"):
         check(manifest(tmp_path, {"a.png": 0, "b.png": 1}))
-    assert check(manifest(tmp_path, {"a.png": 0, "b.png": 1}, ["1", "2"]), images=False, folds=0) == []
+    assert (
+        check(manifest(tmp_path, {"a.png": 0, "b.png": 1}, ["1", "2"]), images=False, folds=0) == []
+    )
 
 
 def test_patients_are_counted_per_grade(tmp_path: Path) -> None:
@@ -102,9 +110,14 @@ PROBLEMS = [
 def test_unusable_samples_stop_or_are_left_out_and_listed(tmp_path: Path) -> None:
     whole = manifest(tmp_path, {"a": 0, "b": 1, "c": 2})
     listed_in = tmp_path / "skipped.csv"
-    with pytest.raises(SrjtError, match=r"2 unusable samples \(1 missing-image, 1 invalid-grade; the f"):
+    with pytest.raises(
+        SrjtError, match=r"2 unusable samples \(1 missing-image, 1 invalid-grade; the f"
+    ):
         drop_unusable(whole, PROBLEMS, listed_in=listed_in)
-    assert drop_unusable(whole, PROBLEMS, on_bad_image="skip", listed_in=listed_in).ids == ["a", "c"]
+    assert drop_unusable(whole, PROBLEMS, on_bad_image="skip", listed_in=listed_in).ids == [
+        "a",
+        "c",
+    ]
     with listed_in.open(newline="") as file:
         assert [row["where"] for row in csv.DictReader(file)] == ["b", "line 7"]
     with pytest.raises(SrjtError, match="did you mean 'skip'"):
@@ -115,7 +128,10 @@ def test_unusable_samples_stop_or_are_left_out_and_listed(tmp_path: Path) -> Non
 
 def test_a_bad_row_does_not_take_a_good_row_of_its_image_along(tmp_path: Path) -> None:
     whole = manifest(tmp_path, {"a": 0, "b": 1, "c": 2})
-    bad = [Problem("invalid-grade", "a", "line 5: 'x' is not one of 0, 1, 2"), Problem("empty-image", "b")]
+    bad = [
+        Problem("invalid-grade", "a", "line 5: 'x' is not one of 0, 1, 2"),
+        Problem("empty-image", "b"),
+    ]
     assert drop_unusable(whole, bad, on_bad_image="skip").ids == ["a", "c"]
 
 
@@ -126,7 +142,10 @@ def test_warnings_alone_change_nothing(tmp_path: Path) -> None:
 
 
 def test_problems_are_counted_with_their_first_examples(tmp_path: Path) -> None:
-    many = [Problem("few-patients", "grade 1"), *[Problem("missing-image", str(n)) for n in range(9)]]
+    many = [
+        Problem("few-patients", "grade 1"),
+        *[Problem("missing-image", str(n)) for n in range(9)],
+    ]
     (kind, severity, count, first), last = examples(many)
     assert (kind, severity, count) == ("missing-image", "error", 9)
     assert [problem.where for problem in first] == ["0", "1", "2"]
@@ -158,7 +177,9 @@ def test_each_row_shows_images_of_its_grade() -> None:
         assert where.min() == 12 + grade * 24
 
 
-def test_patients_come_before_their_second_images_and_bad_files_are_passed_over(tmp_path: Path) -> None:
+def test_patients_come_before_their_second_images_and_bad_files_are_passed_over(
+    tmp_path: Path,
+) -> None:
     names = [f"{shade}.png" for shade in range(8)]
     for shade, name in enumerate(names):
         Image.new("RGB", (8, 8), (10 * shade, 0, 99)).save(tmp_path / name)

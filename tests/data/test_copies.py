@@ -1,4 +1,5 @@
-"""Training samples are known again in other samples: rounded rows, re-encoded and mirrored images. No false alarm."""
+"""Training samples are known again in other samples: rounded rows, re-encoded and mirrored images.
+No false alarm."""
 
 import io
 from collections.abc import Callable
@@ -45,7 +46,9 @@ CHANGES: dict[str, Callable[[Rows], Rows]] = {
 
 @pytest.mark.parametrize("columns", [1, 2, 5, 15, 64])
 @pytest.mark.parametrize("change", CHANGES)
-def test_copies_of_training_rows_are_found_with_any_number_of_columns(columns: int, change: str) -> None:
+def test_copies_of_training_rows_are_found_with_any_number_of_columns(
+    columns: int, change: str
+) -> None:
     training = rows(columns, 300, 0)
     copied, _ = found(training, CHANGES[change](training[:100]))
     assert copied > 50
@@ -110,17 +113,22 @@ def test_copies_of_training_images_are_found() -> None:
 
 
 def test_a_run_in_a_folder_refuses_rounded_training_rows(tmp_path: Path) -> None:
-    """Six columns, other ids, four digits: a run accepted them, promised a coverage of 0.9 and had 0.54."""
+    """Six columns, other ids, four digits: a run accepted them, promised a coverage of 0.9 and had
+    0.54."""
     x = rows(6, 120, 0)
     grades = np.digitize(x[:, 0], [-0.5, 0.5])
     data = srjt.data.from_arrays(x, grades).manifest
     split = srjt.data.folds(data, folds=4)[0]
-    srjt.train(data, split=split, out=tmp_path / "run", epochs=1, method="standard", network="linear")
+    srjt.train(
+        data, split=split, out=tmp_path / "run", epochs=1, method="standard", network="linear"
+    )
     run = srjt.load_run(tmp_path / "run")
     learnt = split.train
     renamed = [f"new{row}" for row in range(len(learnt))]
     copied = srjt.data.from_arrays(x[learnt].round(4), grades[learnt], ids=renamed).manifest
-    with pytest.raises(SrjtError, match=rf"trained on {len(learnt)} of the {len(learnt)} samples .* copies"):
+    with pytest.raises(
+        SrjtError, match=rf"trained on {len(learnt)} of the {len(learnt)} samples .* copies"
+    ):
         srjt.predict(run, x[:5], coverage=0.8, calibrate_on=copied)
     with pytest.warns(LeakageWarning, match=f"trained on {len(learnt)} of these"):
         srjt.evaluate(run, copied, resamples=2)
@@ -135,7 +143,8 @@ def test_few_rows_are_compared_where_there_are_many(monkeypatch: pytest.MonkeyPa
 
 
 def test_ratios_by_hand() -> None:
-    """The distance to the nearest row of another patient over that from there to the next one of a third patient."""
+    """The distance to the nearest row of another patient over that from there to the next one of a
+    third patient."""
     own, codes = np.array([[0.0], [1.0], [3.0], [3.1]]), np.array([0, 1, 2, 2])
     # 0 → 1 → 3; 1 → 0 → 3; 3 → 1 → 0; 3.1 → 1 → 0
     assert copies._ratios(own, own, codes, codes) == pytest.approx([1 / 2, 1 / 3, 2.0, 2.1])
@@ -144,7 +153,8 @@ def test_ratios_by_hand() -> None:
 
 
 def test_where_ratios_are_small_by_chance_they_are_counted() -> None:
-    """Three of 1,000 rows coincide with another: Clopper and Pearson's limit, and no power of the ratio."""
+    """Three of 1,000 rows coincide with another: Clopper and Pearson's limit, and no power of the
+    ratio."""
     ratios = np.concatenate([np.zeros(3), np.full(497, 0.9), np.full(500, 2.0)])
     assert copies._chance_below(0.01, ratios) == pytest.approx(beta.ppf(0.99, 4, 997))
     assert copies._chance_below(0.01, ratios[3:]) < 1e-6  # none of them: by the power

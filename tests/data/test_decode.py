@@ -37,18 +37,26 @@ def test_the_content_decides_and_not_the_suffix(tmp_path: Path, colours: np.ndar
 @pytest.mark.parametrize("suffix", [".jpg", ".tif", ".png", ".webp"])
 def test_every_exif_orientation_is_undone(tmp_path: Path, suffix: str) -> None:
     upright = np.zeros((16, 32, 3), np.uint8)
-    upright[:8, :16], upright[:8, 16:], upright[8:, :16] = RED, GREEN, BLUE  # bottom right stays black
+    upright[:8, :16], upright[:8, 16:], upright[8:, :16] = (
+        RED,
+        GREEN,
+        BLUE,
+    )  # bottom right stays black
     turned = {
         1: lambda a: a,
         2: np.fliplr,
         3: lambda a: np.rot90(a, 2),
         4: np.flipud,
         5: lambda a: a.swapaxes(0, 1),
-        6: lambda a: np.rot90(a, 1),  # the camera was held turned: the viewer must turn it clockwise
+        6: lambda a: np.rot90(
+            a, 1
+        ),  # the camera was held turned: the viewer must turn it clockwise
         7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
         8: lambda a: np.rot90(a, -1),
     }
-    options = {".jpg": {"quality": 95, "subsampling": 0}, ".webp": {"lossless": True}}.get(suffix, {})
+    options = {".jpg": {"quality": 95, "subsampling": 0}, ".webp": {"lossless": True}}.get(
+        suffix, {}
+    )
     path = tmp_path / f"a{suffix}"
     for orientation, turn in turned.items():
         exif = Image.Exif()
@@ -61,7 +69,9 @@ def test_every_exif_orientation_is_undone(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("levels", [np.uint8, np.uint16])
 def test_an_uncompressed_grey_tiff_is_turned(tmp_path: Path, levels: type[np.integer]) -> None:
-    grey = np.arange(60, dtype=levels).reshape(6, 10) * (levels(np.iinfo(levels).max) // levels(255))
+    grey = np.arange(60, dtype=levels).reshape(6, 10) * (
+        levels(np.iinfo(levels).max) // levels(255)
+    )
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(grey).save(tmp_path / "a.tif", exif=exif)
@@ -86,7 +96,9 @@ def test_palette_with_and_without_a_transparent_colour(tmp_path: Path) -> None:
     expected = np.uint8([[RED, GREEN], [BLUE, GREEN]])
     assert np.array_equal(read_image(tmp_path / "opaque.png"), expected)
     assert np.array_equal(read_image(tmp_path / "a.gif"), expected)
-    assert np.array_equal(read_image(tmp_path / "clear.png"), np.uint8([[RED, BLACK], [BLUE, BLACK]]))
+    assert np.array_equal(
+        read_image(tmp_path / "clear.png"), np.uint8([[RED, BLACK], [BLUE, BLACK]])
+    )
 
 
 def test_alpha_is_laid_on_black(tmp_path: Path) -> None:
@@ -176,7 +188,9 @@ def test_shrinking_averages_instead_of_picking(tmp_path: Path) -> None:
 
 def test_a_large_jpeg_drafted_looks_like_the_full_decode(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 1024)
-    picture = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None], 128.0), axis=2).astype(np.uint8)
+    picture = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None], 128.0), axis=2).astype(
+        np.uint8
+    )
     Image.fromarray(picture).save(tmp_path / "a.jpg", quality=95)
     full = Image.open(tmp_path / "a.jpg").resize((32, 32), Image.Resampling.BILINEAR)
     drafted = read_image(tmp_path / "a.jpg", size=32)
@@ -196,7 +210,12 @@ def test_missing_empty_folder_and_text(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("not a picture")
     (tmp_path / "folder.png").mkdir()
-    said = {"missing": "no such file", "empty": "0 bytes", "text": "not an image", "folder": "a folder"}
+    said = {
+        "missing": "no such file",
+        "empty": "0 bytes",
+        "text": "not an image",
+        "folder": "a folder",
+    }
     for name, message in said.items():
         with pytest.raises(BadImageError, match=message) as caught:
             read_image(tmp_path / f"{name}.png")
@@ -216,7 +235,9 @@ def test_truncated(tmp_path: Path, suffix: str) -> None:
     whole = path.read_bytes()
     for share in (0.5, 0.9):
         path.write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(BadImageError, match="damaged or cut short" if suffix == ".webp" else str(path)):
+        with pytest.raises(
+            BadImageError, match="damaged or cut short" if suffix == ".webp" else str(path)
+        ):
             read_image(path)
 
 
@@ -272,7 +293,9 @@ GREY: dict[str, tuple[list[int], dict[str, object], list[int]]] = {
 
 
 @pytest.mark.parametrize(("stored", "tags", "shown"), GREY.values(), ids=GREY)
-def test_dicom_grey(tmp_path: Path, stored: list[int], tags: dict[str, Any], shown: list[int]) -> None:
+def test_dicom_grey(
+    tmp_path: Path, stored: list[int], tags: dict[str, Any], shown: list[int]
+) -> None:
     write_dicom(tmp_path / "a.dcm", np.uint16([stored]), **tags)
     assert read_image(tmp_path / "a.dcm")[0, :, 0].tolist() == shown
 
@@ -315,7 +338,9 @@ def test_dicom_colour_needs_no_suffix(tmp_path: Path, colours: np.ndarray) -> No
     assert np.array_equal(read_image(tmp_path / "grey.dcm"), np.full((4, 6, 3), 90))
     ybr = np.asarray(Image.fromarray(colours).convert("YCbCr"))
     write_dicom(tmp_path / "ybr.dcm", ybr, photometric="YBR_FULL")
-    assert np.abs(read_image(tmp_path / "ybr.dcm").astype(int) - colours).max() <= 3  # rounded twice
+    assert (
+        np.abs(read_image(tmp_path / "ybr.dcm").astype(int) - colours).max() <= 3
+    )  # rounded twice
 
 
 def test_dicom_sixteen_bit_colour(tmp_path: Path, colours: np.ndarray) -> None:
@@ -344,24 +369,34 @@ def test_dicom_compressed(tmp_path: Path, colours: np.ndarray) -> None:
     smooth = np.full((16, 16, 3), (200, 120, 40), np.uint8)
     jpeg = io.BytesIO()
     Image.fromarray(smooth).save(jpeg, format="JPEG", quality=95, subsampling=0)
-    data = dicom_dataset(smooth, photometric="YBR_FULL_422", PixelData=encapsulate([jpeg.getvalue()]))
+    data = dicom_dataset(
+        smooth, photometric="YBR_FULL_422", PixelData=encapsulate([jpeg.getvalue()])
+    )
     data.file_meta.TransferSyntaxUID = JPEGBaseline8Bit
     data["PixelData"].is_undefined_length = True
     data.save_as(tmp_path / "jpeg.dcm")
     assert np.abs(read_image(tmp_path / "jpeg.dcm").astype(int) - smooth).max() <= 4
 
 
-def test_dicom_compression_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dicom_compression_names_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = dicom_dataset(np.zeros((2, 2), np.uint8), PixelData=encapsulate([b"\xff\xd8\xff\xd9"]))
     data.file_meta.TransferSyntaxUID = JPEGLosslessSV1
     data["PixelData"].is_undefined_length = True
     data.save_as(tmp_path / "a.dcm")
-    monkeypatch.setattr("pydicom.pixels.decoders.base.Decoder.is_available", False)  # where it is installed
-    with pytest.raises(BadImageError, match=r'compressed as JPEG Lossless.*pip install "pylibjpeg\[all\]"'):
+    monkeypatch.setattr(
+        "pydicom.pixels.decoders.base.Decoder.is_available", False
+    )  # where it is installed
+    with pytest.raises(
+        BadImageError, match=r'compressed as JPEG Lossless.*pip install "pylibjpeg\[all\]"'
+    ):
         read_image(tmp_path / "a.dcm")
 
 
-def test_dicom_without_pydicom_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dicom_without_pydicom_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.dcm").write_bytes(b"\0" * 128 + b"DICM")
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(SrjtError, match=r'pip install "pydicom>='):

@@ -13,7 +13,14 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 import srjt.data.checks as hashing
-from srjt.data import DuplicateImagesWarning, LeakageWarning, Manifest, check, folds, group_duplicates
+from srjt.data import (
+    DuplicateImagesWarning,
+    LeakageWarning,
+    Manifest,
+    check,
+    folds,
+    group_duplicates,
+)
 from srjt.data.checks import UNKNOWN, identical, near_pairs, pixel_hash, thumbnails
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.store import open_store
@@ -39,7 +46,11 @@ def test_images_that_cannot_be_read_are_like_no_other() -> None:
     assert len(set(code.tolist())) == 4
 
 
-@given(st.integers(1, 30).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, n), min_size=n, max_size=n)] * 2)))
+@given(
+    st.integers(1, 30).flatmap(
+        lambda n: st.tuples(*[st.lists(st.integers(0, n), min_size=n, max_size=n)] * 2)
+    )
+)
 def test_connected_joins_whatever_a_chain_connects(codes: tuple[list[int], list[int]]) -> None:
     joined, arrays = connected(*map(np.array, codes)), [np.array(code) for code in codes]
     share_a_number = sum(np.equal.outer(code, code) for code in arrays) > 0
@@ -89,14 +100,18 @@ def in_memory(contents: list[int], patients: list[str] | None = None) -> Manifes
     rng = np.random.default_rng(0)
     different = rng.integers(0, 256, size=(max(contents) + 1, 8, 8, 3), dtype=np.uint8)
     names = [f"s{row}" for row in range(len(contents))]
-    table = pd.DataFrame({"id": names, "image": names, "grade": [row % 3 for row in range(len(contents))]})
+    table = pd.DataFrame(
+        {"id": names, "image": names, "grade": [row % 3 for row in range(len(contents))]}
+    )
     if patients is not None:
         table["patient"] = patients
     return Manifest(table=table, grades=("0", "1", "2"), arrays=different[contents])
 
 
 def test_a_shared_image_joins_its_patients() -> None:
-    with pytest.warns(DuplicateImagesWarning, match="4 images are identical to another: they make 2 groups"):
+    with pytest.warns(
+        DuplicateImagesWarning, match="4 images are identical to another: they make 2 groups"
+    ):
         grouped = group_duplicates(in_memory([0, 1, 0, 2, 1, 3], ["a", "b", "c", "c", "d", "e"]))
     assert grouped.groups == ["a", "b", "a", "a", "b", "e"]
     assert grouped.patients == ["a", "b", "c", "c", "d", "e"]  # what the table says is not changed
@@ -125,7 +140,9 @@ def files(tmp_path: Path) -> Manifest:
     names = [f"{row}.png" for row in range(30)]
     for name, pixels in zip(names, data.arrays, strict=True):
         Image.fromarray(pixels).resize((64, 64)).save(tmp_path / name)
-    Image.open(tmp_path / "0.png").save(tmp_path / "29.png", compress_level=0)  # other bytes, the same pixels
+    Image.open(tmp_path / "0.png").save(
+        tmp_path / "29.png", compress_level=0
+    )  # other bytes, the same pixels
     return replace(data, table=data.table.assign(image=names), arrays=None, root=tmp_path)
 
 
@@ -133,7 +150,9 @@ def mirrored(path: Path) -> Image.Image:
     return Image.open(path).transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-def test_files_are_hashed_once(files: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_files_are_hashed_once(
+    files: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.warns(DuplicateImagesWarning):
         first = group_duplicates(files, cache=tmp_path / "cache")
     assert first.groups[29] == first.groups[0] == "s0"
@@ -159,12 +178,16 @@ def test_unreadable_images_have_no_twin(files: Manifest, tmp_path: Path) -> None
     for name in ("3.png", "4.png"):
         (tmp_path / name).write_bytes(b"no image")
     with pytest.warns(DuplicateImagesWarning, match="2 images"):  # a training may divide them
-        store = Setup(cache=tmp_path / "cache", on_bad_image="skip").open_store(files, TrainConfig())
+        store = Setup(cache=tmp_path / "cache", on_bad_image="skip").open_store(
+            files, TrainConfig()
+        )
     assert len(store.manifest) == 28
     assert store.manifest.groups[-1] == "s0"
 
 
-def test_an_image_that_can_be_read_now_is_hashed(files: Manifest, monkeypatch: Any, tmp_path: Path) -> None:
+def test_an_image_that_can_be_read_now_is_hashed(
+    files: Manifest, monkeypatch: Any, tmp_path: Path
+) -> None:
     def lacks_a_decoder(path: Path, **how: Any) -> np.ndarray:
         if path.name == "29.png":
             raise BadImageError(path, "its decoder is missing")
@@ -209,10 +232,14 @@ def test_images_of_one_patient_may_be_alike(files: Manifest, tmp_path: Path) -> 
 def test_published_splits_that_share_an_image_are_warned_of(tmp_path: Path) -> None:
     data = in_memory([0, 1, 2, 3, 4, 0])
     data = replace(data, table=data.table.assign(split=["train"] * 4 + ["test"] * 2))
-    with pytest.warns(LeakageWarning, match=r"identical images on two sides \(1 group, .* s0 and s5\)"):
+    with pytest.warns(
+        LeakageWarning, match=r"identical images on two sides \(1 group, .* s0 and s5\)"
+    ):
         split = official_split(data)
     write_splits(tmp_path / "splits.csv", data, [split])
-    with pytest.warns(LeakageWarning, match=r"Fold 0 of .*splits.csv has identical images on two sides"):
+    with pytest.warns(
+        LeakageWarning, match=r"Fold 0 of .*splits.csv has identical images on two sides"
+    ):
         read_splits(tmp_path / "splits.csv", data)
     honest = Split(train=np.array([0, 5, 1]), validation=np.array([2]), test=np.array([3, 4]))
     write_splits(tmp_path / "honest.csv", data, [honest])
@@ -230,7 +257,9 @@ def test_folds_do_not_depend_on_the_order_of_the_rows() -> None:
         np.testing.assert_array_equal(one.test, np.sort(22 - other.test))
 
 
-def test_a_second_check_decodes_only_bad_files(files: Manifest, monkeypatch: Any, tmp_path: Path) -> None:
+def test_a_second_check_decodes_only_bad_files(
+    files: Manifest, monkeypatch: Any, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "3.png").write_bytes(b"no image")
     (tmp_path / "4.png").unlink()

@@ -1,4 +1,5 @@
-"""Features of other programs: every accepted form gives the same manifest, every mistake one sentence."""
+"""Features of other programs: every accepted form gives the same manifest, every mistake one
+sentence."""
 
 import zipfile
 from dataclasses import replace
@@ -44,7 +45,9 @@ def save_npz_labels_by_id(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def save_csv_columns(folder: Path) -> tuple[Path, dict[str, Any]]:
-    pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1).to_csv(folder / "a.csv", index=False)
+    pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1).to_csv(
+        folder / "a.csv", index=False
+    )
     return folder / "a.csv", {"feature_columns": "f*"}
 
 
@@ -100,17 +103,24 @@ def test_whole_numbers_need_no_names(tmp_path: Path) -> None:
     assert manifest.labels.tolist() == [i % 3 for i in range(COUNT)]
     assert manifest.ids == [str(i) for i in range(COUNT)]
     # many rows of one image stay
-    np.savez(tmp_path / "a.npz", features=X, grades=np.arange(COUNT) % 2, images=["slide.png"] * COUNT)
+    np.savez(
+        tmp_path / "a.npz", features=X, grades=np.arange(COUNT) % 2, images=["slide.png"] * COUNT
+    )
     assert len(read(tmp_path / "a.npz").manifest) == COUNT
 
 
 def test_labels_of_some_rows(tmp_path: Path) -> None:
-    """By id: what has no label is a problem like any other; labels without features are mentioned."""
+    """By id: what has no label is a problem like any other; labels without features are
+    mentioned."""
     np.savez(tmp_path / "a.npz", features=X, ids=np.array(IDS))
-    some = pd.concat([table().iloc[2:], pd.DataFrame({"id": ["t"], "grade": ["none"], "patient": ["9"]})])
+    some = pd.concat(
+        [table().iloc[2:], pd.DataFrame({"id": ["t"], "grade": ["none"], "patient": ["9"]})]
+    )
     some.to_csv(tmp_path / "some.csv", index=False)
     reading = read(tmp_path / "a.npz", labels=tmp_path / "some.csv", grades=NAMES)
-    assert [(p.kind, p.where) for p in reading.problems] == [("missing-grade", name) for name in IDS[:2]]
+    assert [(p.kind, p.where) for p in reading.problems] == [
+        ("missing-grade", name) for name in IDS[:2]
+    ]
     np.testing.assert_array_equal(reading.manifest.arrays, X[2:])
     assert any("1 row of it without features" in note for note in reading.notes)
 
@@ -137,7 +147,11 @@ def test_what_is_packed_is_read_back(tmp_path: Path, column: str) -> None:
     (tmp_path / "a.npz").write_bytes(pack_features(manifest))
     again = read(tmp_path / "a.npz").manifest
     np.testing.assert_array_equal(again.arrays, manifest.arrays)
-    assert (again.grades, again.made, again.feature_names) == (manifest.grades, manifest.made, names)
+    assert (again.grades, again.made, again.feature_names) == (
+        manifest.grades,
+        manifest.made,
+        names,
+    )
     columns = ["id", "grade", "true_grade", "verified_grade", column]
     pd.testing.assert_frame_equal(again.table[columns], manifest.table[columns])
     assert pack_features(manifest) == pack_features(manifest)
@@ -195,7 +209,9 @@ def csv(text: str) -> Any:
         (csv("image,grade\n1,0\n2,1\n"), {"kind": "table", "labels": "x"}, "`labels` applies to features, .* as table"),
     ],
 )  # fmt: skip
-def test_one_sentence_for_each_mistake(save: Any, options: Any, message: str, tmp_path: Path) -> None:
+def test_one_sentence_for_each_mistake(
+    save: Any, options: Any, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(SrjtError, match=message) as caught:
         read(save(tmp_path), **options)
     assert "\n" not in str(caught.value)
@@ -204,7 +220,9 @@ def test_one_sentence_for_each_mistake(save: Any, options: Any, message: str, tm
 def test_labels_that_share_no_id(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=X, ids=np.array(IDS))
     table().assign(id=[f"t{i}" for i in range(COUNT)]).to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(SrjtError, match=r"No id of a.npz is among the ids of b.csv; the first are 's000' and 't0'"):
+    with pytest.raises(
+        SrjtError, match=r"No id of a.npz is among the ids of b.csv; the first are 's000' and 't0'"
+    ):
         read(tmp_path / "a.npz", labels=tmp_path / "b.csv")
     table().assign(id="s001").to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(SrjtError, match=r"b\.csv has two rows for the id 's001'"):
@@ -234,19 +252,25 @@ def test_ordinary_tables_are_still_tables(tmp_path: Path) -> None:
 def test_bounding_boxes_are_not_features(tmp_path: Path) -> None:
     boxes = tmp_path / "boxes.csv"
     boxes.write_text("scan,x1,y1,x2,y2,grade\na.png,1,2,3,4,0\nb.png,1,2,3,4,1\n")
-    with pytest.raises(SrjtError, match=r"No column of boxes.csv looks like the image.*feature_columns"):
+    with pytest.raises(
+        SrjtError, match=r"No column of boxes.csv looks like the image.*feature_columns"
+    ):
         read(boxes)
     for source in (boxes, pd.read_csv(boxes)):
         reading = read(source, image_column="scan", images=tmp_path)
         assert (reading.kind, reading.manifest.ids) == ("table", ["a.png", "b.png"])
-    many = pd.DataFrame(X, columns=COLUMNS).assign(grade=[0, 1] * 4, batch="A")  # one name that is not known
+    many = pd.DataFrame(X, columns=COLUMNS).assign(
+        grade=[0, 1] * 4, batch="A"
+    )  # one name that is not known
     many.to_csv(tmp_path / "many.csv", index=False)
     assert read(tmp_path / "many.csv").kind == read(many).kind == "features"
 
 
 def test_bytes_are_text(tmp_path: Path) -> None:
     ids = np.array([name.encode() for name in IDS])
-    np.savez(tmp_path / "a.npz", features=X, grades=np.array(["é"] * 7 + ["f"]).astype("U"), ids=ids)
+    np.savez(
+        tmp_path / "a.npz", features=X, grades=np.array(["é"] * 7 + ["f"]).astype("U"), ids=ids
+    )
     manifest = read(tmp_path / "a.npz", grades=["é", "f"]).manifest
     assert manifest.ids == IDS
     assert manifest.grades == ("é", "f")

@@ -1,4 +1,5 @@
-"""Features in memory: what is accepted, what is refused, and that nothing changes them on their way."""
+"""Features in memory: what is accepted, what is refused, and that nothing changes them on their
+way."""
 
 from pathlib import Path
 
@@ -80,7 +81,8 @@ def test_feeds_carry_them(streamed: bool) -> None:
 
 
 def test_they_stay_float32_beside_bf16() -> None:
-    """1000 and 1001 are the same number in bf16: rounded before standardising, the column would say nothing."""
+    """1000 and 1001 are the same number in bf16: rounded before standardising, the column would say
+    nothing."""
     x = torch.tensor([[1000.0], [1001.0]])
     preprocess = Preprocess(crop=8, dtype=torch.bfloat16)
     assert torch.equal(preprocess.evaluate(x), x)

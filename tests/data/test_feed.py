@@ -22,7 +22,9 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def pixels(tmp_path: Path) -> np.ndarray:
     """(20, 6, 5, 3) uint8, memory-mapped and read-only as the store's."""
-    np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), dtype=np.uint8))
+    np.save(
+        tmp_path / "a.npy", np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), dtype=np.uint8)
+    )
     return np.load(tmp_path / "a.npy", mmap_mode="r")
 
 
@@ -70,7 +72,9 @@ def test_leaving_early_stops_the_threads(pixels: np.ndarray) -> None:
     assert feed_threads() == 0
 
 
-def test_the_work_runs_ahead_but_only_so_far(pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_runs_ahead_but_only_so_far(
+    pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = []
     take = np.take
     monkeypatch.setattr(np, "take", lambda *args, **kw: (taken.append(1), take(*args, **kw))[1])
@@ -147,7 +151,9 @@ def by_definition(image_HWC: Tensor, y: int, x: int, flip: bool, size: int) -> T
 
 
 def random_pixels(*shape: int) -> Tensor:
-    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def test_every_offset_and_flip_is_the_slice() -> None:
@@ -165,19 +171,26 @@ def test_every_offset_and_flip_is_the_slice() -> None:
 @settings(max_examples=40, deadline=None)
 @given(*(st.integers(low, high) for low, high in ((1, 6), (0, 5), (1, 6), (0, 4), (0, 99))))
 def test_gathering_from_the_store(n: int, batch: int, size: int, margin: int, seed: int) -> None:
-    store, generator = random_pixels(n, size + margin, size + margin, 3), torch.Generator().manual_seed(seed)
+    store, generator = (
+        random_pixels(n, size + margin, size + margin, 3),
+        torch.Generator().manual_seed(seed),
+    )
     rows = torch.randint(0, n, (batch,), generator=generator)
     crops = feeds.draw_crops((batch,), margin=margin, generator=generator)
     gathered = feeds.gather_crops(store, rows, crops.offsets, crops.flips, size=size)
     assert gathered.shape == (batch, 3, size, size)
-    assert torch.equal(gathered, feeds.crop_and_flip(store[rows], crops.offsets, crops.flips, size=size))
+    assert torch.equal(
+        gathered, feeds.crop_and_flip(store[rows], crops.offsets, crops.flips, size=size)
+    )
     for crop, row, (y, x), flip in zip(gathered, rows, crops.offsets, crops.flips, strict=True):
         assert torch.equal(crop, by_definition(store[row], y, x, flip, size))
 
 
 def test_oblong_images() -> None:
     pixels = random_pixels(2, 6, 9, 3)
-    crops = feeds.crop_and_flip(pixels, torch.tensor([[2, 5], [0, 1]]), torch.tensor([False, True]), size=4)
+    crops = feeds.crop_and_flip(
+        pixels, torch.tensor([[2, 5], [0, 1]]), torch.tensor([False, True]), size=4
+    )
     assert torch.equal(crops[0], by_definition(pixels[0], 2, 5, False, 4))
     assert torch.equal(crops[1], by_definition(pixels[1], 0, 1, True, 4))
 
@@ -216,7 +229,9 @@ def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:
     assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
 
 
-@pytest.mark.parametrize(("views", "mirror", "count"), [(1, True, 1), (1, False, 1), (2, True, 2), (10, False, 5)])
+@pytest.mark.parametrize(
+    ("views", "mirror", "count"), [(1, True, 1), (1, False, 1), (2, True, 2), (10, False, 5)]
+)
 def test_fewer_views_are_among_the_ten(views: int, mirror: bool, count: int) -> None:
     def plain(crops: list[feeds.Crops]) -> list[tuple[list[int], bool]]:
         return [(crop.offsets[0].tolist(), bool(crop.flips)) for crop in crops]
@@ -242,14 +257,20 @@ def test_normalise(dtype: torch.dtype, tolerance: float) -> None:
     result = feeds.normalise(images, dtype=dtype)
     assert result.dtype == dtype
     assert torch.equal(result, feeds.normalise(images).to(dtype))  # rounded once, at the end
-    torch.testing.assert_close(result.double(), (images / 255.0 - mean) / std, atol=tolerance, rtol=0)
+    torch.testing.assert_close(
+        result.double(), (images / 255.0 - mean) / std, atol=tolerance, rtol=0
+    )
     plain = feeds.normalise(images, mean=(0, 0, 0), std=(1, 1, 1))
     torch.testing.assert_close(plain, images / 255)
 
 
 def test_an_offset_beyond_the_store_is_an_error_on_the_cpu() -> None:
     with pytest.raises(IndexError):
-        feeds.crop_and_flip(random_pixels(1, 4, 4, 3), torch.tensor([[3, 3]]), torch.tensor([False]), size=4)
+        feeds.crop_and_flip(
+            random_pixels(1, 4, 4, 3), torch.tensor([[3, 3]]), torch.tensor([False]), size=4
+        )
     for margin in (6, -2):  # the centre of a larger or smaller image
         with pytest.raises(IndexError, match="outside"):
-            feeds.crop_alike(random_pixels(1, 4, 4, 3), feeds.centre_crops(1, margin=margin), size=4)
+            feeds.crop_alike(
+                random_pixels(1, 4, 4, 3), feeds.centre_crops(1, margin=margin), size=4
+            )

@@ -94,8 +94,12 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     names = {f"{k % 2}/{k}{suffixes[k % 3]}": f" id {k // 4} " for k in range(40)}
     reading = read_folder(tmp_path / "set", names)
     manifest = reading.manifest
-    assert said(reading) == ["patient: pseudonyms of the PatientID in the headers of the DICOM files"]
-    pseudonyms = dict(zip((names[image].strip() for image in manifest.ids), manifest.patients, strict=True))
+    assert said(reading) == [
+        "patient: pseudonyms of the PatientID in the headers of the DICOM files"
+    ]
+    pseudonyms = dict(
+        zip((names[image].strip() for image in manifest.ids), manifest.patients, strict=True)
+    )
     assert manifest.patients == [pseudonyms[names[image].strip()] for image in manifest.ids]
     assert len(set(pseudonyms.values())) == 10
     assert not any(word in manifest.table.to_csv() for word in ("Doe", "id 1"))
@@ -124,7 +128,9 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_headers_that_tell_nothing(tmp_path: Path, patients: list[str | None], note: str) -> None:
-    reading = read_folder(tmp_path, {f"{k % 2}/{k}.dcm": patient for k, patient in enumerate(patients)})
+    reading = read_folder(
+        tmp_path, {f"{k % 2}/{k}.dcm": patient for k, patient in enumerate(patients)}
+    )
     assert said(reading) == [f"patient: not known, because {note}; images are split one by one"]
     assert reading.manifest.patients is None
     assert not any(problem.kind == UNKNOWN for problem in reading.problems)
@@ -134,7 +140,9 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
     (tmp_path / "0").mkdir()
     Image.new("L", (4, 4)).save(tmp_path / "0" / "picture.png")
     (tmp_path / "0" / "damaged.dcm").write_bytes(b"no DICOM file")
-    reading = read_folder(tmp_path, {"0/a.dcm": "1", "1/b.dcm": "1", "1/c.dcm": "2", "1/d.dcm": "anonymized"})
+    reading = read_folder(
+        tmp_path, {"0/a.dcm": "1", "1/b.dcm": "1", "1/c.dcm": "2", "1/d.dcm": "anonymized"}
+    )
     assert said(reading) == [
         "patient: pseudonyms of the PatientID in the headers of the DICOM files; images without one, each "
         "a separate patient: 3"
@@ -168,7 +176,9 @@ def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_p
     key = tmp_path / "set" / KEY
     if os.name != "nt":
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert [path.name for path in (tmp_path / "set").iterdir() if path.name.startswith(".")] == [KEY]
+    assert [path.name for path in (tmp_path / "set").iterdir() if path.name.startswith(".")] == [
+        KEY
+    ]
     # the same images for a prediction: the folder, a part of it, single files
     assert patients_of(read_images([tmp_path / "set"])) == found
     part = patients_of(read_images([tmp_path / "set" / "1"]))
@@ -184,7 +194,9 @@ def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_p
         read(tmp_path / "set")
 
 
-def test_images_in_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_in_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = tempfile.mkstemp
 
     def refuse(*, prefix: str, dir: Path) -> tuple[int, str]:

@@ -22,7 +22,9 @@ def test_whole_numbers_are_their_own_order() -> None:
     assert "stored as numbers from 0" in grading.note
 
 
-@given(st.permutations(["Mayo 0", "Mayo 1", "Mayo 2", "Mayo 10", *[f"Mayo {n}" for n in range(3, 10)]]))
+@given(
+    st.permutations(["Mayo 0", "Mayo 1", "Mayo 2", "Mayo 10", *[f"Mayo {n}" for n in range(3, 10)]])
+)
 def test_names_that_end_in_numbers_are_ordered_by_number(values: list[str]) -> None:
     grading = grade_values(values)
     assert grading.names[2] == "Mayo 2"
@@ -31,14 +33,17 @@ def test_names_that_end_in_numbers_are_ordered_by_number(values: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "values", [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]]
+    "values",
+    [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]],
 )
 def test_an_order_is_never_guessed(values: list[str]) -> None:
     with pytest.raises(SrjtError, match="list them from mild to severe with `grades`"):
         grade_values(values)
 
 
-@pytest.mark.parametrize(("values", "missing"), [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")])
+@pytest.mark.parametrize(
+    ("values", "missing"), [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")]
+)
 def test_a_gap_is_named_with_the_way_out(values: list[str], missing: str) -> None:
     with pytest.raises(SrjtError, match=f"gap at {missing}.*`grades`"):
         grade_values(values)
@@ -48,7 +53,9 @@ def test_what_does_not_fit_is_reported_not_dropped() -> None:
     grading = grade_values(["0", "", "1", "2.5", "x", "nan", "-1"])
     assert grading.codes.tolist() == [0, -1, 1, -1, -1, -1, -1]
     kinds = {row: kind for row, (kind, _) in grading.invalid.items()}
-    assert kinds == dict.fromkeys((1, 5), "missing-grade") | dict.fromkeys((3, 4, 6), "invalid-grade")
+    assert kinds == dict.fromkeys((1, 5), "missing-grade") | dict.fromkeys(
+        (3, 4, 6), "invalid-grade"
+    )
     assert grading.invalid[3][1] == "'2.5' is not one of 0, 1"
 
 
@@ -84,7 +91,9 @@ def test_names_can_be_listed_for_numbers() -> None:
         (["grade 1", "grade 01", "grade 2"], None, "same number"),
     ],
 )
-def test_nothing_to_grade_is_one_sentence(values: list[str], names: list[str] | None, sentence: str) -> None:
+def test_nothing_to_grade_is_one_sentence(
+    values: list[str], names: list[str] | None, sentence: str
+) -> None:
     with pytest.raises(SrjtError, match=sentence):
         grade_values(values, names=names)
 
@@ -105,7 +114,11 @@ def test_names_are_read_and_shown() -> None:
     assert named == GRADES  # the same grades: names are for people
     assert named.named(None).names == NAMES
     assert named.shown == ["0 (none)", "1 (doubtful)", "2 (minimal)"]
-    assert [named.show("1"), named.show(1), named.show("9")] == ["1 (doubtful)", "1 (doubtful)", "9"]
+    assert [named.show("1"), named.show(1), named.show("9")] == [
+        "1 (doubtful)",
+        "1 (doubtful)",
+        "9",
+    ]
     assert Grades(GRADES, {}).shown == list(GRADES)
     assert Grades(("mild", "bad"), {"mild": "mild", "bad": "bad"}).show("mild") == "mild"
     copied = pickle.loads(pickle.dumps(named))
@@ -117,7 +130,10 @@ def test_names_are_read_and_shown() -> None:
     [
         ("0=none,1=doubtful,3=minimal", "Unknown grade (in the grade names) '3'"),
         ("0=none,1=doubtful", "must name every grade; there is none for 2"),
-        ("0=none,1=doubtful,1=mild,2=minimal", "The grade '1' has two names: 'doubtful' and 'mild'"),
+        (
+            "0=none,1=doubtful,1=mild,2=minimal",
+            "The grade '1' has two names: 'doubtful' and 'mild'",
+        ),
         ("0=none,1=None,2=minimal", "The grades '0' and '1' have the same name, 'None'"),
         ("0=none,1=,2=minimal", "'1=' is not GRADE=NAME"),
         ("none,doubtful,minimal", "'none' is not GRADE=NAME"),

@@ -1,4 +1,5 @@
-"""What ``srjt.train`` and ``srjt.predict`` accept: tables, arrays and datasets give the samples that files give."""
+"""What ``srjt.train`` and ``srjt.predict`` accept: tables, arrays and datasets give the samples
+that files give."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,9 @@ def test_a_dataset_may_return_tensors_pictures_or_arrays(form: Any, pixels: np.n
     found = labelled_samples(Samples(list(zip(map(form, pixels), labels, strict=True))))
     assert found.labels.tolist() == [0, 1, 2, 1]
     assert np.array_equal(found.arrays, pixels)
-    unlabelled = unlabelled_samples(Samples([form(image) for image in pixels]), features=False).manifest
+    unlabelled = unlabelled_samples(
+        Samples([form(image) for image in pixels]), features=False
+    ).manifest
     assert np.array_equal(unlabelled.arrays, pixels)
 
 
@@ -87,7 +90,9 @@ def test_iterable_datasets_and_tensors_of_a_gpu_or_with_a_gradient(pixels: np.nd
     found = labelled_samples(Stream(list(zip(map(as_tensor, pixels), labels, strict=True))))
     assert found.labels.tolist() == [0, 1, 2, 1]
     assert np.array_equal(found.arrays, pixels)  # type: ignore[arg-type]
-    new = unlabelled_samples(Stream([as_tensor(image) for image in pixels]), features=False).manifest
+    new = unlabelled_samples(
+        Stream([as_tensor(image) for image in pixels]), features=False
+    ).manifest
     assert np.array_equal(new.arrays, pixels)  # type: ignore[arg-type]
     with pytest.raises(SrjtError, match="no samples"):
         labelled_samples(Stream([]))
@@ -124,15 +129,21 @@ def test_a_pair_of_arrays(pixels: np.ndarray) -> None:
         labelled_samples(3)  # type: ignore[arg-type]
 
 
-def test_a_table_in_memory_is_read_as_its_file(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_in_memory_is_read_as_its_file(
+    labels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from_file = srjt.data.read(labels).manifest
     frame = pd.read_csv(labels, dtype={"patient": str})
     found = srjt.data.read(frame, images=labels.parent).manifest
     pd.testing.assert_frame_equal(found.table, from_file.table)
     assert found.paths == from_file.paths
     monkeypatch.chdir(labels.parent)
-    assert labelled_samples(frame).paths == from_file.paths  # names are relative to the present folder
-    unlabelled = unlabelled_samples(frame.drop(columns="grade"), features=False, columns=["split"]).manifest
+    assert (
+        labelled_samples(frame).paths == from_file.paths
+    )  # names are relative to the present folder
+    unlabelled = unlabelled_samples(
+        frame.drop(columns="grade"), features=False, columns=["split"]
+    ).manifest
     assert [path.resolve() for path in unlabelled.paths] == from_file.paths
     assert unlabelled.patients == from_file.patients
     assert list(unlabelled.table["split"]) == list(frame["split"])
@@ -145,7 +156,9 @@ def test_rows_of_features_in_a_table() -> None:
     assert found.are_features
     assert found.arrays.tolist() == [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
     assert found.patients == ["007", "8", "8"]
-    named = srjt.data.read(frame.rename(columns={"f0": "age", "f1": "size"}), feature_columns=["age", "size"])
+    named = srjt.data.read(
+        frame.rename(columns={"f0": "age", "f1": "size"}), feature_columns=["age", "size"]
+    )
     assert np.array_equal(named.manifest.arrays, found.arrays)
     new = unlabelled_samples(frame.drop(columns="grade"), features=True).manifest
     assert new.patients == ["007", "8", "8"]
@@ -184,17 +197,25 @@ def test_features_in_memory_are_read_as_from_their_file(tmp_path: Path) -> None:
         (pd.DataFrame({"image": [], "grade": []}), {}, "no rows"),
         (pd.DataFrame({"image": ["a.png"]}), {}, "looks like the grade"),
         (pd.DataFrame([[1, 2]], columns=["grade", "grade"]), {}, "two columns named"),
-        (pd.DataFrame({"image": ["a.png"], "grade": [0]}), {"kind": "limuc"}, "cannot be read as limuc"),
+        (
+            pd.DataFrame({"image": ["a.png"], "grade": [0]}),
+            {"kind": "limuc"},
+            "cannot be read as limuc",
+        ),
         (pd.DataFrame({"image": ["a.png"], "grade": [0]}), {"labels": "x.csv"}, "labels"),
     ],
 )
-def test_a_table_in_memory_that_cannot_be_read(frame: Any, options: dict[str, Any], sentence: str) -> None:
+def test_a_table_in_memory_that_cannot_be_read(
+    frame: Any, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(SrjtError, match=sentence):
         srjt.data.read(frame, **options)
 
 
 @pytest.mark.slow
-def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(data: Data, labels: Path) -> None:
+def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(
+    data: Data, labels: Path
+) -> None:
     """The manifest has its images in memory; the table names the same images as files."""
     run = srjt.train(labels, **{**SETTINGS, "epochs": 1}, split=data.split)
     paths = srjt.data.read(labels).manifest.paths[:4]
@@ -212,7 +233,9 @@ def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(data: Da
         assert np.allclose(found[columns], expected[columns], atol=1e-6)
     given = srjt.data.read(labels).manifest.labels[:4]
     pair = run.evaluate((images, given), resamples=10)
-    dataset = run.evaluate(Samples(list(zip(map(as_tensor, images), given, strict=True))), resamples=10)
+    dataset = run.evaluate(
+        Samples(list(zip(map(as_tensor, images), given, strict=True))), resamples=10
+    )
     assert pair.confusion == dataset.confusion
     assert pair.samples == 4
 
@@ -228,6 +251,8 @@ def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(data: Da
         (lambda: srjt.readers.consensus(None), "Readings are wanted, .*; got NoneType"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
-def test_what_is_not_data_at_all_gets_a_sentence(wrong: Callable[[], object], sentence: str) -> None:
+def test_what_is_not_data_at_all_gets_a_sentence(
+    wrong: Callable[[], object], sentence: str
+) -> None:
     with pytest.raises(SrjtError, match=sentence):
         wrong()

@@ -1,4 +1,5 @@
-"""``inspect_source``: columns by what they hold, grades that are typing errors, and all problems in one go."""
+"""``inspect_source``: columns by what they hold, grades that are typing errors, and all problems in
+one go."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Writes a table of 40 images; ``columns`` replace or extend the usual ones, None leaves one out."""
+    """Writes a table of 40 images; ``columns`` replace or extend the usual ones, None leaves one
+    out."""
 
     def write(*, folder: str = "images", **columns: object) -> Path:
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -32,7 +34,9 @@ def make(tmp_path: Path) -> Make:
         }
         table |= columns  # type: ignore[arg-type]
         path = tmp_path / "labels.csv"
-        pd.DataFrame({name: cells for name, cells in table.items() if cells is not None}).to_csv(path, index=False)
+        pd.DataFrame({name: cells for name, cells in table.items() if cells is not None}).to_csv(
+            path, index=False
+        )
         return path
 
     return write
@@ -74,7 +78,9 @@ def test_columns_are_found_by_what_they_hold(make: Make) -> None:
 
 def test_what_is_asked_is_not_guessed(make: Make) -> None:
     path = make(grade=None, badness=graded(), ugliness=graded(row3="1"))
-    assert inspect_source(path, {"grade_column": "ugliness"}).options == {"grade_column": "ugliness"}
+    assert inspect_source(path, {"grade_column": "ugliness"}).options == {
+        "grade_column": "ugliness"
+    }
 
 
 def test_two_columns_that_may_be_the_grade_are_for_a_person_to_choose(make: Make) -> None:
@@ -106,7 +112,10 @@ def test_the_order_of_names_is_proposed_and_not_assumed(make: Make) -> None:
     cells[11] = "moderat"
     found = inspect_source(make(grade=cells), {})
     assert found.proposed == {"grades": ("none", "mild", "moderate", "severe")}
-    assert any(problem.where == "line 13" and "perhaps 'moderate'" in problem.detail for problem in found.unusable)
+    assert any(
+        problem.where == "line 13" and "perhaps 'moderate'" in problem.detail
+        for problem in found.unusable
+    )
     assert "grades" not in found.options
 
 
@@ -121,7 +130,9 @@ def test_all_problems_are_found_at_once(make: Make) -> None:
     assert kinds >= {
         "invalid-grade", "missing-grade", "missing-image", "unreadable-image", "identical-images-other-grade",
     }  # fmt: skip
-    assert found.pairs.tolist() == [[found.manifest.ids.index("002.png"), found.manifest.ids.index("003.png")]]
+    assert found.pairs.tolist() == [
+        [found.manifest.ids.index("002.png"), found.manifest.ids.index("003.png")]
+    ]
     assert len(found.usable) == 36
     assert found.usable.left_out_rows is not None
     assert len(found.usable.left_out_rows) == 4
@@ -147,4 +158,7 @@ def test_without_images_and_grades_both_are_said(make: Make) -> None:
 
 def test_shapes_that_a_square_would_change_are_said(make: Make) -> None:
     sentence = "In 100% of the images one side is more than a quarter longer"
-    assert any(warning.startswith(sentence) for warning in inspection_page(inspect_source(make(), {})).warnings)
+    assert any(
+        warning.startswith(sentence)
+        for warning in inspection_page(inspect_source(make(), {})).warnings
+    )

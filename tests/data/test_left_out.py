@@ -1,4 +1,5 @@
-"""Rows that are left out: they are counted and kept, and nobody moves to another side because of them."""
+"""Rows that are left out: they are counted and kept, and nobody moves to another side because of
+them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +64,13 @@ def test_a_missing_file_and_a_missing_grade_move_nobody(labels: Path, tmp_path: 
     assert sides_by_id(reading.manifest).items() <= part.items()
     reading.manifest.paths[0].unlink()
     reading.manifest.paths[20].write_bytes(b"")
-    store = open_store(reading.manifest, size=32, cache=tmp_path / "cache", on_bad_image="skip", find_duplicates=True)
+    store = open_store(
+        reading.manifest,
+        size=32,
+        cache=tmp_path / "cache",
+        on_bad_image="skip",
+        find_duplicates=True,
+    )
     assert len(store.manifest) == len(whole) - 3
     assert sides_by_id(store.manifest).items() <= part.items()
 
@@ -76,7 +83,11 @@ def test_python_says_what_it_leaves_out(labels: Path) -> None:
     sentence = r"Left out: 1 missing-grade \(.*\); 1 invalid-grade \(.*\); 1 duplicate-row"
     with pytest.warns(UserWarning, match=sentence):
         reading = srjt.data.read(labels)
-    assert reading.left_out["problem"].tolist() == ["missing-grade", "invalid-grade", "duplicate-row"]
+    assert reading.left_out["problem"].tolist() == [
+        "missing-grade",
+        "invalid-grade",
+        "duplicate-row",
+    ]
     assert reading.left_out["grade"].tolist() == ["", "x", table["grade"].iloc[30]]
     assert reading.left_out["detail"].tolist()[0] == "line 4: no grade"
     # what a command says that leaves them out
@@ -91,7 +102,9 @@ def test_a_line_with_too_few_cells_is_named(tmp_path: Path) -> None:
     assert left_out[["id", "problem"]].values.tolist() == [["line 3", "malformed-row"]]
 
 
-def test_nothing_is_left_out_of_a_good_table(labels: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_nothing_is_left_out_of_a_good_table(
+    labels: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     assert srjt.data.read(labels).left_out.empty
     assert not [warning for warning in recwarn if "Left out" in str(warning.message)]
 
@@ -99,7 +112,10 @@ def test_nothing_is_left_out_of_a_good_table(labels: Path, recwarn: pytest.Warni
 def test_patients_joined_by_an_image_stay_joined_when_one_row_is_left_out(tmp_path: Path) -> None:
     whole = generate(images=60, patients=25, size=32)
     patients = np.array(whole.patients)
-    one, other = np.flatnonzero(patients == patients[0])[0], np.flatnonzero(patients != patients[0])[0]
+    one, other = (
+        np.flatnonzero(patients == patients[0])[0],
+        np.flatnonzero(patients != patients[0])[0],
+    )
     code = np.arange(len(whole))
     code[other] = code[one]
     grouped = replace(whole, duplicates=code)
@@ -114,14 +130,21 @@ def test_the_sides_of_a_run_ignore_what_it_has_skipped(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     lost = {int(split.train[0]), int(split.test[0])}
-    side = {whole.ids[row]: name for name, rows in split.sides().items() for row in rows.tolist() if row not in lost}
+    side = {
+        whole.ids[row]: name
+        for name, rows in split.sides().items()
+        for row in rows.tolist()
+        if row not in lost
+    }
     history = pd.DataFrame({"id": [name for name in side if side[name] == "train"]})
     history.to_csv(run / "history.csv", index=False)
     others = [(name, where) for name, where in side.items() if where != "train"]
     pd.DataFrame(others, columns=["id", "side"]).to_csv(run / "held_out.csv", index=False)
     with pytest.raises(SrjtError, match="lacks"):
         read_splits(run, whole)
-    pd.DataFrame({"id": [whole.ids[row] for row in lost], "reason": ""}).to_csv(run / "skipped.csv", index=False)
+    pd.DataFrame({"id": [whole.ids[row] for row in lost], "reason": ""}).to_csv(
+        run / "skipped.csv", index=False
+    )
     again = read_splits(run, whole)[0]
     assert again.train.tolist() == [row for row in split.train.tolist() if row not in lost]
     assert again.test.tolist() == [row for row in split.test.tolist() if row not in lost]

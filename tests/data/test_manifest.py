@@ -20,7 +20,9 @@ def manifest(**columns: object) -> Manifest:
 def test_select_takes_positions_masks_and_the_images_along() -> None:
     assert manifest().select([2, 0]).ids == ["c", "a"]
     assert manifest().select(np.array([False, True, True])).ids == ["b", "c"]
-    pixels = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), dtype=np.uint8)
+    pixels = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones(
+        (1, 2, 2, 3), dtype=np.uint8
+    )
     whole = Manifest(table=manifest().table, grades=("0", "1", "2"), arrays=pixels)
     chosen = whole.select([2, 1]).arrays
     assert chosen[:, 0, 0, 0].tolist() == [2, 1]
@@ -62,7 +64,9 @@ def test_formulas_become_text_and_other_cells_are_unchanged() -> None:
 
 def test_formulas_of_the_source_are_reported() -> None:
     table = pd.DataFrame({"image": ["=a.png", "b.png"], "x": [-1.0, 2.0]})
-    with pytest.warns(UserWarning, match=r"formulas \(1; the first is '=a.png' in the column 'image'\)"):
+    with pytest.warns(
+        UserWarning, match=r"formulas \(1; the first is '=a.png' in the column 'image'\)"
+    ):
         warn_about_formulas(table, Path("out.csv"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

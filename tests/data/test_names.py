@@ -1,4 +1,5 @@
-"""Two tables are joined by the names of images: whole names or whole ends of them, and never by a guess."""
+"""Two tables are joined by the names of images: whole names or whole ends of them, and never by a
+guess."""
 
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def joined(wanted: list[str], known: list[str]) -> list[int]:
         (["", "a"], ["", "a"], [-1, 1]),
     ],
 )
-def test_a_name_fits_a_whole_end_of_another(wanted: list[str], known: list[str], rows: list[int]) -> None:
+def test_a_name_fits_a_whole_end_of_another(
+    wanted: list[str], known: list[str], rows: list[int]
+) -> None:
     assert joined(wanted, known) == rows
 
 
@@ -44,28 +47,42 @@ def test_a_name_fits_a_whole_end_of_another(wanted: list[str], known: list[str],
         (["0.png", "x/0.png"], ["y/x/0.png"], "fits two names of ours"),
     ],
 )
-def test_what_could_be_meant_in_two_ways_is_an_error(wanted: list[str], known: list[str], words: str) -> None:
+def test_what_could_be_meant_in_two_ways_is_an_error(
+    wanted: list[str], known: list[str], words: str
+) -> None:
     with pytest.raises(SrjtError, match=words):
         joined(wanted, known)
 
 
 def test_a_name_without_a_partner_is_an_error_with_examples_of_both_sides() -> None:
-    with pytest.raises(SrjtError, match=r"theirs names 1 of the 2 images of ours\. Missing: 'b'; its own names: 'a'"):
+    with pytest.raises(
+        SrjtError,
+        match=r"theirs names 1 of the 2 images of ours\. Missing: 'b'; its own names: 'a'",
+    ):
         join_all_names(["a", "b"], ["a"], wanted_in="ours", known_in="theirs")
 
 
 def test_many_names_with_the_same_file_name_are_joined_at_once() -> None:
     count = 20_000
     wanted = [f"patient{row}/image.dcm" for row in range(count)]
-    assert joined(wanted, [f"/data/{name}" for name in reversed(wanted)]) == list(range(count))[::-1]
+    assert (
+        joined(wanted, [f"/data/{name}" for name in reversed(wanted)]) == list(range(count))[::-1]
+    )
 
 
 def probabilities(tmp_path: Path, names: list[str]) -> list[list[float]]:
-    """The probabilities of north/000.png and south/000.png, from predictions for files of these names."""
-    rows = [(image, reader, 0) for image in ("north/000.png", "south/000.png") for reader in ("anna", "bo")]
+    """The probabilities of north/000.png and south/000.png, from predictions for files of these
+    names."""
+    rows = [
+        (image, reader, 0)
+        for image in ("north/000.png", "south/000.png")
+        for reader in ("anna", "bo")
+    ]
     table = pd.DataFrame([*rows, ("other.png", "anna", 1)], columns=["image", "reader", "grade"])
     readings = read_readings(table).readings
-    predictions = pd.DataFrame({"image": [*names, "imgs/other.png"], "p_0": [0.9, 0.1, 0.5][-len(names) - 1 :]})
+    predictions = pd.DataFrame(
+        {"image": [*names, "imgs/other.png"], "p_0": [0.9, 0.1, 0.5][-len(names) - 1 :]}
+    )
     predictions.assign(p_1=1 - predictions["p_0"]).to_csv(tmp_path / "p.csv", index=False)
     return read_probabilities(tmp_path / "p.csv", readings).round(3).tolist()
 
@@ -76,5 +93,8 @@ def test_predictions_of_two_folders_with_the_same_file_names(tmp_path: Path) -> 
 
 
 def test_predictions_of_another_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"names 1 of the 3 images of the readings. Missing: 'north/000.png', 'south"):
+    with pytest.raises(
+        SrjtError,
+        match=r"names 1 of the 3 images of the readings. Missing: 'north/000.png', 'south",
+    ):
         probabilities(tmp_path, ["imgs/west/000.png"])

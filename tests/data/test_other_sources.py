@@ -72,7 +72,9 @@ def test_a_folder_without_images_or_options_that_do_not_apply(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "flat")
     picture(tmp_path / "0/a.png")
     picture(tmp_path / "1/a.png")
-    with pytest.raises(SrjtError, match=r"`grade_column` applies to features, table, .* is read as folders"):
+    with pytest.raises(
+        SrjtError, match=r"`grade_column` applies to features, table, .* is read as folders"
+    ):
         read(tmp_path, grade_column="grade")
     with pytest.raises(SrjtError, match="did you mean 'folders'"):
         read(tmp_path, kind="folder")
@@ -97,7 +99,9 @@ def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> Non
         assert reading.manifest.labels.tolist() == [0, 3, 1]
         assert reading.manifest.patients == ["12", "12", "7"]
         assert [problem.where for problem in reading.problems] == ["7/odd/a.bmp"]
-    assert [(problem.where, problem.detail) for problem in published.not_as_published(reading) or ()][:3] == [
+    assert [
+        (problem.where, problem.detail) for problem in published.not_as_published(reading) or ()
+    ][:3] == [
         ("patients", "2 where 564 were published"),
         ("images", "3 where 11,276 were published"),
         ("grade Mayo 0", "1 where 6,105 were published"),
@@ -134,8 +138,14 @@ def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> Non
     assert published.not_as_published(reading) == []
     fewer = replace(reading, manifest=reading.manifest.select(np.arange(1, len(reading.manifest))))
     images, grade, *_ = published.not_as_published(fewer) or ()
-    assert (images.where, images.detail) == ("images", f"{sum(counts) - 1:,} where 35,126 were published")
-    assert (grade.where, grade.detail) == ("grade 0", f"{counts[0] - 1:,} where 25,810 were published")
+    assert (images.where, images.detail) == (
+        "images",
+        f"{sum(counts) - 1:,} where 35,126 were published",
+    )
+    assert (grade.where, grade.detail) == (
+        "grade 0",
+        f"{counts[0] - 1:,} where 25,810 were published",
+    )
 
 
 def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
@@ -150,7 +160,10 @@ def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
     assert reading.manifest.arrays.shape == (9, 5, 4, 3)
     assert reading.manifest.arrays[:, 0, 0, 2].tolist() == [0] * 3 + [1] * 3 + [2] * 3
     assert reading.manifest.labels.tolist() == [0, 1, 2] * 3
-    assert reading.manifest.table["split"].tolist() == ["train"] * 3 + ["validation"] * 3 + ["test"] * 3
+    assert (
+        reading.manifest.table["split"].tolist()
+        == ["train"] * 3 + ["validation"] * 3 + ["test"] * 3
+    )
     assert reading.manifest.ids[3] == "val/0"
     assert reading.manifest.patients is None
 
@@ -174,7 +187,9 @@ def test_arrays_from_python() -> None:
     assert reading.manifest.patients == ["1", "1", "02"]
     assert len(reading.manifest.arrays) == 3
     assert kinds(reading.problems) == {"missing-grade": 1}
-    named = from_arrays(images, list("baba"), names=["a", "b"], true_grades=["a"] * 4, split=["val"] * 4)
+    named = from_arrays(
+        images, list("baba"), names=["a", "b"], true_grades=["a"] * 4, split=["val"] * 4
+    )
     assert named.manifest.labels.tolist() == [1, 0, 1, 0]
     assert named.manifest.table["split"].tolist() == ["validation"] * 4
 
@@ -190,12 +205,16 @@ def test_arrays_from_python() -> None:
         (np.zeros((2, 4, 4), dtype=np.uint8), {"split": ["left", "test"]}, "not 'left'"),
     ],
 )
-def test_arrays_that_do_not_fit(images: np.ndarray, options: dict[str, list[object]], sentence: str) -> None:
+def test_arrays_that_do_not_fit(
+    images: np.ndarray, options: dict[str, list[object]], sentence: str
+) -> None:
     with pytest.raises(SrjtError, match=sentence):
         from_arrays(images, [0, 1], **options)  # type: ignore[arg-type]
 
 
-def test_a_new_source_is_one_entry_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_source_is_one_entry_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def read_xyz(path: Path, options: ReadOptions) -> LoadedData:
         return from_arrays(np.zeros((2, 4, 4), np.uint8), ["a", "b"], names=options.grades)
 
@@ -203,5 +222,7 @@ def test_a_new_source_is_one_entry_of_the_table(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "data.xyz").touch()
     assert read(tmp_path / "data.xyz", grades=["b", "a"]).manifest.labels.tolist() == [1, 0]
     assert read(tmp_path, kind="xyz", grades=["a", "b"]).manifest.labels.tolist() == [0, 1]
-    with pytest.raises(SrjtError, match=r"`images` applies to dr, features, table, but .* is read as xyz"):
+    with pytest.raises(
+        SrjtError, match=r"`images` applies to dr, features, table, but .* is read as xyz"
+    ):
         read(tmp_path / "data.xyz", images=tmp_path)

@@ -15,7 +15,13 @@ from srjt.errors import SrjtError
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("Jos\u00e9", "Jose\u0301"), ("p1", " p1 "), ("p1", "p\u200b1"), ("p1", "\ufeffp1"), ("\u212b", "\u00c5")],
+    [
+        ("Jos\u00e9", "Jose\u0301"),
+        ("p1", " p1 "),
+        ("p1", "p\u200b1"),
+        ("p1", "\ufeffp1"),
+        ("\u212b", "\u00c5"),
+    ],
 )
 def test_names_that_look_the_same_are_one_patient(one: str, other: str) -> None:
     assert len(set(one_spelling([one, other, "x"]))) == 2
@@ -29,8 +35,13 @@ def test_names_that_differ_in_case_or_width_are_reported(one: str, other: str) -
 
 def test_one_patient_in_two_spellings_is_on_one_side(tmp_path: Path) -> None:
     """Composed and not: one person was in training and in test."""
-    rows = [(f"{row}", row % 3, f"e\u0301{row // 4}" if row % 2 else f"\u00e9{row // 4}") for row in range(40)]
-    table = pd.DataFrame(rows, columns=["id", "grade", "patient"]).assign(f0=np.arange(40.0), f1=1.0)
+    rows = [
+        (f"{row}", row % 3, f"e\u0301{row // 4}" if row % 2 else f"\u00e9{row // 4}")
+        for row in range(40)
+    ]
+    table = pd.DataFrame(rows, columns=["id", "grade", "patient"]).assign(
+        f0=np.arange(40.0), f1=1.0
+    )
     table.to_csv(tmp_path / "a.csv", index=False)
     manifest = srjt.data.read(tmp_path / "a.csv", feature_columns="f*").manifest
     assert len(set(manifest.patients or ())) == 10
@@ -39,7 +50,9 @@ def test_one_patient_in_two_spellings_is_on_one_side(tmp_path: Path) -> None:
 def test_large_whole_numbers_of_parquet_stay_different(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     ids = pd.array([2**53 + row // 2 for row in range(40)], dtype="Int64")
-    table = pd.DataFrame({"patient": ids, "grade": np.arange(40) % 3, "f0": np.arange(40.0), "f1": 0.0})
+    table = pd.DataFrame(
+        {"patient": ids, "grade": np.arange(40) % 3, "f0": np.arange(40.0), "f1": 0.0}
+    )
     table.loc[7, "patient"] = pd.NA
     table.to_parquet(tmp_path / "a.parquet")
     manifest = srjt.data.read(tmp_path / "a.parquet", feature_columns="f*").manifest
@@ -48,18 +61,26 @@ def test_large_whole_numbers_of_parquet_stay_different(tmp_path: Path) -> None:
 
 
 def test_ids_that_a_float_cannot_hold_are_refused() -> None:
-    table = pd.DataFrame({"patient": [2.0**53 + 2 * row for row in range(40)], "grade": np.arange(40) % 3})
-    with pytest.raises(SrjtError, match=r"'patient' of the table .* holds numbers that a float cannot hold exactly"):
+    table = pd.DataFrame(
+        {"patient": [2.0**53 + 2 * row for row in range(40)], "grade": np.arange(40) % 3}
+    )
+    with pytest.raises(
+        SrjtError, match=r"'patient' of the table .* holds numbers that a float cannot hold exactly"
+    ):
         srjt.data.read(table.assign(f0=np.arange(40.0), f1=0.0), feature_columns="f*")
 
 
 @pytest.mark.parametrize("count", [MOST_GRADES + 1, 5_000])
 def test_more_grades_than_a_severity_has(count: int) -> None:
     labels = np.tile(np.arange(count), 6)
-    with pytest.raises(SrjtError, match=f"{count:,} grades .* are too many: a severity has at most 100"):
+    with pytest.raises(
+        SrjtError, match=f"{count:,} grades .* are too many: a severity has at most 100"
+    ):
         srjt.data.from_arrays(np.zeros((len(labels), 3)), labels)
     with pytest.raises(SrjtError, match="are too many"):
-        srjt.data.from_arrays(np.zeros((4, 3)), ["g1", "g2", "g1", "g2"], names=[f"g{n}" for n in range(count)])
+        srjt.data.from_arrays(
+            np.zeros((4, 3)), ["g1", "g2", "g1", "g2"], names=[f"g{n}" for n in range(count)]
+        )
 
 
 @pytest.mark.parametrize(

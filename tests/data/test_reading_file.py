@@ -39,12 +39,16 @@ def test_python_reads_a_table_as_its_file_says(awkward: Path) -> None:
     assert len(reading.manifest) == 12
     assert reading.manifest.patients == [f"p{row // 2}" for row in range(12)]
     assert all(path.is_file() for path in reading.manifest.paths)
-    assert reading.notes[-1] == ("read as leaves.srjt.yaml says: image_column, grade_column, patient_column, images")
+    assert reading.notes[-1] == (
+        "read as leaves.srjt.yaml says: image_column, grade_column, patient_column, images"
+    )
 
 
 def test_what_is_passed_overrides_the_file(awkward: Path) -> None:
     write_reading_file(awkward, {**OPTIONS, "images": awkward.parent / "photos"})
-    assert srjt.data.read(awkward, patient_column="nr").manifest.patients == [str(row) for row in range(12)]
+    assert srjt.data.read(awkward, patient_column="nr").manifest.patients == [
+        str(row) for row in range(12)
+    ]
 
 
 def test_a_path_is_relative_to_the_file_and_not_to_the_present_folder(
@@ -82,7 +86,9 @@ def test_a_misspelt_option_is_an_error_that_names_the_file(awkward: Path) -> Non
 
 def test_an_error_says_that_the_options_come_from_a_file(awkward: Path) -> None:
     write_reading_file(awkward, {**OPTIONS, "grade_column": "gone"})
-    with pytest.raises(SrjtError, match=r"'gone'.*come from .*leaves\.srjt\.yaml: edit or delete it"):
+    with pytest.raises(
+        SrjtError, match=r"'gone'.*come from .*leaves\.srjt\.yaml: edit or delete it"
+    ):
         srjt.data.read(awkward)
 
 

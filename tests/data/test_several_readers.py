@@ -1,4 +1,5 @@
-"""Tables with several readers: which columns they are, what is left out and said, and the consensus as a manifest."""
+"""Tables with several readers: which columns they are, what is left out and said, and the consensus
+as a manifest."""
 
 from pathlib import Path
 
@@ -31,7 +32,10 @@ def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
         readings = read_readings(path).readings
         assert readings.readers == ["Kim", "Lee"]
         assert readings.groups == ["p", "q", "q"]
-    said = [describe_readers(found.readings, found.columns) for found in map(read_readings, (long, wide))]
+    said = [
+        describe_readers(found.readings, found.columns)
+        for found in map(read_readings, (long, wide))
+    ]
     assert said[0] == "2 readers (column reader), 1 to 2 readings of each image."
     assert "columns grade_Kim, grade_Lee" in said[1]
 
@@ -48,7 +52,9 @@ def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
 )
 def test_columns_of_readers_are_recognised(columns: tuple[str, str]) -> None:
     first, second = columns
-    frame = pd.DataFrame({"image": ["a", "b"], first: [0, 1], second: [1, 0], "grade_date": ["x", "y"]})
+    frame = pd.DataFrame(
+        {"image": ["a", "b"], first: [0, 1], second: [1, 0], "grade_date": ["x", "y"]}
+    )
     assert len(read_readings(frame).readings) == 4
 
 
@@ -65,7 +71,12 @@ def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
 
 def test_items_come_before_images_and_images_are_resampled() -> None:
     frame = pd.DataFrame(
-        {"item": ["i#A", "i#B", "j#A"], "image": ["i", "i", "j"], "reader": ["x"] * 3, "grade": [0, 1, 1]}
+        {
+            "item": ["i#A", "i#B", "j#A"],
+            "image": ["i", "i", "j"],
+            "reader": ["x"] * 3,
+            "grade": [0, 1, 1],
+        }
     )
     found = read_readings(frame)
     assert found.readings.items == ["i#A", "i#B", "j#A"]
@@ -89,7 +100,9 @@ def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
     assert str(times[1]) == "2024-06-01T12:00:00"
     assert np.isnat(times[2:]).all()
     assert "dates: readings without one that can be read: 2" in iso.notes
-    european = read_readings(frame.assign(date=["31/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"]))
+    european = read_readings(
+        frame.assign(date=["31/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"])
+    )
     assert str(european.readings.times[1]).startswith("2024-06-01")
     with pytest.raises(SrjtError, match="may be day/month or month/day"):
         read_readings(frame.assign(date=["01/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"]))
@@ -124,7 +137,9 @@ def test_readers_without_a_name_and_tables_without_readers() -> None:
     assert any(note.endswith(f"of one, {NO_READER!r}: 2") for note in found.notes)
     alone = read_readings(frame.drop(columns="reader"))
     assert alone.readings.readers == [NO_READER]
-    assert "no column of readers: they count as different readers who are equally good" in alone.notes
+    assert (
+        "no column of readers: they count as different readers who are equally good" in alone.notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +152,9 @@ def test_readers_without_a_name_and_tables_without_readers() -> None:
         ({"image": ["a"], "reader": ["x"], "grade": [0]}, "Only one grade occurs"),
     ],
 )
-def test_tables_that_cannot_be_used_are_one_sentence(frame: dict[str, list[object]], message: str) -> None:
+def test_tables_that_cannot_be_used_are_one_sentence(
+    frame: dict[str, list[object]], message: str
+) -> None:
     with pytest.raises(SrjtError, match=message):
         read_readings(pd.DataFrame(frame))
 
@@ -177,10 +194,15 @@ def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -
     [
         ({"several_readings": "majority"}, "Unknown `several_readings` 'majority'"),
         ({"reader_column": "reader"}, "`reader_column` is for several readings of an image"),
-        ({"grade_column": ["grade", "reader"]}, "`grade_column` is for several readings of an image: add"),
+        (
+            {"grade_column": ["grade", "reader"]},
+            "`grade_column` is for several readings of an image: add",
+        ),
     ],
 )
-def test_options_without_effect_are_errors(tmp_path: Path, options: dict[str, str], message: str) -> None:
+def test_options_without_effect_are_errors(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
     with pytest.raises(SrjtError, match=message):
         read(table(tmp_path, LONG), **options)  # type: ignore[arg-type]
 
@@ -189,7 +211,10 @@ def test_an_image_without_a_usable_reading_is_reported(tmp_path: Path) -> None:
     path = table(tmp_path, LONG + "d.png,Kim,,q\n,Lee,1,q\n")
     reading = read(path, several_readings="consensus")
     assert len(reading.manifest) == 3
-    assert sorted(problem.kind for problem in reading.problems) == ["missing-grade", "missing-image"]
+    assert sorted(problem.kind for problem in reading.problems) == [
+        "missing-grade",
+        "missing-image",
+    ]
 
 
 def test_features_take_the_readings_of_a_table(tmp_path: Path) -> None:

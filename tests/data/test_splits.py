@@ -21,13 +21,19 @@ def manifest(patients: list[str] | None, grades: list[int], **columns: list[obje
     return Manifest(table=table, grades=("0", "1", "2", "3"))
 
 
-samples = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), min_size=30, max_size=120).filter(
-    lambda rows: len({patient for patient, _ in rows}) >= 6
-)
+samples = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 3)), min_size=30, max_size=120
+).filter(lambda rows: len({patient for patient, _ in rows}) >= 6)
 
 
 @settings(deadline=None, max_examples=25)
-@given(samples, st.integers(3, 6), st.integers(0, 5), st.sampled_from(["stratified", "random"]), st.data())
+@given(
+    samples,
+    st.integers(3, 6),
+    st.integers(0, 5),
+    st.sampled_from(["stratified", "random"]),
+    st.data(),
+)
 def test_no_patient_on_two_sides_every_sample_tested_once_row_order_irrelevant(
     rows: list[tuple[int, int]], count: int, seed: int, by: str, data: st.DataObject
 ) -> None:
@@ -59,9 +65,13 @@ def test_every_part_gets_its_share_of_each_highest_grade_and_of_images() -> None
         patients += [f"{patient:03}"] * images
         grades += [highest, *generator.integers(0, highest + 1, images - 1).tolist()]
     whole = manifest(patients, grades)
-    highest_of = {p: max(g for q, g in zip(patients, grades, strict=True) if q == p) for p in set(patients)}
+    highest_of = {
+        p: max(g for q, g in zip(patients, grades, strict=True) if q == p) for p in set(patients)
+    }
     splits = folds(whole, by="stratified")
-    strata = [Counter(highest_of[p] for p in {patients[row] for row in split.test}) for split in splits]
+    strata = [
+        Counter(highest_of[p] for p in {patients[row] for row in split.test}) for split in splits
+    ]
     for grade in range(4):
         counts = [stratum[grade] for stratum in strata]
         assert max(counts) - min(counts) <= 1
@@ -101,7 +111,9 @@ def test_without_patients_one_warning_and_grades_are_balanced() -> None:
         splits = folds(whole, by="stratified")
     assert [w.category for w in caught] == [LeakageWarning]
     assert "leakage" in str(caught[0].message)
-    assert [whole.select(split.test).class_counts.tolist() for split in splits] == [[10, 5, 2, 1]] * 5
+    assert [whole.select(split.test).class_counts.tolist() for split in splits] == [
+        [10, 5, 2, 1]
+    ] * 5
 
 
 @pytest.mark.parametrize(
@@ -134,7 +146,10 @@ def test_folds_of_other_data_are_refused(twenty: Manifest, tmp_path: Path) -> No
     fewer = twenty.select(np.arange(1, 20))
     with pytest.raises(SrjtError, match=r"'s0' is unknown \(1 in all"):
         read_splits(path, fewer)
-    assert sum(len(rows) for rows in read_splits(path, fewer, allow_missing=True)[0].sides().values()) == 19
+    assert (
+        sum(len(rows) for rows in read_splits(path, fewer, allow_missing=True)[0].sides().values())
+        == 19
+    )
     write_splits(path, fewer, folds(fewer))
     with pytest.raises(SrjtError, match=r"fold 0 lacks 's0' \(1 in all"):
         read_splits(path, twenty)
@@ -152,7 +167,10 @@ def test_a_leaking_file_is_refused(twenty: Manifest, tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("id,fold\ns0,0\n", "needs the columns id, fold, split"),
-        ("id,fold,split\ns0,0,tset\n", "line 2: the split must be train, validation or test, not 'tset'"),
+        (
+            "id,fold,split\ns0,0,tset\n",
+            "line 2: the split must be train, validation or test, not 'tset'",
+        ),
         ("id,fold,split\ns0,x,test\n", "line 2: the fold must be a whole number"),
         ("id,fold,split\ns0,0,test\ns0,0,train\n", "line 3: 's0' is on two sides of fold 0"),
         ("id,fold,split\ns0,1,test\n", "numbered 0, 1, 2"),
@@ -162,7 +180,9 @@ def test_a_leaking_file_is_refused(twenty: Manifest, tmp_path: Path) -> None:
         (f"id,fold,split\na,{'1' * 5000},train\n", "must be a whole number"),
     ],
 )
-def test_a_broken_file_is_one_sentence(twenty: Manifest, tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_broken_file_is_one_sentence(
+    twenty: Manifest, tmp_path: Path, text: str, sentence: str
+) -> None:
     path = tmp_path / "splits.csv"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(SrjtError, match=sentence):

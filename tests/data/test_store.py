@@ -1,4 +1,5 @@
-"""The store survives what happens to it: kills, second processes, full disks, changed and broken files."""
+"""The store survives what happens to it: kills, second processes, full disks, changed and broken
+files."""
 
 import csv
 import errno
@@ -53,7 +54,9 @@ def test_processes_decode_the_same(
 
 
 @pytest.mark.slow
-def test_processes_leave_bad_files_to_us(broken: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
+def test_processes_leave_bad_files_to_us(
+    broken: Manifest, tmp_path: Path, monkeypatch: Any
+) -> None:
     alone = opened(broken, tmp_path / "alone", workers=1, on_bad_image="skip")
     for name in ("PROCESSES", "MANY"):
         monkeypatch.setattr(store, name, 2)
@@ -65,13 +68,17 @@ def test_processes_leave_bad_files_to_us(broken: Manifest, tmp_path: Path, monke
 def test_it_is_opened_the_second_time(images: Manifest, tmp_path: Path, decoded: list[str]) -> None:
     first = opened(images, tmp_path)
     decoded.clear()
-    second = opened(images.with_noisy_labels(images.labels[::-1]), tmp_path)  # labels are not in the key
+    second = opened(
+        images.with_noisy_labels(images.labels[::-1]), tmp_path
+    )  # labels are not in the key
     assert decoded == []
     assert second.path == first.path
     assert np.array_equal(second.pixels, first.pixels)
 
 
-def test_a_changed_file_a_size_and_a_rule_each_make_another_store(images: Manifest, tmp_path: Path) -> None:
+def test_a_changed_file_a_size_and_a_rule_each_make_another_store(
+    images: Manifest, tmp_path: Path
+) -> None:
     before = opened(images, tmp_path)
     path = images.paths[7]
     inverted = 255 - np.asarray(Image.open(path))
@@ -85,7 +92,9 @@ def test_a_changed_file_a_size_and_a_rule_each_make_another_store(images: Manife
     assert open_store(images, size=8, cache=tmp_path).pixels.shape == (40, 8, 8, 3)
 
 
-def test_the_cache_folder_of_the_environment(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_cache_folder_of_the_environment(
+    images: Manifest, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "here"))
     result = open_store(images, size=SIZE)
     assert result.path.parent == tmp_path / "here" / "images"
@@ -100,7 +109,9 @@ def test_an_empty_manifest(tmp_path: Path) -> None:
     assert result.pixels.shape == (0, SIZE, SIZE, 3)
 
 
-def test_a_cache_that_cannot_be_made_and_a_misspelt_choice(images: Manifest, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_and_a_misspelt_choice(
+    images: Manifest, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SrjtError, match="SRJT_CACHE"):
         opened(images, tmp_path / "file")
@@ -131,7 +142,9 @@ def test_only_the_first_few_are_named(images: Manifest, tmp_path: Path) -> None:
         opened(images, tmp_path)
 
 
-def test_after_an_error_only_bad_ones_are_tried(broken: Manifest, tmp_path: Path, decoded: list[str]) -> None:
+def test_after_an_error_only_bad_ones_are_tried(
+    broken: Manifest, tmp_path: Path, decoded: list[str]
+) -> None:
     with pytest.raises(SrjtError):
         opened(broken, tmp_path)
     decoded.clear()
@@ -155,9 +168,15 @@ def test_skipping_keeps_all_aligned(
     again = opened(broken, tmp_path, on_bad_image="skip")
     assert np.array_equal(again.pixels, result.pixels)
     assert again.skipped == result.skipped
-    with pytest.raises(SrjtError, match="3 of 40 images"):  # a store with gaps is not what "error" asks for
+    with pytest.raises(
+        SrjtError, match="3 of 40 images"
+    ):  # a store with gaps is not what "error" asks for
         opened(broken, tmp_path, on_bad_image="error")
-    assert set(decoded) == {"03.png", "11.png", "39.png"}  # only what could not be read is tried again
+    assert set(decoded) == {
+        "03.png",
+        "11.png",
+        "39.png",
+    }  # only what could not be read is tried again
 
 
 @pytest.mark.parametrize("on_bad_image", ["skip", "error"])
@@ -245,10 +264,14 @@ def test_kill_and_resume(images: Manifest, tmp_path: Path, decoded: list[str]) -
     assert len(decoded) == 40 - marked.count(1)
     assert calls[0] == marked.count(1) + 1
     assert opened(images, tmp_path / "fresh").path != folder
-    assert (the_folder(tmp_path / "fresh") / "pixels").read_bytes() == (folder / "pixels").read_bytes()
+    assert (the_folder(tmp_path / "fresh") / "pixels").read_bytes() == (
+        folder / "pixels"
+    ).read_bytes()
 
 
-def test_a_mark_never_precedes_its_pixels(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_mark_never_precedes_its_pixels(
+    images: Manifest, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     truth = expected_pixels(images)
     seen = []
@@ -298,7 +321,8 @@ def test_the_second_takes_over_from_a_dead_first(
 
 
 @pytest.mark.parametrize(
-    "damage", ["truncated pixels", "no pixels", "other pixels", "garbled json", "no json, all marked"]
+    "damage",
+    ["truncated pixels", "no pixels", "other pixels", "garbled json", "no json, all marked"],
 )
 def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: str) -> None:
     folder = opened(images, tmp_path).path
@@ -318,7 +342,9 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
-def test_disk_full_midway(images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: Any) -> None:
+def test_disk_full_midway(
+    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: Any
+) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     row, room, write_at = 3 * SIZE * SIZE, [15], build._write_at
 
@@ -382,7 +408,9 @@ def test_arrays_are_resized_as_files_are(tmp_path: Path, monkeypatch: pytest.Mon
     arrays = np.random.default_rng(0).integers(0, 256, (5, 20, 30, 3), dtype=np.uint8)
     for i, array in enumerate(arrays):
         Image.fromarray(array).save(tmp_path / f"{i}.png")
-    expected = np.stack([read_image(tmp_path / f"{i}.png", size=SIZE, resize="crop") for i in range(5)])
+    expected = np.stack(
+        [read_image(tmp_path / f"{i}.png", size=SIZE, resize="crop") for i in range(5)]
+    )
     small = opened(in_memory(arrays), tmp_path / "cache", resize="crop")
     assert np.array_equal(small.pixels, expected)
     assert small.path is None

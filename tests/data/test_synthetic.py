@@ -1,4 +1,5 @@
-"""The synthetic data set: reproducible to the byte, sortable by eye, and honest about its arguments."""
+"""The synthetic data set: reproducible to the byte, sortable by eye, and honest about its
+arguments."""
 
 import hashlib
 from dataclasses import replace
@@ -25,7 +26,9 @@ def data() -> Manifest:
 
 def digest(manifest: Manifest) -> str:
     severity = manifest.table["severity"].to_numpy().tobytes()
-    return hashlib.sha256(manifest.arrays.tobytes() + severity + "".join(manifest.ids).encode()).hexdigest()
+    return hashlib.sha256(
+        manifest.arrays.tobytes() + severity + "".join(manifest.ids).encode()
+    ).hexdigest()
 
 
 def test_bytes_are_the_ones_of_the_first_release() -> None:
@@ -36,7 +39,9 @@ def test_bytes_are_the_ones_of_the_first_release() -> None:
 
 
 def test_every_seed_and_row_is_another_image() -> None:
-    images = [image for s in (0, 1) for image in generate(images=8, patients=4, size=32, seed=s).arrays]  # type: ignore[union-attr]
+    images = [
+        image for s in (0, 1) for image in generate(images=8, patients=4, size=32, seed=s).arrays
+    ]  # type: ignore[union-attr]
     assert len({image.tobytes() for image in images}) == 16
 
 
@@ -68,7 +73,9 @@ def test_mild_grades_are_common_and_images_of_a_patient_alike() -> None:
 
 
 @given(st.integers(2, 10), st.integers(1, 60), st.integers(1, 12), st.integers(0, 2**32))
-def test_every_grade_and_every_patient_is_present(grades: int, patients: int, each: int, seed: int) -> None:
+def test_every_grade_and_every_patient_is_present(
+    grades: int, patients: int, each: int, seed: int
+) -> None:
     images = max(grades, patients * each)
     patient, severity = _population(images, patients, grades, seed)
     counts = np.bincount(severity.astype(int), minlength=grades)
@@ -78,7 +85,9 @@ def test_every_grade_and_every_patient_is_present(grades: int, patients: int, ea
     assert counts.min() >= min(5, images // grades)
 
 
-@pytest.mark.parametrize(("images", "patients", "grades"), [(1200, 120, 4), (1200, 120, 10), (120, 12, 4)])
+@pytest.mark.parametrize(
+    ("images", "patients", "grades"), [(1200, 120, 4), (1200, 120, 10), (120, 12, 4)]
+)
 def test_every_grade_has_patients_for_five_folds(images: int, patients: int, grades: int) -> None:
     for seed in range(5):
         patient, severity = _population(images, patients, grades, seed)
@@ -132,11 +141,24 @@ def test_write_refuses_what_it_cannot_do(data: Manifest, tmp_path: Path) -> None
 def test_command_writes_and_names_the_next_one(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(synthetic)
-    arguments = [str(tmp_path / "uc"), "--images", "12", "--patients", "3", "--size", "32", "--grades", "3"]
+    arguments = [
+        str(tmp_path / "uc"),
+        "--images",
+        "12",
+        "--patients",
+        "3",
+        "--size",
+        "32",
+        "--grades",
+        "3",
+    ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert len(pd.read_csv(tmp_path / "uc" / "labels.csv")) == 12
-    assert result.stdout.splitlines()[-1] == f"Next: srjt data inspect {tmp_path / 'uc' / 'labels.csv'}"
+    assert (
+        result.stdout.splitlines()[-1]
+        == f"Next: srjt data inspect {tmp_path / 'uc' / 'labels.csv'}"
+    )
 
 
 def test_a_dot_is_drawn_where_it_is_and_clipped_at_the_border() -> None:
@@ -154,7 +176,12 @@ def test_a_dot_is_drawn_where_it_is_and_clipped_at_the_border() -> None:
 def test_a_reader_errs_near_boundaries_by_one_grade_and_to_one_side() -> None:
     severity = np.arange(4000) / 1000
     names = [f"{row}.png" for row in range(4000)]
-    columns = {"id": names, "image": names, "grade": severity.astype(np.int64), "severity": severity}
+    columns = {
+        "id": names,
+        "image": names,
+        "grade": severity.astype(np.int64),
+        "severity": severity,
+    }
     data = Manifest(table=pd.DataFrame(columns), grades=("0", "1", "2", "3"))
     labels, true = read_labels(data, seed=5), data.labels
     wrong = labels != true

@@ -38,7 +38,9 @@ def kinds(problems: tuple[object, ...]) -> dict[str, int]:
 
 
 def test_a_table_is_understood_by_its_column_names(tmp_path: Path) -> None:
-    labels = "File Name,Patient ID,Severity,reader\nx/a.png,007,2,anna\nx/b.png,7,0,\nx/c.png,08,1,bo\n"
+    labels = (
+        "File Name,Patient ID,Severity,reader\nx/a.png,007,2,anna\nx/b.png,7,0,\nx/c.png,08,1,bo\n"
+    )
     reading = read(table(tmp_path, labels))
     manifest = reading.manifest
     assert reading.kind == "table"
@@ -62,7 +64,9 @@ def test_columns_can_be_named_and_the_more_telling_name_wins(tmp_path: Path) -> 
 
 
 def test_verified_grades_are_of_a_few_rows(tmp_path: Path) -> None:
-    path = table(tmp_path, "image,grade,Verified grade\na.png,0,\nb.png,2,1\nc.png,1,n/a\nd.png,0,0\n")
+    path = table(
+        tmp_path, "image,grade,Verified grade\na.png,0,\nb.png,2,1\nc.png,1,n/a\nd.png,0,0\n"
+    )
     reading = read(path)
     manifest = reading.manifest
     assert not reading.problems
@@ -73,7 +77,9 @@ def test_verified_grades_are_of_a_few_rows(tmp_path: Path) -> None:
     again = read(tmp_path / "again.csv").manifest
     pd.testing.assert_frame_equal(again.table, manifest.table)
     assert manifest.select([0, 2]).verified_labels is None
-    arrays = from_arrays(np.zeros((3, 2)), [0, 1, 0], verified_grades=[None, 1, float("nan")]).manifest
+    arrays = from_arrays(
+        np.zeros((3, 2)), [0, 1, 0], verified_grades=[None, 1, float("nan")]
+    ).manifest
     assert arrays.table["verified_grade"].tolist() == [-1, 1, -1]
 
 
@@ -94,14 +100,18 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
         read("nowhere.csv", grades=3)
     with pytest.raises(SrjtError, match="in 1 of 2 rows"):
         read(table(tmp_path, "image,grade,true_grade\na.png,0,0\nb.png,1,\n"))
-    with pytest.raises(SrjtError, match=r"looks like the grade: .*`grade_column`.* Columns: image, value"):
+    with pytest.raises(
+        SrjtError, match=r"looks like the grade: .*`grade_column`.* Columns: image, value"
+    ):
         read(table(tmp_path, "image,value\na.png,0\n"))
 
 
 def test_images_can_be_elsewhere_and_every_file_has_one_name(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     root = tmp_path / "pictures"
-    reading = read(table(tmp_path, f"image,grade\n./a.png,0\nx\\b.png,1\n{root}/x/c.png,1\n"), images=root)
+    reading = read(
+        table(tmp_path, f"image,grade\n./a.png,0\nx\\b.png,1\n{root}/x/c.png,1\n"), images=root
+    )
     assert reading.manifest.ids == ["a.png", "x/b.png", "x/c.png"]
     assert reading.manifest.paths == [root / "a.png", root / "x/b.png", root / "x/c.png"]
 
@@ -111,15 +121,23 @@ def test_names_without_a_suffix_are_completed_from_the_files(tmp_path: Path) -> 
     picture(tmp_path / "s/10_right.jpg")
     picture(tmp_path / "s/10_right.png")
     reading = read(table(tmp_path, "image,grade\ns/10_left,0\ns/10_right,1\ns/11_left,1\n"))
-    assert [path.name for path in reading.manifest.paths] == ["10_left.png", "10_right.jpg", "11_left"]
+    assert [path.name for path in reading.manifest.paths] == [
+        "10_left.png",
+        "10_right.jpg",
+        "11_left",
+    ]
     assert reading.manifest.ids == ["s/10_left", "s/10_right", "s/11_left"]
     assert kinds(reading.problems) == {"ambiguous-image": 1}
 
 
 @pytest.mark.parametrize(("name", "mark"), [("a.csv", ";"), ("a.tsv", "\t"), ("a.txt", ",")])
-def test_other_separators_quotes_and_a_byte_order_mark(tmp_path: Path, name: str, mark: str) -> None:
+def test_other_separators_quotes_and_a_byte_order_mark(
+    tmp_path: Path, name: str, mark: str
+) -> None:
     path = tmp_path / name
-    path.write_text(f'image{mark}grade\n"a, b; c.png"{mark}0\n\nd.png{mark}1\n', encoding="utf-8-sig")
+    path.write_text(
+        f'image{mark}grade\n"a, b; c.png"{mark}0\n\nd.png{mark}1\n', encoding="utf-8-sig"
+    )
     assert read(path).manifest.ids == ["a, b; c.png", "d.png"]
 
 
@@ -160,8 +178,14 @@ def test_every_bad_row_is_told_at_once_and_none_is_lost(tmp_path: Path) -> None:
 
 
 def test_own_ids_are_kept_when_they_are_ids(tmp_path: Path) -> None:
-    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nv,b.png,1\n")).manifest.ids == ["u", "v"]
-    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nu,b.png,1\n")).manifest.ids == ["a.png", "b.png"]
+    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nv,b.png,1\n")).manifest.ids == [
+        "u",
+        "v",
+    ]
+    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nu,b.png,1\n")).manifest.ids == [
+        "a.png",
+        "b.png",
+    ]
 
 
 def test_a_split_column_is_taken_when_it_speaks_of_one(tmp_path: Path) -> None:
@@ -200,7 +224,9 @@ def test_an_unclosed_quote_hides_no_rows(tmp_path: Path) -> None:
         read(table(tmp_path, "\n".join(["image,grade", *rows])))
     rows[40] += '"'  # a second stray quote closes the first
     reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))
-    assert [(problem.kind, problem.where) for problem in reading.problems] == [("malformed-row", "line 31")]
+    assert [(problem.kind, problem.where) for problem in reading.problems] == [
+        ("malformed-row", "line 31")
+    ]
     assert "ends in line 42 contains other rows" in reading.problems[0].detail
 
 
@@ -209,7 +235,9 @@ def test_no_swallowed_line_hides_the_others(tmp_path: Path, line: str) -> None:
     rows = [f"{n}.png,{n % 2}" for n in range(20)]
     rows[9:16:3] = ['9.png,"1', line, '15.png,1"']
     reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))
-    assert [(problem.kind, problem.where) for problem in reading.problems] == [("malformed-row", "line 11")]
+    assert [(problem.kind, problem.where) for problem in reading.problems] == [
+        ("malformed-row", "line 11")
+    ]
 
 
 def test_a_report_of_several_lines_is_one_cell(tmp_path: Path) -> None:
@@ -223,7 +251,12 @@ def test_excel(tmp_path: Path) -> None:
     book = openpyxl.Workbook()
     book.create_sheet("notes")
     sheet = book.active
-    for row in [("image", "grade", "patient", None), ("a.png", 0, "007"), (None,) * 3, ("b.png", 1.0)]:
+    for row in [
+        ("image", "grade", "patient", None),
+        ("a.png", 0, "007"),
+        (None,) * 3,
+        ("b.png", 1.0),
+    ]:
         sheet.append(row)
     sheet.append(("c.png", 1, 8, None, "astray"))
     book.save(tmp_path / "labels.xlsx")
@@ -237,9 +270,14 @@ def test_excel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "reader", "damaged"),
-    [("xlsx", "openpyxl", "an Excel file: File is not a zip file"), ("parquet", "pyarrow", "Parquet")],
+    [
+        ("xlsx", "openpyxl", "an Excel file: File is not a zip file"),
+        ("parquet", "pyarrow", "Parquet"),
+    ],
 )
-def test_damaged_or_no_reader(tmp_path: Path, monkeypatch: Any, kind: str, reader: str, damaged: str) -> None:
+def test_damaged_or_no_reader(
+    tmp_path: Path, monkeypatch: Any, kind: str, reader: str, damaged: str
+) -> None:
     path = table(tmp_path, "something else", f"labels.{kind}")
     with pytest.raises(SrjtError, match=f"cannot be read as {damaged}"):
         read(path)
@@ -249,7 +287,9 @@ def test_damaged_or_no_reader(tmp_path: Path, monkeypatch: Any, kind: str, reade
 
 
 @pytest.mark.parametrize(("folder", "suffix"), [("images", ""), ("img", ".png")])
-def test_images_in_a_folder_beside_the_table_are_found(tmp_path: Path, folder: str, suffix: str) -> None:
+def test_images_in_a_folder_beside_the_table_are_found(
+    tmp_path: Path, folder: str, suffix: str
+) -> None:
     picture(tmp_path / folder / "a.png")
     picture(tmp_path / folder / "b.png")
     path = table(tmp_path, f"id_code,diagnosis\na{suffix},0\nb{suffix},1\n")
@@ -267,7 +307,9 @@ def test_a_file_without_the_suffix_of_its_name_is_found(tmp_path: Path) -> None:
 
 def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade\n" + "\n".join(f"{n}.png,{n}" for n in range(60)))
-    with pytest.raises(SrjtError, match=r"60 different grades \(0, 1, .*, …\) for 60 .*`grade_column`"):
+    with pytest.raises(
+        SrjtError, match=r"60 different grades \(0, 1, .*, …\) for 60 .*`grade_column`"
+    ):
         read(path)
     assert read(path, grades=[str(n) for n in range(60)]).manifest.num_classes == 60
     for patient in range(30):
@@ -292,7 +334,9 @@ def test_impossible_file_names_are_missing_images(tmp_path: Path, name: str) -> 
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     for name in ("a.csv", "a.npz", "a.npy", "a.parquet", "a.xlsx", "trainLabels.csv"):
         os.mkfifo(tmp_path / name)
-        with pytest.raises(SrjtError, match="it is a pipe, a socket or a device, not a regular file"):
+        with pytest.raises(
+            SrjtError, match="it is a pipe, a socket or a device, not a regular file"
+        ):
             read(tmp_path / name)
     with pytest.raises(SrjtError, match="not a regular file"):
         read("/dev/zero", kind="table")
@@ -300,13 +344,19 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_parquet_keeps_ids_and_missing_values_and_lists_as_text(tmp_path: Path) -> None:
     path = tmp_path / "labels.parquet"
-    columns = {"image": ["a", "b"], "grade": pd.array([0, 1], dtype="Int64"), "boxes": [[1, 2], None]}
+    columns = {
+        "image": ["a", "b"],
+        "grade": pd.array([0, 1], dtype="Int64"),
+        "boxes": [[1, 2], None],
+    }
     pd.DataFrame(columns).to_parquet(path)
     assert read(path).manifest.table["boxes"].tolist() == ["[1 2]", ""]
     with pytest.raises(SrjtError, match="is not known"):
         read(path, grade_column="boxes")
     patients = ["007", "8", "9"]
-    pd.DataFrame({"image": list("abc"), "grade": [0.0, 1.0, np.nan], "patient": patients}).to_parquet(path)
+    pd.DataFrame(
+        {"image": list("abc"), "grade": [0.0, 1.0, np.nan], "patient": patients}
+    ).to_parquet(path)
     reading = read(path)
     assert reading.manifest.labels.tolist() == [0, 1]
     assert reading.manifest.patients == ["007", "8"]
@@ -316,7 +366,9 @@ def test_parquet_keeps_ids_and_missing_values_and_lists_as_text(tmp_path: Path) 
 
 def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
     picture(tmp_path / "data/x/a.png")
-    reading = read(table(tmp_path / "data", "image,level,patient,eye\nx/a.png,G1,01,l\nx/b.png,G2,02,r\n"))
+    reading = read(
+        table(tmp_path / "data", "image,level,patient,eye\nx/a.png,G1,01,l\nx/b.png,G2,02,r\n")
+    )
     noisy = reading.manifest.with_noisy_labels([1, 1])
     (tmp_path / "out").mkdir()
     write_table(noisy, tmp_path / "out/noisy.csv")
@@ -332,14 +384,19 @@ def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error::pandas.errors.PerformanceWarning")
 def test_columns_are_not_added_to_a_table_one_by_one() -> None:
-    """Each insertion copies the names of all columns: ten thousand took minutes; pandas warns from a hundred on."""
-    frame = pd.DataFrame({"image": ["a", "b"], "grade": [0, 1], **{f"c{i}": ["x", "y"] for i in range(200)}})
+    """Each insertion copies the names of all columns: ten thousand took minutes; pandas warns from
+    a hundred on."""
+    frame = pd.DataFrame(
+        {"image": ["a", "b"], "grade": [0, 1], **{f"c{i}": ["x", "y"] for i in range(200)}}
+    )
     assert len(read(frame).manifest.table.columns) == 203
     features = frame.drop(columns="image").assign(f1=1.0, f2=2.0)
     assert len(read(features, kind="features").manifest.table.columns) == 203
 
 
-def test_excel_cells_that_a_sheet_only_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excel_cells_that_a_sheet_only_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some programs write the largest possible dimension: 16,384 columns, a million rows."""
     book = openpyxl.Workbook()
     for row in (["image", "grade"], ["a.png", 0], ["b.png", 1]):

@@ -1,4 +1,5 @@
-"""Small valid input files, made in code, and files that once ended in a traceback, a hang or a silent loss."""
+"""Small valid input files, made in code, and files that once ended in a traceback, a hang or a
+silent loss."""
 
 import io
 import struct
@@ -40,7 +41,9 @@ def excel_table() -> bytes:
 
 def split_file() -> bytes:
     sides = ["train"] * 12 + ["validation"] * 6 + ["test"] * 6
-    return "\n".join(["id,fold,split", *(f"{i},0,{s}" for i, s in zip(IDS, sides, strict=True))]).encode()
+    return "\n".join(
+        ["id,fold,split", *(f"{i},0,{s}" for i, s in zip(IDS, sides, strict=True))]
+    ).encode()
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -104,7 +107,9 @@ VALID: dict[str, Callable[[], bytes]] = {
 
 def png_of_size(width: int, height: int, *, depth: int = 8, rows: bytes = bytes(100)) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
@@ -143,8 +148,12 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
     "table.csv": {
         "an unclosed quote": lambda: csv_table().replace(b"12.png", b'"12.png'),
         "two stray quotes": lambda: b'image,grade\na.png,"0\nb.png,1\nc.png,0"\nd.png,1\n',
-        "an unclosed quote over a blank line": lambda: b'image,grade\na,0\nb,"1\nc,0\n\nd,1\ne,0"\nf,1\n',
-        "an unclosed quote over a remark": lambda: b'image,grade\na,0\nb,"1\nc,0\nx, y, z\ne,0"\nf,1\n',
+        "an unclosed quote over a blank line": lambda: (
+            b'image,grade\na,0\nb,"1\nc,0\n\nd,1\ne,0"\nf,1\n'
+        ),
+        "an unclosed quote over a remark": lambda: (
+            b'image,grade\na,0\nb,"1\nc,0\nx, y, z\ne,0"\nf,1\n'
+        ),
         "escape sequences": lambda: b"image,grade\n\x1b]0;x\x07.png,\x1b[2J0\nb.png,1\n",
         "full-width formulas": lambda: csv_table().replace(b"p000", "＝1+1".encode()),
         "a name over 255 bytes": lambda: csv_table().replace(b"3.png", b"x" * 300),
@@ -155,9 +164,13 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
         "UTF-16": lambda: csv_table().decode().encode("utf-16"),
         "a grade of rich markup": lambda: b"image,grade\na.png,[/] 0\nb.png,[/] 1\nc.png,[/] 1\n",
         "a grade of 5,000 digits": lambda: b"image,grade\na.png,G" + b"1" * 5000 + b"\nb.png,G1\n",
-        "a grade of 100,000 digits and a letter": lambda: b"image,grade\na," + b"1" * 100_000 + b"x\nb,G1\n",
+        "a grade of 100,000 digits and a letter": lambda: (
+            b"image,grade\na," + b"1" * 100_000 + b"x\nb,G1\n"
+        ),
         "a grade of 1e308": lambda: b"image,grade\na.png,1e308\nb.png,0\n",
-        "60 grades": lambda: b"image,grade\n" + b"\n".join(b"%d.png,%d" % (n, n) for n in range(60)),
+        "60 grades": lambda: (
+            b"image,grade\n" + b"\n".join(b"%d.png,%d" % (n, n) for n in range(60))
+        ),
         "a cell of 200 kB": lambda: csv_table().replace(b"3.png", b"x" * 200_000),
         "a million commas": lambda: b"image,grade\n" + b"," * 1_000_000,
         "carriage returns": lambda: csv_table().replace(b"\n", b"\r"),
@@ -168,7 +181,9 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
         "a list column": lambda: parquet_table(boxes=[[1, 2]] * ROWS),
         "a list of grades": lambda: parquet_table(level=[[1, 2]] * ROWS),
         "a dictionary column": lambda: parquet_table(facts=[{"a": 1}] * ROWS),
-        "missing integers": lambda: parquet_table(n=pd.array([None, *range(ROWS - 1)], dtype="Int64")),
+        "missing integers": lambda: parquet_table(
+            n=pd.array([None, *range(ROWS - 1)], dtype="Int64")
+        ),
         "only the magic bytes": lambda: b"PAR1PAR1",
     },
     "table.xlsx": {"an archive of something else": features, "text": csv_table},
@@ -176,23 +191,33 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
         "a damaged deflate stream": damaged_deflate,
         "0-d names of the grades": lambda: features(grade_names=np.array("mild")),
         "2-d names of the grades": lambda: features(grade_names=np.array([["a", "b"], ["c", "d"]])),
-        "bytes that are not ASCII": lambda: features(patients=np.array([b"\xff%d" % n for n in range(ROWS)])),
+        "bytes that are not ASCII": lambda: features(
+            patients=np.array([b"\xff%d" % n for n in range(ROWS)])
+        ),
         "a member that is not an array": strange_member,
-        "a huge header": lambda: npz(compress=False, features=np.ones((2, 3))).replace(b"(2, 3)", b"(9999999999, 3)"),
+        "a huge header": lambda: npz(compress=False, features=np.ones((2, 3))).replace(
+            b"(2, 3)", b"(9999999999, 3)"
+        ),
         "complex features": lambda: npz(features=np.ones((2, 2), complex), grades=np.array([0, 1])),
         "no rows": lambda: npz(features=np.ones((0, 2)), grades=np.array([])),
-        "a structured array": lambda: features(extra=np.zeros(ROWS, dtype=[("a", int), ("b", "U3")])),
+        "a structured array": lambda: features(
+            extra=np.zeros(ROWS, dtype=[("a", int), ("b", "U3")])
+        ),
     },
     "features.npy": {
         "a huge header": lambda: npy(np.ones((2, 3))).replace(b"(2, 3)", b"(2, 999999999)"),
         "a negative shape": lambda: npy(np.ones((2, 3))).replace(b"(2, 3)", b"(2,-3)"),
-        "a header that is no dictionary": lambda: npy(np.ones((2, 3))).replace(b"{'descr", b"['descr"),
+        "a header that is no dictionary": lambda: npy(np.ones((2, 3))).replace(
+            b"{'descr", b"['descr"
+        ),
         "an unknown version": lambda: b"\x93NUMPY\x09\x09" + bytes(100),
         "an archive": features,
     },
     "medmnist.npz": {
         "0-d labels": lambda: npz(
-            **{f"{side}_images": np.zeros((1, 4, 4), np.uint8) for side in ("train", "val", "test")},
+            **{
+                f"{side}_images": np.zeros((1, 4, 4), np.uint8) for side in ("train", "val", "test")
+            },
             **{f"{side}_labels": np.array(0) for side in ("train", "val", "test")},
         )
     },

@@ -52,7 +52,9 @@ def excel_file(chance: random.Random) -> bytes:
     scalars = [value for value in VALUES if not isinstance(value, (bytes, list, dict))]
     for row in [columns, *rows]:
         cells = [cell.replace("\0", "") for cell in row]
-        book.active.append([chance.choice([cell, cell, cell, chance.choice(scalars)]) for cell in cells])
+        book.active.append(
+            [chance.choice([cell, cell, cell, chance.choice(scalars)]) for cell in cells]
+        )
     book.save(buffer)
     return buffer.getvalue()
 
@@ -63,7 +65,9 @@ def parquet_file(chance: random.Random) -> bytes:
     for column in frame.columns:
         if chance.random() < 0.5:  # Parquet has one type per column
             value = chance.choice(VALUES)
-            frame[column] = pd.Series([chance.choice([value, value, None]) for _ in rows], dtype=object)
+            frame[column] = pd.Series(
+                [chance.choice([value, value, None]) for _ in rows], dtype=object
+            )
     buffer = io.BytesIO()
     frame.to_parquet(buffer)
     return buffer.getvalue()

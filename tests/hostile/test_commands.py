@@ -1,4 +1,5 @@
-"""Files that somebody sent, and strange options: no code in them is executed, and every command ends in a sentence."""
+"""Files that somebody sent, and strange options: no code in them is executed, and every command
+ends in a sentence."""
 
 import os
 import re
@@ -21,8 +22,11 @@ HUGE = 10**20
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run srjt in an empty folder with a table of labels, a pipe, and a module that leaves a trace when imported."""
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Run srjt in an empty folder with a table of labels, a pipe, and a module that leaves a trace
+    when imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("labels.csv").write_bytes(csv_table())
@@ -46,14 +50,23 @@ STUDY = ("study", "labels.csv", "--out", "study", "--dry-run")
 
 
 @pytest.mark.parametrize("verb", [TRAIN, AUDIT, STUDY])
-def test_a_file_that_one_was_sent_executes_nothing(command: Command, verb: tuple[object, ...]) -> None:
-    Path("sent.yaml").write_text("imports: [evil]\n" if verb is not STUDY else "train: {imports: [evil]}\n")
+def test_a_file_that_one_was_sent_executes_nothing(
+    command: Command, verb: tuple[object, ...]
+) -> None:
+    Path("sent.yaml").write_text(
+        "imports: [evil]\n" if verb is not STUDY else "train: {imports: [evil]}\n"
+    )
     code, said = command(*verb, "--config", "sent.yaml")
     assert (code, Path("trace").exists()) == (2, False)
-    assert "sent.yaml has the setting imports, but a file must not run code: name the modules" in said
+    assert (
+        "sent.yaml has the setting imports, but a file must not run code: name the modules" in said
+    )
     code, said = command(*verb, "--set", "imports=[evil]")
     assert (code, Path("trace").exists()) == (2, False)
-    assert "--set imports=… would run code: name the modules on the command line, with --import." in said
+    assert (
+        "--set imports=… would run code: name the modules on the command line, with --import."
+        in said
+    )
     command(*verb, "--import", "evil", "--set", "epochs=none")
     assert Path("trace").exists()
     sys.modules.pop("evil")
@@ -119,5 +132,8 @@ def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixt
 
 def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with time_limit(), pytest.raises(SrjtError, match="pipe is a pipe, and no process reads from it"):
+    with (
+        time_limit(),
+        pytest.raises(SrjtError, match="pipe is a pipe, and no process reads from it"),
+    ):
         write_output(tmp_path / "pipe", b"x")

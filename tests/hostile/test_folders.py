@@ -1,4 +1,5 @@
-"""Our own JSON files with other values in every place, as a folder from somebody else may have them.
+"""Our own JSON files with other values in every place, as a folder from somebody else may have
+them.
 
 Every reader ends with a result or with one sentence.
 """
@@ -95,7 +96,11 @@ def test_the_page_of_a_run(run: Path) -> None:
 
 def test_a_study(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study", folds=1)
-    check(folder / "study.json", lambda: list(status_lines(collect_results(folder))), odd=(None, "x", {}))
+    check(
+        folder / "study.json",
+        lambda: list(status_lines(collect_results(folder))),
+        odd=(None, "x", {}),
+    )
 
 
 @pytest.mark.parametrize("name", ["audit.json", "summary.json"])
@@ -104,7 +109,9 @@ def test_an_audit(tmp_path: Path, name: str) -> None:
     found = read_audit(folder)
     estimate = counted(found.labels, found.probabilities)
     scores = pd.read_csv(folder / "audit.csv", dtype={"grade": str, "suggested": str})
-    (folder / "summary.json").write_text(json.dumps(summarise(scores, estimate, grades=found.grades)))
+    (folder / "summary.json").write_text(
+        json.dumps(summarise(scores, estimate, grades=found.grades))
+    )
 
     def read() -> None:
         read_audit(folder)

@@ -1,4 +1,5 @@
-"""Damaged input files, through the functions and commands that read them: a result or one sentence, in a few seconds.
+"""Damaged input files, through the functions and commands that read them: a result or one sentence,
+in a few seconds.
 
 The mutations are seeded: every run tries the same cases.
 """
@@ -74,7 +75,9 @@ def cases() -> Iterator[Any]:
     for name, make_strange in STRANGE.items():
         for seed in range(MUTANTS):
             chance = random.Random(zlib.crc32(f"strange {name} {seed}".encode()))
-            yield pytest.param(name, lambda m=make_strange, c=chance: m(c), id=f"{name}: strange {seed}")
+            yield pytest.param(
+                name, lambda m=make_strange, c=chance: m(c), id=f"{name}: strange {seed}"
+            )
 
 
 def read_source(path: Path) -> None:
@@ -135,7 +138,9 @@ def test_a_result_or_one_sentence(tmp_path: Path, name: str, make: Callable[[], 
 
 
 # the command line is slower: all past findings and the strange contents
-COMMAND_CASES = [case for case in cases() if "strange" in case.id or not case.id.split(": ")[1].isdigit()]
+COMMAND_CASES = [
+    case for case in cases() if "strange" in case.id or not case.id.split(": ")[1].isdigit()
+]
 
 
 def command_for(path: Path, labels: Path) -> list[object]:
@@ -143,7 +148,18 @@ def command_for(path: Path, labels: Path) -> list[object]:
     if kind == "splits":
         return ["train", labels, "--splits", path, "--fold", 0, "--out", "run"]
     if kind == "settings":
-        return ["train", labels, "--config", path, "--fold", 0, "--out", "run", "--network", "no-such"]
+        return [
+            "train",
+            labels,
+            "--config",
+            path,
+            "--fold",
+            0,
+            "--out",
+            "run",
+            "--network",
+            "no-such",
+        ]
     if kind == "image":
         (path.parent / "1").mkdir()
         (path.parent / "2").mkdir()

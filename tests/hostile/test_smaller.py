@@ -1,4 +1,5 @@
-"""Settings, images, links and limits that once ended in a traceback, or were accepted without a word."""
+"""Settings, images, links and limits that once ended in a traceback, or were accepted without a
+word."""
 
 import io
 import os
@@ -21,7 +22,9 @@ from srjt.errors import SrjtError
 from srjt.settings import load_config
 
 
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object
+) -> tuple[int, str]:
     monkeypatch.setattr(sys, "argv", ["srjt", *map(str, words)])
     with pytest.raises(SystemExit) as left:
         main()
@@ -60,10 +63,14 @@ def test_only_this_user_reads_decoded_images(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(file, "PNG")
     for row in range(4):
         (tmp_path / f"{row}.png").write_bytes(file.getvalue())
-    (tmp_path / "a.csv").write_text("image,grade\n" + "".join(f"{row}.png,{row % 2}\n" for row in range(4)))
+    (tmp_path / "a.csv").write_text(
+        "image,grade\n" + "".join(f"{row}.png,{row % 2}\n" for row in range(4))
+    )
     before = os.umask(0o022)
     try:
-        store = open_store(srjt.data.read(tmp_path / "a.csv").manifest, size=16, cache=tmp_path / "cache")
+        store = open_store(
+            srjt.data.read(tmp_path / "a.csv").manifest, size=16, cache=tmp_path / "cache"
+        )
     finally:
         os.umask(before)
     assert store.path is not None
@@ -86,7 +93,10 @@ def test_many_columns_are_read_in_seconds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [("report",), ("report", "--out")])
 def test_a_link_that_leads_to_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
@@ -100,26 +110,39 @@ def test_a_link_that_leads_to_itself(
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     x: Any = np.random.default_rng(0).standard_normal((40, 3))
-    data = srjt.data.from_arrays(x, np.digitize(x[:, 0], [0.0]), patients=[f"p{row}" for row in range(40)]).manifest
+    data = srjt.data.from_arrays(
+        x, np.digitize(x[:, 0], [0.0]), patients=[f"p{row}" for row in range(40)]
+    ).manifest
     out = tmp_path / "alone" / "run"
-    srjt.train(data, split=srjt.data.folds(data)[0], out=out, epochs=1, method="standard", network="linear")
+    srjt.train(
+        data, split=srjt.data.folds(data)[0], out=out, epochs=1, method="standard", network="linear"
+    )
     return out
 
 
 def test_a_checklist_as_markdown(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Both files have the same name then; the sentence about the second one was an IndexError."""
     target = tmp_path / "c.md"
-    code, said = run(monkeypatch, capsys, "report", finished, "--checklist", "tripod-ai", "--out", target)
+    code, said = run(
+        monkeypatch, capsys, "report", finished, "--checklist", "tripod-ai", "--out", target
+    )
     assert (code, f"The checklist is in {target}." in " ".join(said.split())) == (0, True), said
     assert target.read_text(encoding="utf-8").startswith("#")
 
 
 @pytest.mark.slow
 def test_few_open_files_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("f0,f1,grade\n" + "".join(f"{row},1,{row % 2}\n" for row in range(30)))
+    (tmp_path / "a.csv").write_text(
+        "f0,f1,grade\n" + "".join(f"{row},1,{row % 2}\n" for row in range(30))
+    )
     script = f"ulimit -n 16; exec {sys.executable} -m srjt train a.csv --feature-columns 'f*' --fold 0 --out run"
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode in (0, 2)

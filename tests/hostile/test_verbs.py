@@ -1,6 +1,8 @@
-"""Every verb, with one of its files damaged or strange: a result or one sentence, in seconds, and never a traceback.
+"""Every verb, with one of its files damaged or strange: a result or one sentence, in seconds, and
+never a traceback.
 
-``SRJT_FUZZ=1000`` tries as many cases, ``SRJT_FUZZ_SEED`` others; by default every run tries the same.
+``SRJT_FUZZ=1000`` tries as many cases, ``SRJT_FUZZ_SEED`` others; by default every run tries the
+same.
 """
 
 import csv
@@ -53,7 +55,10 @@ COMMANDS: list[tuple[str, tuple[str, ...]]] = [
     ("evaluate run b.csv F --out new.json --html new.html", ("run/**", "b.csv")),
     ("compare run other --test b.csv F --out new.json", ("other/**", "b.csv")),
     ("report run --out new.html", ("run/**",)),
-    ("report run --checklist claim --out new.html --also audit --also readers", ("audit/**", "readers/**")),
+    (
+        "report run --checklist claim --out new.html --also audit --also readers",
+        ("audit/**", "readers/**"),
+    ),
     ("report audit --out new.html", ("audit/**",)),
     ("report study --out new.html --tables new", ("study/**",)),
     ("study status study", ("study/**",)),
@@ -71,7 +76,10 @@ COMMANDS: list[tuple[str, tuple[str, ...]]] = [
     ("data inspect images --out new", ("images/0/*",)),
     ("data split a.csv F --out new.csv", ("a.csv",)),
     ("data corrupt a.csv F --rate 0.2 --out new.csv", ("a.csv",)),
-    ("features images --out new.npz --backbone tiny --no-pretrained --image-size 32 --crop 28", ("images/0/*",)),
+    (
+        "features images --out new.npz --backbone tiny --no-pretrained --image-size 32 --crop 28",
+        ("images/0/*",),
+    ),
     ("explain imagerun images --out new.html", ("imagerun/**", "images/0/*")),
     ("predict imagerun images --out new.csv", ("imagerun/**", "images/0/*")),
     ("export run --out new.pt2", ("run/**",)),
@@ -81,7 +89,10 @@ COMMANDS: list[tuple[str, tuple[str, ...]]] = [
     ("doctor", ()),
 ]
 SHORT = {"F": ("--feature-columns", "f*"), "Q": ("--epochs", "1", "--network", "linear")}
-WITHOUT_FILES = {"demo", "weights"}  # one draws its own images, the other lists what can be downloaded
+WITHOUT_FILES = {
+    "demo",
+    "weights",
+}  # one draws its own images, the other lists what can be downloaded
 
 
 def words_of(text: str) -> list[str]:
@@ -94,43 +105,70 @@ def test_every_verb_is_tried() -> None:
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One of everything: tables, a configuration, folders of runs, an audit, readers and a study."""
+    """One of everything: tables, a configuration, folders of runs, an audit, readers and a
+    study."""
     folder = tmp_path_factory.mktemp("ground")
     chance = np.random.default_rng(0)
     for name, rows in {"a.csv": 60, "b.csv": 40}.items():
         x = chance.standard_normal((rows, 4))
         table = pd.DataFrame(x, columns=[f"f{column}" for column in range(4)]).round(6)
         table = table.assign(
-            grade=np.digitize(x[:, 0], [-0.5, 0.5]), patient=[f"{name[0]}{r // 2}" for r in range(rows)]
+            grade=np.digitize(x[:, 0], [-0.5, 0.5]),
+            patient=[f"{name[0]}{r // 2}" for r in range(rows)],
         )
-        table.assign(id=[f"{name[0]}{row}" for row in range(rows)]).to_csv(folder / name, index=False)
+        table.assign(id=[f"{name[0]}{row}" for row in range(rows)]).to_csv(
+            folder / name, index=False
+        )
     data = srjt.data.read(folder / "a.csv", feature_columns="f*").manifest
     how = {"epochs": 1, "network": "linear", "method": "standard", "noise_rate": 0.2}
     split = srjt.data.folds(data)[0]
     for name, seed in {"run": 0, "other": 1}.items():
         srjt.train(data, split=split, out=folder / name, seed=seed, **how)  # type: ignore[arg-type]
     srjt.data.write_splits(folder / "s.csv", data, srjt.data.folds(data))
-    (folder / "c.yaml").write_text("method: standard\nepochs: 2\nmilestones: [1]\nmethod_options: {}\n")
+    (folder / "c.yaml").write_text(
+        "method: standard\nepochs: 2\nmilestones: [1]\nmethod_options: {}\n"
+    )
     plan = f"source: {folder / 'a.csv'}\nfolds: 3\nmethods: [standard]\nnoises: ['quasi:0.2']\n"
-    (folder / "plan.yaml").write_text(plan + "reading: {feature_columns: ['f*']}\ntrain: {epochs: 1}\n")
+    (folder / "plan.yaml").write_text(
+        plan + "reading: {feature_columns: ['f*']}\ntrain: {epochs: 1}\n"
+    )
     srjt.audit(data, out=folder / "audit", folds=2, **how)  # type: ignore[arg-type]
-    readings = [(f"{row}.png", reader, (row + len(reader)) % 3) for row in range(12) for reader in ("anna", "bo")]
-    pd.DataFrame(readings, columns=["image", "reader", "grade"]).to_csv(folder / "r.csv", index=False)
+    readings = [
+        (f"{row}.png", reader, (row + len(reader)) % 3)
+        for row in range(12)
+        for reader in ("anna", "bo")
+    ]
+    pd.DataFrame(readings, columns=["image", "reader", "grade"]).to_csv(
+        folder / "r.csv", index=False
+    )
     names = [f"imgs/{row}.png" for row in range(12)]
-    pd.DataFrame({"image": names, "p_0": 0.5, "p_1": 0.3, "p_2": 0.2}).to_csv(folder / "p.csv", index=False)
+    pd.DataFrame({"image": names, "p_0": 0.5, "p_1": 0.3, "p_2": 0.2}).to_csv(
+        folder / "p.csv", index=False
+    )
     images = srjt.data.synthetic.generate(images=40, patients=10, size=32)
     assert images.arrays is not None
     for row, grade in enumerate(images.labels[:12]):
         (folder / "images" / str(grade)).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.asarray(images.arrays[row])).save(folder / "images" / str(grade) / f"{row}.png")
-    size = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2, "method": "standard"}
+        Image.fromarray(np.asarray(images.arrays[row])).save(
+            folder / "images" / str(grade) / f"{row}.png"
+        )
+    size = {
+        "network": "tiny",
+        "image_size": 32,
+        "crop": 28,
+        "epochs": 1,
+        "noise_rate": 0.2,
+        "method": "standard",
+    }
     srjt.train(images, split=srjt.data.folds(images)[0], out=folder / "imagerun", **size)  # type: ignore[arg-type]
     from srjt.studies.config import StudyConfig
     from srjt.studies.folder import write_plan
     from srjt.studies.plan import open_data
 
     source = {"source": str(folder / "a.csv"), "reading": {"feature_columns": ["f*"]}}
-    study = StudyConfig(**source, folds=3, methods=("standard",), noises=("quasi:0.2",), train={"epochs": 1})  # type: ignore[arg-type]
+    study = StudyConfig(
+        **source, folds=3, methods=("standard",), noises=("quasi:0.2",), train={"epochs": 1}
+    )  # type: ignore[arg-type]
     planned = write_plan(folder / "study", open_data(study), command="srjt study")
     shutil.copytree(folder / "run", folder / "study" / "runs" / planned[0].key)
     return folder
@@ -138,7 +176,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def complete(ground: Path) -> Path:
-    """With what only commands write: readers, decisions, a run that was stopped, one that chose its head."""
+    """With what only commands write: readers, decisions, a run that was stopped, one that chose its
+    head."""
     before, argv = os.getcwd(), sys.argv
     os.chdir(ground)
     try:
@@ -181,7 +220,11 @@ def here(complete: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def results(here: Path) -> dict[str, bytes]:
     """The tables that a command has written."""
-    return {file.name: file.read_bytes() for file in here.glob("new.*") if file.suffix in (".csv", ".json")}
+    return {
+        file.name: file.read_bytes()
+        for file in here.glob("new.*")
+        if file.suffix in (".csv", ".json")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +236,13 @@ def undamaged() -> dict[str, dict[str, bytes]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("text", [text for text, _ in COMMANDS])
 def test_a_verb_succeeds_with_files_that_are_not_damaged(
-    here: Path, text: str, undamaged: dict[str, dict[str, bytes]], capsys: pytest.CaptureFixture[str]
+    here: Path,
+    text: str,
+    undamaged: dict[str, dict[str, bytes]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without this, a misspelt option would be refused in every case, and nothing would be tried."""
+    """Without this, a misspelt option would be refused in every case, and nothing would be
+    tried."""
     assert call(*words_of(text)) == 0, capsys.readouterr().err
     undamaged[text] = results(here)
 
@@ -222,7 +269,9 @@ def damage(original: bytes, name: str, chance: random.Random) -> bytes:
     if chance.random() < 0.2 and kind in STRANGE:
         return STRANGE[kind](chance)
     if chance.random() < 0.1:
-        return chance.choice([b"", b"{}", b"[]", b"null", b"\0" * 100, picture("TIFF"), original * 2])
+        return chance.choice(
+            [b"", b"{}", b"[]", b"null", b"\0" * 100, picture("TIFF"), original * 2]
+        )
     return mutate(original, chance)
 
 
@@ -233,14 +282,19 @@ def remove_seals(here: Path) -> None:
     for file in here.rglob("*.json"):
         content = json.loads(file.read_text())
         if content.keys() & {"sha256", "files"}:
-            kept = {name: value for name, value in content.items() if name not in ("sha256", "files")}
+            kept = {
+                name: value for name, value in content.items() if name not in ("sha256", "files")
+            }
             file.write_text(json.dumps(kept))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(SEED, SEED + CASES))
 def test_a_verb_ends_without_a_traceback(
-    here: Path, seed: int, undamaged: dict[str, dict[str, bytes]], capsys: pytest.CaptureFixture[str]
+    here: Path,
+    seed: int,
+    undamaged: dict[str, dict[str, bytes]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     chance = random.Random(seed)
     text, patterns = COMMANDS[seed % len(COMMANDS)]
@@ -260,7 +314,13 @@ def test_a_verb_ends_without_a_traceback(
     assert "Traceback" not in said.out + said.err, what
     assert "\x1b]" not in said.out + said.err, what
     silent = code == 0 and "is not the file that srjt has written" not in said.err
-    if silent and sealed and "/" in damaged and not damaged.startswith("images") and text in undamaged:
+    if (
+        silent
+        and sealed
+        and "/" in damaged
+        and not damaged.startswith("images")
+        and text in undamaged
+    ):
         assert results(here) == undamaged[text], what
 
 
@@ -268,12 +328,17 @@ def matching(here: Path, pattern: str) -> list[Path]:
     """The files of a pattern; locks and pages are not read by any command."""
     folder, _, rest = pattern.partition("/**")
     found = (here / folder).rglob("*") if rest or pattern.endswith("/**") else here.glob(pattern)
-    return [file for file in found if file.is_file() and file.name != ".lock" and file.suffix != ".html"]
+    return [
+        file for file in found if file.is_file() and file.name != ".lock" and file.suffix != ".html"
+    ]
 
 
 # a folder, and commands that answer from it
 ANSWERS: dict[str, tuple[str, ...]] = {
-    "run": ("predict run a.csv F --out new.csv --coverage 0.8 --label-noise none", "report run --out new.html"),
+    "run": (
+        "predict run a.csv F --out new.csv --coverage 0.8 --label-noise none",
+        "report run --out new.html",
+    ),
     "chosen": (CHOOSE, "evaluate chosen b.csv F --out new.json"),
     "begun": (BEGIN, "predict begun b.csv F --out new.csv"),
     "audit": (
@@ -285,11 +350,16 @@ ANSWERS: dict[str, tuple[str, ...]] = {
         "review export readers --readings --out new.csv",
         "report run --checklist claim --also readers --out new.md",
     ),
-    "study": ("study export study --out new.csv", "study export study --scores --out new-scores.csv"),
+    "study": (
+        "study export study --out new.csv",
+        "study export study --scores --out new-scores.csv",
+    ),
 }
 
 
-def answers(here: Path, texts: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, bytes] | None:
+def answers(
+    here: Path, texts: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> dict[str, bytes] | None:
     """What the commands write; None if one of them refuses."""
     for file in here.glob("new*"):
         file.unlink()
@@ -297,9 +367,15 @@ def answers(here: Path, texts: Sequence[str], capsys: pytest.CaptureFixture[str]
         code = call(*words_of(text))
         said = capsys.readouterr()
         assert "Traceback" not in said.err, said.err
-        if code != 0 or "is not the file that srjt has written" in said.err:  # of a study, the other runs are shown
+        if (
+            code != 0 or "is not the file that srjt has written" in said.err
+        ):  # of a study, the other runs are shown
             return None
-    return {file.name: file.read_bytes() for file in here.glob("new*") if file.suffix in (".csv", ".json", ".md")}
+    return {
+        file.name: file.read_bytes()
+        for file in here.glob("new*")
+        if file.suffix in (".csv", ".json", ".md")
+    }
 
 
 def change_a_digit(file: Path, chance: random.Random) -> bool:

@@ -18,7 +18,9 @@ def features() -> Manifest:
     rng = np.random.default_rng(0)
     severity = np.repeat(rng.uniform(0, 4, 150), 4) + 0.2 * rng.normal(size=600)
     true = severity.clip(0, 3.999).astype(int)
-    x = np.stack([severity + 0.3 * rng.normal(size=600) for _ in range(6)], axis=1).astype(np.float32)
+    x = np.stack([severity + 0.3 * rng.normal(size=600) for _ in range(6)], axis=1).astype(
+        np.float32
+    )
     labels = noise.corrupt(true, noise.transition_matrix("quasi", num_classes=4, rho=0.08), seed=0)
     patients = np.repeat(np.arange(150), 4).astype(str).tolist()
     made = from_arrays(x, labels, patients=patients, true_grades=true).manifest

@@ -63,7 +63,9 @@ def test_soft_labels_are_undone_for_the_median(run: Trained, data: Any) -> None:
     undone = median_grade(undo_soft_labels(p, soft_label_matrix(4)))
     assert table["grade"].astype(int).tolist() == undone.tolist()
     assert table.attrs["how"]["grade"].startswith("the median after undoing the soft labels")
-    plain = predict(run, data.manifest, decoding="median", optimise="mae")  # the rule itself overrides
+    plain = predict(
+        run, data.manifest, decoding="median", optimise="mae"
+    )  # the rule itself overrides
     assert plain["grade"].astype(int).tolist() == median_grade(p).tolist()
     assert plain.attrs["how"]["grade"] == "the median"
 
@@ -77,7 +79,10 @@ def test_no_label_moves_a_threshold(run: Trained) -> None:
     side = run.held_out["validation"]
     for labels in ((side.labels + 1) % 4, side.probabilities.mean(axis=0).argmax(axis=1)):
         other = replace(run, held_out={**run.held_out, "validation": replace(side, labels=labels)})
-        assert grade_rule(other, optimise="qwk").thresholds == grade_rule(run, optimise="qwk").thresholds
+        assert (
+            grade_rule(other, optimise="qwk").thresholds
+            == grade_rule(run, optimise="qwk").thresholds
+        )
         fitted = {grade_rule(one, optimise="macro_f1").thresholds for one in (run, other)}
         assert len(fitted - {()}) <= 1  # labels tell only whether thresholds are used
     assert grade_rule(other, optimise="macro_f1").how == "argmax"  # which these labels are
@@ -87,7 +92,9 @@ def test_without_a_validation_side_no_threshold_is_fitted(run: Trained, data: An
     bare = replace(run, held_out={}, config=run.config.replace(optimise="mae"))
     rules = {purpose: grade_rule(bare, optimise=purpose).how for purpose in PURPOSES}
     assert rules == {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
-    assert predict(bare, data.manifest).attrs["how"]["grade"].endswith("for the least absolute error")
+    assert (
+        predict(bare, data.manifest).attrs["how"]["grade"].endswith("for the least absolute error")
+    )
     argmax = predict(bare, data.manifest, decoding="argmax")
     assert argmax["grade"].astype(int).tolist() == argmax[PS].to_numpy().argmax(axis=1).tolist()
     assert evaluate_sides(bare) == {}
@@ -117,10 +124,14 @@ def test_methods_that_predict_true_grades_have_nothing_undone() -> None:
 @pytest.mark.parametrize("purpose", PURPOSES)
 def test_onnx_decodes_as_predict(run: Trained, data: Any, tmp_path: Path, purpose: Any) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    written = srjt.export(run, tmp_path / "model.onnx", samples=data.manifest.arrays, optimise=purpose)
+    written = srjt.export(
+        run, tmp_path / "model.onnx", samples=data.manifest.arrays, optimise=purpose
+    )
     table = predict(run, data.manifest, optimise=purpose)
     assert written.metadata["grade_rule"] == table.attrs["how"]["grade"]
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        tmp_path / "model.onnx", providers=["CPUExecutionProvider"]
+    )
     _, grade, _ = session.run(None, {"images": data.manifest.arrays})
     assert [run.grades[g] for g in grade] == table["grade"].tolist()
     assert session.get_modelmeta().custom_metadata_map["grade_rule"] == table.attrs["how"]["grade"]

@@ -22,7 +22,9 @@ def with_skill(skill: float, *, seed: int = 0, labels: int = 0, **facts: Any) ->
     """Runs with the same images and labels, and other predictions."""
     same = drawn_side(seed=labels, **facts)
     rng = np.random.default_rng(seed)
-    logits = skill * (np.arange(4) == same.labels[:, None]) + rng.normal(0, 1, same.probabilities.shape)
+    logits = skill * (np.arange(4) == same.labels[:, None]) + rng.normal(
+        0, 1, same.probabilities.shape
+    )
     p = np.exp(logits)
     p /= p.sum(axis=-1, keepdims=True)
     return made_run(held_out={"test": replace(same, probabilities=p.astype(np.float32))})
@@ -52,15 +54,22 @@ def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> No
 @pytest.mark.parametrize("patients", [1, 2, TOO_FEW - 1])
 def test_few_patients_show_no_difference(patients: int) -> None:
     """As certain as two hundred images look, they may all be of one patient."""
-    found = compare(*(with_skill(skill, seed=1, patients=patients) for skill in (0.1, 9.0)), resamples=100)
-    assert np.isnan(found.differences[0].difference.low) == np.isnan(found.differences[0].p_value) == (patients == 1)
+    found = compare(
+        *(with_skill(skill, seed=1, patients=patients) for skill in (0.1, 9.0)), resamples=100
+    )
+    assert (
+        np.isnan(found.differences[0].difference.low)
+        == np.isnan(found.differences[0].p_value)
+        == (patients == 1)
+    )
     shown = found.report()
     assert shown.title == "No difference is shown between run 2 and run 1"
     assert any(note.endswith("are too few to show a difference.") for note in shown.remarks)
 
 
 def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
-    """Five patients whose images stand and fall together: percentiles of so few draws are far too short."""
+    """Five patients whose images stand and fall together: percentiles of so few draws are far too
+    short."""
     found = 0
     for seed in range(200):
         rng = np.random.default_rng(seed)
@@ -75,23 +84,30 @@ def test_a_run_does_not_differ_from_itself() -> None:
     run = with_skill(1.0)
     for row in compare(run, run, resamples=50).differences:
         assert row.difference.value == 0.0
-        assert row.difference.low < 0.0 < row.difference.high  # two runs that agree on these samples may differ
+        assert (
+            row.difference.low < 0.0 < row.difference.high
+        )  # two runs that agree on these samples may differ
         assert row.p_value == 1.0
 
 
 def test_patients_with_most_images_count_for_few() -> None:
-    """200 images of 40 patients, of whom one has 161: the degrees of freedom are those of 1.5 patients, at least 1."""
+    """200 images of 40 patients, of whom one has 161: the degrees of freedom are those of 1.5
+    patients, at least 1."""
     owners = [f"p{max(k - 160, 0)}" for k in range(200)]
     runs = [with_skill(skill, seed=seed) for skill, seed in ((1.0, 1), (1.2, 2))]
     skewed = [
-        made_run(held_out={"test": replace(run.held_out["test"], groups=owners, patients=owners)}) for run in runs
+        made_run(held_out={"test": replace(run.held_out["test"], groups=owners, patients=owners)})
+        for run in runs
     ]
     row, wide = (compare(*pair, resamples=200).differences[0] for pair in (runs, skewed))
-    assert wide.difference.high - wide.difference.low > 5 * (row.difference.high - row.difference.low)
+    assert wide.difference.high - wide.difference.low > 5 * (
+        row.difference.high - row.difference.low
+    )
 
 
 def test_one_more_error_of_each_run_is_in_the_interval() -> None:
-    """Draws that do not vary: the variance is that of one error of each, and Student's quantile that of 20 patients."""
+    """Draws that do not vary: the variance is that of one error of each, and Student's quantile
+    that of 20 patients."""
     still = [{name: np.zeros(50) for name in METRICS}]
     errors = [[dict.fromkeys(METRICS, 0.03)], [dict.fromkeys(METRICS, 0.04)]]
     found = _differences(["a", "b"], [still, still], patients=20, level=0.95, errors=errors)[0]
@@ -129,10 +145,14 @@ def test_intervals_are_by_patient() -> None:
 def test_several_runs_are_corrected_by_holm() -> None:
     runs = [with_skill(skill, seed=seed) for seed, skill in enumerate((1.0, 1.2, 1.5, 3.0))]
     found = compare(*runs, resamples=200)
-    assert [row.run for row in found.differences] == [f"run {k}" for k in (2, 3, 4) for _ in METRICS]
+    assert [row.run for row in found.differences] == [
+        f"run {k}" for k in (2, 3, 4) for _ in METRICS
+    ]
     for metric in METRICS:
         rows = [row for row in found.differences if row.metric == metric]
-        assert [row.adjusted for row in rows] == pytest.approx(holm([row.p_value for row in rows]).tolist())
+        assert [row.adjusted for row in rows] == pytest.approx(
+            holm([row.p_value for row in rows]).tolist()
+        )
 
 
 def test_other_images_or_grades_are_refused_and_named() -> None:
@@ -141,7 +161,9 @@ def test_other_images_or_grades_are_refused_and_named() -> None:
     renamed = replace(side, ids=["new.png", *side.ids[1:]])
     with pytest.raises(SrjtError) as raised:
         compare(first, made_run(held_out={"test": renamed}))
-    assert "1 only in run 1 (0.png); 1 only in run 2 (new.png). Give labelled images" in str(raised.value)
+    assert "1 only in run 1 (0.png); 1 only in run 2 (new.png). Give labelled images" in str(
+        raised.value
+    )
     labels = np.where(np.arange(200) < 5, (side.labels + 1) % 4, side.labels)
     true, other = (replace(side, true_labels=known) for known in (side.labels, labels))
     with pytest.raises(SrjtError, match=r"5 with another grade \(0.png, 1.png, 2.png, …\)"):
@@ -151,7 +173,9 @@ def test_other_images_or_grades_are_refused_and_named() -> None:
 def test_labels_that_were_corrected_in_between_judge_both_runs() -> None:
     first = with_skill(1.0)
     side = first.held_out["test"]
-    corrected = replace(side, labels=np.where(np.arange(200) < 5, (side.labels + 1) % 4, side.labels))
+    corrected = replace(
+        side, labels=np.where(np.arange(200) < 5, (side.labels + 1) % 4, side.labels)
+    )
     found = compare(first, made_run(held_out={"test": corrected}), resamples=10)
     assert found.judged_by == "given grades of run 2, 5 of which others have not"
     same = compare(*(made_run(held_out={"test": corrected}) for _ in range(2)), resamples=10)
@@ -168,7 +192,9 @@ def test_bad_input() -> None:
         compare(run, made_run(grades=("a", "b")))
 
 
-def trained(skill: float, method_seed: int, *, method: str = "standard", truth: bool = False) -> Trained:
+def trained(
+    skill: float, method_seed: int, *, method: str = "standard", truth: bool = False
+) -> Trained:
     """A training with this seed: its predictions and its scores are others."""
     run = with_skill(skill, seed=method_seed, truth=truth)
     history = pd.DataFrame({"id": ["a", "b"], "grade": [0, method_seed % 2 if truth else 1]})

@@ -55,24 +55,38 @@ def test_a_decision_agrees_with_scikit_learn(run: Trained) -> None:
     found = rule_for(run).judge(run, answers_of(run), resamples=50)
     p = run.held_out["test"].probabilities.mean(axis=0)[:, 2:].sum(axis=1)
     positive = run.held_out["test"].labels >= 2
-    assert found.operating_point["sensitivity"].value == pytest.approx(recall_score(positive, p >= 0.5))
+    assert found.operating_point["sensitivity"].value == pytest.approx(
+        recall_score(positive, p >= 0.5)
+    )
     assert found.areas["roc_area"].value == pytest.approx(roc_auc_score(positive, p))
-    assert (found.positives, found.referred, found.samples) == (positive.sum(), (p >= 0.5).sum(), 200)
+    assert (found.positives, found.referred, found.samples) == (
+        positive.sum(),
+        (p >= 0.5).sum(),
+        200,
+    )
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert plain["operating_point"]["sensitivity"]["value"] == found.operating_point["sensitivity"].value
+    assert (
+        plain["operating_point"]["sensitivity"]["value"]
+        == found.operating_point["sensitivity"].value
+    )
     assert plain["roc"]["threshold"][0] is None  # nobody is referred
 
 
 def test_the_sensitivity_is_said_to_be_lower_only_if_it_is_lower_for_patients() -> None:
-    """One patient with 200 missed images beside 99 patients with one image each that is referred, and vice versa."""
+    """One patient with 200 missed images beside 99 patients with one image each that is referred,
+    and vice versa."""
     owners = ["one"] * 200 + [f"p{k}" for k in range(99)]
     run = made_run()
     for missed, lower in (("one", False), ("p", True)):
         refer = np.array([not name.startswith(missed) for name in owners])
         p = np.where(refer[:, None], [0.0, 0.0, 0.1, 0.9], [0.9, 0.1, 0.0, 0.0])
-        known = Answers(probabilities=p, grades=p.argmax(axis=1), labels=np.full(299, 3), groups=owners)
+        known = Answers(
+            probabilities=p, grades=p.argmax(axis=1), labels=np.full(299, 3), groups=owners
+        )
         rule = ReferralRule(position=2, threshold=0.5, found="Found.", wanted=0.9)
-        assert ("The sensitivity is lower here." in rule.judge(run, known, resamples=2).found) == lower
+        assert (
+            "The sensitivity is lower here." in rule.judge(run, known, resamples=2).found
+        ) == lower
 
 
 def test_the_predicted_grade_may_decide(run: Trained) -> None:
@@ -85,7 +99,9 @@ def test_the_threshold_for_a_sensitivity_comes_from_the_validation_side(run: Tra
     rule = rule_for(run, sensitivity=0.9)
     known = answers_of(run, "validation")
     score = referral_probability(known.probabilities, refer_from=2)
-    assert ((score >= rule.threshold) & (known.labels >= 2)).sum() / (known.labels >= 2).sum() >= 0.9
+    assert ((score >= rule.threshold) & (known.labels >= 2)).sum() / (
+        known.labels >= 2
+    ).sum() >= 0.9
     assert rule.threshold in score
     other = made_run(held_out={**run.held_out, "test": drawn_side(seed=9, skill=0.1)})
     assert rule_for(other, sensitivity=0.9) == rule  # whatever the test side is
@@ -137,12 +153,18 @@ def only_mild() -> Any:
     ("options", "sentence"),
     [
         ({"refer_from": 4}, "Unknown grade 4"),
-        ({"refer_from": 0}, "Every sample has at least the grade '0': refer from a higher grade (1, 2, 3)"),
+        (
+            {"refer_from": 0},
+            "Every sample has at least the grade '0': refer from a higher grade (1, 2, 3)",
+        ),
         ({"threshold": float("nan")}, "`threshold` lies in [0, 1]"),
         ({"threshold": "median"}, "`threshold` takes a probability from 0 to 1, or 'grade'"),
         ({"threshold": 0.5, "sensitivity": 0.9}, "not both"),
         ({"sensitivity": 1.2}, "A sensitivity lies between 0 and 1"),
-        ({"refer_from": None, "sensitivity": 0.9}, "needs the grade from which to refer: `refer_from`"),
+        (
+            {"refer_from": None, "sensitivity": 0.9},
+            "needs the grade from which to refer: `refer_from`",
+        ),
         ({"abstain": 1.0}, "`abstain` lies in (0, 1)"),
         ({"pool": "max"}, "Unknown `pool` 'max'"),
         ({"coverage": 1.0}, "`coverage` lies in (0, 1)"),
@@ -178,7 +200,9 @@ def test_abstention(run: Trained, refer: bool) -> None:
     assert found.about == ("referral" if refer else "grade")
     assert "validation side" in found.found
     assert found.share == pytest.approx(0.2, abs=0.08)  # of other samples than the cut was found on
-    assert 1 - found.kept["accuracy"].value < found.curve.risk[-1]  # the confident answers are better
+    assert (
+        1 - found.kept["accuracy"].value < found.curve.risk[-1]
+    )  # the confident answers are better
     assert found.errors_left > found.share
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -186,22 +210,31 @@ def test_abstention(run: Trained, refer: bool) -> None:
 def test_abstention_without_a_validation_side_uses_the_samples_themselves() -> None:
     run = made_run(held_out={"test": drawn_side(seed=2)})
     found = abstained(run, None, validation(run))
-    assert "on these samples. The cut of abstention needs a validation side, and this run" in found.found
+    assert (
+        "on these samples. The cut of abstention needs a validation side, and this run"
+        in found.found
+    )
     eyes = validation(made_run(held_out={"validation": drawn_side()}), per=("eye",))
     found = abstained(run, None, eyes)
-    assert "on these samples. The cut of abstention per eye needs the validation side" in found.found
+    assert (
+        "on these samples. The cut of abstention per eye needs the validation side" in found.found
+    )
     assert found.share == pytest.approx(0.2)
 
 
 def test_units_of_one_and_of_two_columns() -> None:
-    table = pd.DataFrame({"id": list("abcde"), "patient": ["x", "y", "x", "x", "y"], "eye": list("LLRLR")})
+    table = pd.DataFrame(
+        {"id": list("abcde"), "patient": ["x", "y", "x", "x", "y"], "eye": list("LLRLR")}
+    )
     units = units_of(table, ["patient"])
     assert units.codes.tolist() == [0, 1, 0, 0, 1]
     assert units.keys["patient"].tolist() == ["x", "y"]
     both = units_of(table, ["patient", "eye"])
     assert both.codes.tolist() == [0, 1, 2, 0, 3]
     assert both.keys.to_numpy().tolist() == [["x", "L"], ["y", "L"], ["x", "R"], ["y", "R"]]
-    with pytest.raises(SrjtError, match=r"eye 'L' occurs in 2 patients: .*, `per=.'patient', 'eye'.`"):
+    with pytest.raises(
+        SrjtError, match=r"eye 'L' occurs in 2 patients: .*, `per=.'patient', 'eye'.`"
+    ):
         units_of(table, ["eye"])
     with pytest.raises(SrjtError, match=r"Unknown column .* 'eyes'.*did you mean 'eye'"):
         units_of(table, ["eyes"])
@@ -213,7 +246,9 @@ def test_images_without_a_patient_are_judged_alone() -> None:
     assert units.codes.tolist() == [0, 1, 2, 2]
     assert units.unknown == 2
     assert units.keys["patient"].tolist() == ["unknown: a", "unknown: b", "x"]
-    read = from_arrays(np.zeros((4, 2), np.float32), [0, 1, 0, 1], patients=[None, "", "x", "x"]).manifest.table
+    read = from_arrays(
+        np.zeros((4, 2), np.float32), [0, 1, 0, 1], patients=[None, "", "x", "x"]
+    ).manifest.table
     assert units_of(read, ["patient"]).unknown == 2
     assert units_of(read, ["patient"]).codes.tolist() == [0, 1, 2, 2]
 
@@ -232,7 +267,9 @@ def test_answers_of_patients_are_judged_by_their_highest_label(run: Trained) -> 
 def test_the_validation_side_may_lack_a_column(run: Trained) -> None:
     known = validation(run, per=("patient",))(why="It")
     assert len(known) == 40
-    with pytest.raises(SrjtError, match=r"It per patient and eye needs .* this run knows no eye: leave"):
+    with pytest.raises(
+        SrjtError, match=r"It per patient and eye needs .* this run knows no eye: leave"
+    ):
         validation(run, per=("patient", "eye"))(why="It")
     nobody = made_run(held_out={"validation": drawn_side(patients=None)})
     with pytest.raises(SrjtError, match="this run knows no patient: leave"):
@@ -240,10 +277,14 @@ def test_the_validation_side_may_lack_a_column(run: Trained) -> None:
 
 
 @pytest.mark.parametrize("identifiable", [True, None, False])
-def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(identifiable: bool | None) -> None:
+def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(
+    identifiable: bool | None,
+) -> None:
     side = drawn_side(300, wrong=0.2, verified=20)
     known = None if identifiable is False else 0.2
-    estimate = SimpleNamespace(rate=0.2, known_rate=known, transition=NOISE, identifiable=identifiable, informed=True)
+    estimate = SimpleNamespace(
+        rate=0.2, known_rate=known, transition=NOISE, identifiable=identifiable, informed=True
+    )
     estimate.rate_text = lambda: "between 0% and 37%"
     run = made_run(held_out={"validation": side}, noise_estimate=estimate)
     found = validation(run, per=("patient",))(why="It").labels

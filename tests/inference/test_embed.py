@@ -25,7 +25,9 @@ SMALL: dict[str, Any] = {
 
 
 def by_hand(pixels: np.ndarray) -> torch.Tensor:
-    network = networks.build("tiny", head=lambda f: nn.Identity(), in_shape=(3, 24, 24), seed=0).eval()
+    network = networks.build(
+        "tiny", head=lambda f: nn.Identity(), in_shape=(3, 24, 24), seed=0
+    ).eval()
     crops = torch.from_numpy(pixels[:, 4:28, 4:28].copy()).permute(0, 3, 1, 2)
     with torch.no_grad():
         return network(normalise(crops, dtype=torch.float32))
@@ -33,7 +35,9 @@ def by_hand(pixels: np.ndarray) -> torch.Tensor:
 
 def test_features_are_the_backbone_s_of_the_centre_crop(data: Any) -> None:
     seen: list[tuple[int, int]] = []
-    made, skipped = embed(data.manifest, embedded=lambda done, total: seen.append((done, total)), **SMALL)
+    made, skipped = embed(
+        data.manifest, embedded=lambda done, total: seen.append((done, total)), **SMALL
+    )
     assert made.are_features
     with pytest.raises(SrjtError, match="already features"):
         embed(made, **SMALL)
@@ -50,7 +54,9 @@ def test_flip_averages_with_the_mirror_image(data: Any) -> None:
     both = (by_hand(data.manifest.arrays) + by_hand(data.manifest.arrays[:, :, ::-1])) / 2
     np.testing.assert_allclose(made.arrays, both.numpy(), atol=1e-5)
     mirrored = replace(data.manifest, arrays=np.ascontiguousarray(data.manifest.arrays[:, :, ::-1]))
-    np.testing.assert_allclose(embed(mirrored, flip=True, **SMALL)[0].arrays, made.arrays, atol=1e-5)
+    np.testing.assert_allclose(
+        embed(mirrored, flip=True, **SMALL)[0].arrays, made.arrays, atol=1e-5
+    )
 
 
 def test_the_settings_are_recorded(data: Any, tmp_path: Path) -> None:
@@ -84,7 +90,10 @@ def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
     [
         ({"backbone": "mlp"}, "'mlp' reads features, so it cannot compute them"),
         ({"backbone": "resnet"}, "Unknown network 'resnet'"),
-        ({"backbone": "tiny", "pretrained": True}, "no published ImageNet weights for the network 'tiny'"),
+        (
+            {"backbone": "tiny", "pretrained": True},
+            "no published ImageNet weights for the network 'tiny'",
+        ),
         ({"crop": 64}, "`crop` .64. must lie between 1 and `image_size`"),
         ({"batch_size": 0}, "`batch_size` must be positive"),
         ({"weights": "nowhere.pt"}, "There is no weights file at nowhere.pt"),

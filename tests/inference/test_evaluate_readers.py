@@ -38,7 +38,9 @@ def readings(data: Manifest, errors: tuple[float, ...]) -> Readings:
 
 
 @pytest.mark.slow
-def test_a_good_network_is_not_inferior_to_careless_readers(trained: tuple[Trained, Manifest]) -> None:
+def test_a_good_network_is_not_inferior_to_careless_readers(
+    trained: tuple[Trained, Manifest],
+) -> None:
     run, data = trained
     found = srjt.evaluate(run, data, readings=readings(data, (0.4, 0.4, 0.4)), resamples=200)
     assert found.judged_by == "consensus grades"
@@ -58,6 +60,8 @@ def test_without_shared_samples_the_other_metrics_remain(trained: tuple[Trained,
     assert found.intervals["accuracy"].value > 0.8
     assert "readers" not in found.to_dict()
     crowd = replace(one, readers=[f"r{k}" for k in range(201)], reader=np.arange(60))
-    assert "at most 200 readers" in srjt.evaluate(run, data, readings=crowd, resamples=50).not_compared
+    assert (
+        "at most 200 readers" in srjt.evaluate(run, data, readings=crowd, resamples=50).not_compared
+    )
     plain = srjt.evaluate(run, data, resamples=50)
     assert (plain.judged_by, plain.readers, plain.not_compared) == ("given grades", None, "")

@@ -40,7 +40,9 @@ def test_every_image_gets_a_map_of_each_network(run: Trained, data: Manifest) ->
     assert found.images.shape == (18, 28, 28, 3)
     np.testing.assert_array_equal(found.images, data.arrays[:18, 2:30, 2:30])
     expected = srjt.predict(run, data.select(np.arange(18)))
-    np.testing.assert_allclose(found.predictions["expected_grade"], expected["expected_grade"], rtol=1e-5)
+    np.testing.assert_allclose(
+        found.predictions["expected_grade"], expected["expected_grade"], rtol=1e-5
+    )
     assert found.neighbours is None
     assert repr(found) == "<Explanation: 18 images, 2 networks>"
     assert found._repr_html_().count("<img") == 12 * 3  # a notebook shows the first ones
@@ -64,7 +66,9 @@ def test_neighbours_are_other_training_images(run: Trained, data: Manifest) -> N
 
 
 def test_rows_of_features_have_no_places() -> None:
-    features = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20).manifest
+    features = srjt.data.from_arrays(
+        np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20
+    ).manifest
     run = srjt.train(features, epochs=1, noise_rate=0.1)
     with pytest.raises(SrjtError, match="no places"):
         srjt.explain(run, features)
@@ -75,7 +79,9 @@ def test_training_data_of_another_run_are_an_error(run: Trained, data: Manifest)
     other = srjt.data.from_arrays(black, [0, 1, 2, 3], ids=["w", "x", "y", "z"]).manifest
     with pytest.raises(SrjtError, match="None of these samples has the id"):
         srjt.explain(run, data.select([0]), training=other)
-    rows = srjt.data.from_arrays(np.eye(4, dtype=np.float32), [0, 1, 2, 3], ids=list(run.training_ids[:4])).manifest
+    rows = srjt.data.from_arrays(
+        np.eye(4, dtype=np.float32), [0, 1, 2, 3], ids=list(run.training_ids[:4])
+    ).manifest
     with pytest.raises(SrjtError, match="has rows of features"):
         srjt.explain(run, data.select([0]), training=rows)
 
@@ -92,7 +98,9 @@ def test_the_overlay_is_orange_where_the_map_is_positive_and_blue_where_negative
 
 
 @pytest.mark.parametrize(("networks", "similar"), [(1, False), (2, True)])
-def test_the_page_says_what_was_found(run: Trained, data: Manifest, networks: int, similar: bool) -> None:
+def test_the_page_says_what_was_found(
+    run: Trained, data: Manifest, networks: int, similar: bool
+) -> None:
     found = srjt.explain(run, data.select([0, 1]), training=data if similar else None)
     changed: dict[str, object] = {"maps": found.maps[:networks]}
     if networks == 1:
@@ -109,7 +117,8 @@ def test_the_page_says_what_was_found(run: Trained, data: Manifest, networks: in
 
 # Maps of what raises the expected grade: closed forms and layouts.
 def pooled_linear(weights: Tensor) -> nn.Module:
-    """One convolution (the identity), mean over the places, a linear layer with these weights (C, 3)."""
+    """One convolution (the identity), mean over the places, a linear layer with these weights (C,
+    3)."""
     identity = nn.Conv2d(3, 3, 1, bias=False)
     head = nn.Linear(3, len(weights), bias=False)
     with torch.no_grad():
@@ -178,7 +187,9 @@ def test_tokens_and_channels_last_have_places_too(make: type[nn.Module]) -> None
 def test_our_networks_have_a_feature_map(name: str) -> None:
     network = networks.build(name, head=lambda n: nn.Linear(n, 4), in_shape=(3, 64, 64)).eval()
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    maps = contributions(network, torch.rand(2, 3, 64, 64), lambda logits: logits.softmax(dim=1)[:, 3])
+    maps = contributions(
+        network, torch.rand(2, 3, 64, 64), lambda logits: logits.softmax(dim=1)[:, 3]
+    )
     assert maps.ndim == 3
     assert min(maps.shape[1:]) > 1
     assert bool(maps.isfinite().all())

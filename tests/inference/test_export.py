@@ -1,4 +1,5 @@
-"""An exported file predicts what the run predicts, in a runtime without srjt; a wrong file is never written."""
+"""An exported file predicts what the run predicts, in a runtime without srjt; a wrong file is never
+written."""
 
 import json
 from dataclasses import replace
@@ -38,7 +39,9 @@ def exported(image_run: Trained, data: Any, tmp_path_factory: pytest.TempPathFac
 
 def answers(path: Path, samples: np.ndarray) -> tuple[np.ndarray, ...]:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return tuple(session.run(["probabilities", "grade", "severity"], {session.get_inputs()[0].name: samples}))
+    return tuple(
+        session.run(["probabilities", "grade", "severity"], {session.get_inputs()[0].name: samples})
+    )
 
 
 def test_onnx_predicts_as_srjt_predict(image_run: Trained, exported: Path, data: Any) -> None:
@@ -54,7 +57,9 @@ def test_recalibration_is_inside_the_file(run: Trained, features: Manifest, tmp_
     written = srjt.export(run, tmp_path / "model.onnx", samples=features.arrays)
     assert written.metadata["recalibration"] == str(prepare(run).recalibration)
     probabilities, _, _ = answers(tmp_path / "model.onnx", features.arrays)
-    assert probabilities == pytest.approx(predict(run, features).filter(regex="^p_").to_numpy(), abs=1e-4)
+    assert probabilities == pytest.approx(
+        predict(run, features).filter(regex="^p_").to_numpy(), abs=1e-4
+    )
     raw = srjt.export(run, tmp_path / "raw.onnx", samples=features.arrays, recalibrate=False)
     assert "recalibration" not in raw.metadata
 
@@ -97,7 +102,9 @@ def test_torch_export(image_run: Trained, data: Any, tmp_path: Path) -> None:
     assert grade.tolist() == own.mean(axis=0).argmax(axis=1).tolist()
 
 
-def test_a_wrong_file_is_not_written(image_run: Trained, data: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_wrong_file_is_not_written(
+    image_run: Trained, data: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     """A centre crop that is one pixel off: the answers differ, and an older good file stays."""
     target = tmp_path / "model"
     target.write_bytes(b"the good one")
@@ -108,7 +115,9 @@ def test_a_wrong_file_is_not_written(image_run: Trained, data: Any, tmp_path: Pa
         self.centre = slice(self.centre.start + 1, self.centre.stop + 1)
 
     monkeypatch.setattr(exporting.ExportModule, "__init__", shifted)
-    with pytest.raises(SrjtError, match=r"does not predict what the run predicts .* nothing was written"):
+    with pytest.raises(
+        SrjtError, match=r"does not predict what the run predicts .* nothing was written"
+    ):
         srjt.export(image_run, target, format="torch.export", samples=data.manifest.arrays)
     assert target.read_bytes() == b"the good one"
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
@@ -123,11 +132,15 @@ def test_networks_that_answer_nan_are_not_written(image_run: Trained, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_frozen_batch_is_noticed(image_run: Trained, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_batch_is_noticed(
+    image_run: Trained, data: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = exporting._READERS["torch.export"]
 
     def frozen(content: bytes) -> Any:
-        return lambda samples: tuple(np.resize(a, (2, *a.shape[1:])) for a in right(content)(samples))
+        return lambda samples: tuple(
+            np.resize(a, (2, *a.shape[1:])) for a in right(content)(samples)
+        )
 
     monkeypatch.setitem(exporting._READERS, "torch.export", frozen)
     with pytest.raises(ValueError, match=r"nothing was written|could not be broadcast"):
@@ -142,13 +155,19 @@ def test_your_own_transform_is_refused(image_run: Trained, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("method", ["garg", "corn"])
 def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path: Path) -> None:
-    """Columns of different units are scaled inside the file; the answer is a count of thresholds."""
+    """Columns of different units are scaled inside the file; the answer is a count of
+    thresholds."""
     random = np.random.default_rng(0)
     y = random.integers(0, 3, 200)
     units = np.array([[1, 10, 0.1, 1, 1], [0, 500, 0, 0, 9]], dtype=np.float32)
     x = (random.normal(size=(200, 5)) + y[:, None]).astype(np.float32) * units[0] + units[1]
-    matrix, data = noise.transition_matrix("quasi", num_classes=3, rho=0.01), srjt.data.from_arrays(x, y)
-    run = train(data.manifest, method=method, transition=matrix, epochs=30, learning_rate=0.01, device="cpu")
+    matrix, data = (
+        noise.transition_matrix("quasi", num_classes=3, rho=0.01),
+        srjt.data.from_arrays(x, y),
+    )
+    run = train(
+        data.manifest, method=method, transition=matrix, epochs=30, learning_rate=0.01, device="cpu"
+    )
     written = srjt.export(run, tmp_path / "head.onnx")
     assert written.input == "features float32 (N, 5)"
     probabilities, grade, _ = answers(tmp_path / "head.onnx", x)
@@ -156,7 +175,9 @@ def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path:
     assert probabilities == pytest.approx(by_network[0], abs=1e-5)
     assert grade.tolist() == own[0].tolist()
     assert (grade == y).mean() > 0.8
-    with pytest.raises(SrjtError, match=r"takes samples of float32 \(N, 5\), not float32 \(200, 4\)"):
+    with pytest.raises(
+        SrjtError, match=r"takes samples of float32 \(N, 5\), not float32 \(200, 4\)"
+    ):
         srjt.export(run, tmp_path / "head.onnx", samples=x[:, :4])
 
 
@@ -167,14 +188,20 @@ def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path:
         ("model.onnx", "onx", "Unknown format 'onx': did you mean 'onnx'?"),
     ],
 )
-def test_unknown_formats(name: str, format: Any, said: str, image_run: Trained, tmp_path: Path) -> None:
+def test_unknown_formats(
+    name: str, format: Any, said: str, image_run: Trained, tmp_path: Path
+) -> None:
     with pytest.raises(SrjtError, match=said.replace("?", r"\?")):
         srjt.export(image_run, tmp_path / name, format=format)
 
 
-def test_a_missing_extra_names_its_line(image_run: Trained, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_missing_extra_names_its_line(
+    image_run: Trained, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
-    with pytest.raises(SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "onnx>=1\.17" "onnx'):
+    with pytest.raises(
+        SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "onnx>=1\.17" "onnx'
+    ):
         srjt.export(image_run, tmp_path / "model.onnx")
 
 
@@ -185,7 +212,9 @@ def test_a_resnet_of_the_papers_size(tmp_path: Path) -> None:
     )  # fmt: skip
     written = srjt.export(run, tmp_path / "model.onnx", samples=images.arrays)
     assert written.input == "images uint8 (N, 256, 256, 3)"
-    assert answers(tmp_path / "model.onnx", images.arrays[:3])[0].sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert answers(tmp_path / "model.onnx", images.arrays[:3])[0].sum(axis=1) == pytest.approx(
+        1, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("size", [24, 300])

@@ -19,16 +19,24 @@ from srjt.training.trained import Trained
 
 def elsewhere(features: Manifest, rows: np.ndarray) -> Manifest:
     """Samples of the test side under other names."""
-    table = features.table.iloc[rows].reset_index(drop=True).assign(id=[f"new{k}" for k in range(len(rows))])
+    table = (
+        features.table.iloc[rows]
+        .reset_index(drop=True)
+        .assign(id=[f"new{k}" for k in range(len(rows))])
+    )
     table["patient"] = [f"other {patient}" for patient in table["patient"]]
-    return replace(features, table=table, arrays=features.arrays[rows], duplicates=None, hashes=None)
+    return replace(
+        features, table=table, arrays=features.arrays[rows], duplicates=None, hashes=None
+    )
 
 
 @pytest.mark.slow
 def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features: Manifest) -> None:
     test = folds(features)[0].test
     true = features.true_labels
-    severe = np.concatenate([test, *[test[true[test] == 3]] * 3])  # the same answers, and more of one grade
+    severe = np.concatenate(
+        [test, *[test[true[test] == 3]] * 3]
+    )  # the same answers, and more of one grade
     found = srjt.evaluate(run, elsewhere(features, severe), resamples=20)
     external = found.external
     home, here = (scores.intervals["mae"].value for scores in (external.home, external.here))
@@ -65,8 +73,12 @@ def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) ->
     assert section.text[-1].startswith(f"Recalibrated on {part.sum()} samples: ")
 
 
-def test_the_own_test_side_is_not_elsewhere_and_a_share_is_for_evaluate(run: Trained, features: Manifest) -> None:
-    assert srjt.evaluate(run, features.select(folds(features)[0].test), resamples=5).external is None
+def test_the_own_test_side_is_not_elsewhere_and_a_share_is_for_evaluate(
+    run: Trained, features: Manifest
+) -> None:
+    assert (
+        srjt.evaluate(run, features.select(folds(features)[0].test), resamples=5).external is None
+    )
     with pytest.raises(SrjtError, match="share only to evaluate"):
         srjt.predict(run, features.select(np.arange(20)), calibrate_on=0.3)
 
@@ -86,14 +98,20 @@ def test_other_images_of_training_patients_are_reported(run: Trained, features: 
     rows = np.flatnonzero(np.isin(features.ids, run.training_ids))[:40]
     shared = features.table["patient"].iloc[rows[0]]
     others = elsewhere(features, rows)
-    noise = np.random.default_rng(0).standard_normal(others.arrays.shape) * others.arrays.std(axis=0)
-    others = replace(others, arrays=(others.arrays + 2 * noise).astype(np.float32))  # not the same samples
+    noise = np.random.default_rng(0).standard_normal(others.arrays.shape) * others.arrays.std(
+        axis=0
+    )
+    others = replace(
+        others, arrays=(others.arrays + 2 * noise).astype(np.float32)
+    )  # not the same samples
     assert run.training_patients(others) == []
     assert srjt.evaluate(run, others, resamples=10).trained_on == ""
     others.table["patient"] = others.table["patient"].replace(f"other {shared}", shared)
     others.table.loc[39, "patient"] = f"{UNKNOWN_PATIENT}new39"
     assert run.training_patients(others) == [shared]
-    with pytest.warns(srjt.data.LeakageWarning, match=f"1 patient has the name of one .* such as {shared}:"):
+    with pytest.warns(
+        srjt.data.LeakageWarning, match=f"1 patient has the name of one .* such as {shared}:"
+    ):
         found = srjt.evaluate(run, others, resamples=10)
     with pytest.warns(srjt.data.LeakageWarning, match="1 patient has the name of one"):
         srjt.compare(run, run, test=others, resamples=10)

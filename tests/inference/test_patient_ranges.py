@@ -1,4 +1,5 @@
-"""One range per patient: the highest true grade is covered as often as promised, although the labels are wrong."""
+"""One range per patient: the highest true grade is covered as often as promised, although the
+labels are wrong."""
 
 from dataclasses import replace
 from functools import cache
@@ -16,7 +17,13 @@ from srjt.errors import SrjtError
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
 from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of, unit_evidence
-from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise, highest_grade_posterior, posterior_weights
+from srjt.noise.quality import (
+    LabelNoise,
+    NoiseBounds,
+    given_noise,
+    highest_grade_posterior,
+    posterior_weights,
+)
 from srjt.ordinal.decoding import highest_per_unit
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
@@ -27,8 +34,11 @@ HIGHEST = Answering(per="patient", coverage=0.8)
 
 
 @cache
-def clinic(patients: int, *, seed: int, images: Any, together: bool = False) -> tuple[HeldOut, np.ndarray]:
-    """Patients with similar images and the patient of each. together: all labels of a patient are wrong by the same."""
+def clinic(
+    patients: int, *, seed: int, images: Any, together: bool = False
+) -> tuple[HeldOut, np.ndarray]:
+    """Patients with similar images and the patient of each. together: all labels of a patient are
+    wrong by the same."""
     rng = np.random.default_rng(seed)
     units = np.repeat(np.arange(patients), rng.integers(images[0], images[1] + 1, patients))
     severity = rng.uniform(0, CLASSES, patients)[units] - 0.6 * np.abs(rng.normal(size=len(units)))
@@ -54,7 +64,9 @@ def known(side: HeldOut) -> NoiseBounds:
     return given_noise(MATRIX, np.bincount(side.labels, minlength=CLASSES) / len(side))
 
 
-def coverages(label_noise: LabelNoise, *, images: Any, together: bool = False) -> tuple[np.ndarray, float]:
+def coverages(
+    label_noise: LabelNoise, *, images: Any, together: bool = False
+) -> tuple[np.ndarray, float]:
     """The coverage of new patients in each of CLINICS clinics, and the mean width."""
     found, widths = [], []
     for seed in range(CLINICS):
@@ -78,7 +90,9 @@ def interval(found: np.ndarray) -> tuple[float, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
-def test_the_default_keeps_its_promise_if_labels_are_wrong_one_by_one_or_together(together: bool) -> None:
+def test_the_default_keeps_its_promise_if_labels_are_wrong_one_by_one_or_together(
+    together: bool,
+) -> None:
     found, _ = coverages("unknown", images=(1, 6), together=together)
     assert interval(found)[0] >= PROMISED
 
@@ -103,7 +117,9 @@ def test_the_highest_of_many_noisy_labels_taken_as_right_breaks_the_promise() ->
 @pytest.mark.parametrize("label_noise", ["unknown", "class-conditional", "none"])
 @pytest.mark.parametrize("how", ["highest", "mean"])
 @pytest.mark.parametrize("by", [None, "grade"])
-def test_one_image_per_patient_is_the_range_of_the_image(label_noise: LabelNoise, how: Any, by: Any) -> None:
+def test_one_image_per_patient_is_the_range_of_the_image(
+    label_noise: LabelNoise, how: Any, by: Any
+) -> None:
     side, _ = clinic(150, seed=1, images=(1, 1))
     options = Answering(coverage=0.9, label_noise=label_noise, coverage_by=by, pool=how)
     some = np.where(np.arange(150) % 30 == 0, side.true_labels, -1)
@@ -111,14 +127,21 @@ def test_one_image_per_patient_is_the_range_of_the_image(label_noise: LabelNoise
         images = calibrate_ranges(one, options, noise=known(side))
         patients = calibrate_ranges(one, replace(options, per=("patient",)), noise=known(side))
         assert patients.thresholds == pytest.approx(images.thresholds, abs=1e-6)
-        assert (patients.basis, patients.patients, patients.samples) == (images.basis, images.patients, 150)
+        assert (patients.basis, patients.patients, patients.samples) == (
+            images.basis,
+            images.patients,
+            150,
+        )
         new, _ = clinic(300, seed=2, images=(1, 1))
-        found, expected = (rule.ranges(new.probabilities[0], new.table) for rule in (patients, images))
+        found, expected = (
+            rule.ranges(new.probabilities[0], new.table) for rule in (patients, images)
+        )
         assert np.array_equal(found, expected)
 
 
 def test_labels_of_a_patient_may_be_wrong_one_by_one_or_together() -> None:
-    """Where all images are equally clear, the weights are p(highest true grade | labels) of either kind."""
+    """Where all images are equally clear, the weights are p(highest true grade | labels) of either
+    kind."""
     side, units = clinic(12, seed=0, images=(2, 2))
     alike = np.full((24, CLASSES), 1 / CLASSES)
     one_by_one, together = unit_evidence(side, units, alike, known(side), "unknown").plausible
@@ -142,7 +165,9 @@ def test_without_noise_the_highest_label_is_the_truth() -> None:
 def test_eyes_of_one_patient_share_its_weight() -> None:
     side, eyes = clinic(40, seed=4, images=(2, 4))
     patients = [f"p{eye // 2}" for eye in eyes]
-    both = replace(side, patients=patients, groups=patients, columns={"eye": [str(eye % 2) for eye in eyes]})
+    both = replace(
+        side, patients=patients, groups=patients, columns={"eye": [str(eye % 2) for eye in eyes]}
+    )
     options = Answering(per=("patient", "eye"), coverage=0.9, label_noise="none")
     rule = calibrate_ranges(both, options, noise=None)
     assert (rule.patients, rule.answers) == (20, 40)
@@ -154,9 +179,15 @@ def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> 
     side, units = clinic(80, seed=5, images=(1, 4))
     whole = np.where(units % 2 == 0, side.true_labels, -1)  # every other patient
     rule = calibrate_ranges(replace(side, verified_labels=whole), HIGHEST, noise=known(side))
-    assert (rule.basis, rule.patients, rule.samples) == ("verified", 40, int((units % 2 == 0).sum()))
+    assert (rule.basis, rule.patients, rule.samples) == (
+        "verified",
+        40,
+        int((units % 2 == 0).sum()),
+    )
     assert "if the verified ones were drawn at random" in str(rule)
-    by_doubt = replace(side, verified_labels=whole, verified_probability=np.linspace(0.2, 0.9, len(side)))
+    by_doubt = replace(
+        side, verified_labels=whole, verified_probability=np.linspace(0.2, 0.9, len(side))
+    )
     assert calibrate_ranges(by_doubt, HIGHEST, noise=known(side)).basis == "corrected"
     # of images that were verified at random, small patients are complete more often
     rng = np.random.default_rng(0)
@@ -167,7 +198,9 @@ def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> 
 
 def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
     side, units = clinic(50, seed=6, images=(4, 4))
-    assert unit_evidence(side, units, side.probabilities[0], known(side), "unknown").labels_each == pytest.approx(4.0)
+    assert unit_evidence(
+        side, units, side.probabilities[0], known(side), "unknown"
+    ).labels_each == pytest.approx(4.0)
     few = replace(known(side), samples=80)
     rule = calibrate_ranges(side, HIGHEST, noise=few)
     assert rule.basis == "conservative"
@@ -181,21 +214,31 @@ def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
 
 
 @pytest.mark.parametrize("pool", [None, "highest", "mean", "learned"])
-def test_predict_and_evaluate_per_image_or_patient(run: Trained, features: Manifest, pool: Any) -> None:
+def test_predict_and_evaluate_per_image_or_patient(
+    run: Trained, features: Manifest, pool: Any
+) -> None:
     test = features.select(folds(features)[0].test)
     per: dict[str, Any] = {} if pool is None else {"per": "patient", "pool": pool}
     how: dict[str, Any] = {"coverage": 0.8, "label_noise": "none", **per}
     table = srjt.predict(run, test, **how)
     first = ["image", "patient"] if pool is None else ["patient", "images"]
     assert list(table.columns[:5]) == [*first, "grade", "grade_low", "grade_high"]
-    low, grade, high = (table[name].astype(int).to_numpy() for name in ("grade_low", "grade", "grade_high"))
+    low, grade, high = (
+        table[name].astype(int).to_numpy() for name in ("grade_low", "grade", "grade_high")
+    )
     assert ((low <= grade) & (grade <= high)).all()
-    whose = "new patients, each by the highest of its images" if pool else "random images of new patients"
+    whose = (
+        "new patients, each by the highest of its images"
+        if pool
+        else "random images of new patients"
+    )
     assert f"at least 80% of {whose}" in table.attrs["ranges"]
     assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
     plain = srjt.predict(run, test, label_noise="none", **per)
     assert plain.attrs["ranges"] == ""
-    pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
+    pd.testing.assert_frame_equal(
+        plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True
+    )
     found = srjt.evaluate(run, test, resamples=20, **how)
     truth = test.true_labels
     if pool is not None:
@@ -216,11 +259,24 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
     how: dict[str, Any] = {"coverage": 0.8, "per": ["patient", "eye"], "label_noise": "none"}
     kept = srjt.predict(run.folder, test, **how)  # the run keeps the columns of its validation side
     table = srjt.predict(run, test, calibrate_on=validation, **how)
-    pd.testing.assert_frame_equal(kept[["grade_low", "grade_high"]], table[["grade_low", "grade_high"]])
-    old = {name: replace(side, columns={}) for name, side in run.held_out.items()}  # as without keep_columns
-    with pytest.raises(SrjtError, match=r"the column eye .*: give `calibrate_on` .*`keep_columns=\['eye'\]`"):
+    pd.testing.assert_frame_equal(
+        kept[["grade_low", "grade_high"]], table[["grade_low", "grade_high"]]
+    )
+    old = {
+        name: replace(side, columns={}) for name, side in run.held_out.items()
+    }  # as without keep_columns
+    with pytest.raises(
+        SrjtError, match=r"the column eye .*: give `calibrate_on` .*`keep_columns=\['eye'\]`"
+    ):
         srjt.predict(replace(run, held_out=old), test, **how)
-    assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
+    assert list(table.columns[:6]) == [
+        "patient",
+        "eye",
+        "images",
+        "grade",
+        "grade_low",
+        "grade_high",
+    ]
     assert "random eyes of new patients" in table.attrs["ranges"]
     assert "Calibrated on 30 patients (60 answers of 120 samples)" in table.attrs["ranges"]
     without = replace(validation, table=validation.table.drop(columns="eye"))
@@ -229,7 +285,9 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
 
 
 @pytest.mark.parametrize("per", [(), ("patient",)])
-def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manifest, per: Any) -> None:
+def test_for_each_value_of_a_column_and_each_grade(
+    run: Trained, features: Manifest, per: Any
+) -> None:
     validation = features.select(folds(features)[0].validation)
     how: dict[str, Any] = {"coverage": 0.6, "per": per, "label_noise": "none", "recalibrate": False}
     table = srjt.predict(run, features, coverage_by="centre", calibrate_on=validation, **how)
@@ -240,7 +298,9 @@ def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manif
         both = table[table["patient"].isin(alone["patient"])]
         assert both["grade_low"].tolist() == alone["grade_low"].tolist()
         assert both["grade_high"].tolist() == alone["grade_high"].tolist()
-    own = srjt.predict(run, features, coverage_by="centre", **how)  # the validation side has the column, too
+    own = srjt.predict(
+        run, features, coverage_by="centre", **how
+    )  # the validation side has the column, too
     assert own["grade_low"].tolist() == table["grade_low"].tolist()
     with pytest.raises(SrjtError, match="need the column camera of the calibration samples: give"):
         srjt.predict(run, features, coverage_by="camera", **how)
@@ -248,7 +308,9 @@ def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manif
     with pytest.raises(SrjtError, match="need the column centre in the samples to predict"):
         srjt.predict(run, nowhere, coverage_by="centre", **how)
     if per:
-        with pytest.raises(SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"):
+        with pytest.raises(
+            SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"
+        ):
             srjt.predict(run, features, coverage_by="eye", calibrate_on=validation, **how)
     each = prepare(run, Answering(coverage_by="grade", **how)).ranges
     assert isinstance(each, RangeRule)
@@ -259,7 +321,9 @@ def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manif
 def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
     side = drawn_side(240, patients=80, wrong=0.3)
     base = made_run(held_out={"validation": side})
-    matrix = tuple(map(tuple, noise.transition_matrix("truncated", num_classes=4, rho=0.01).tolist()))
+    matrix = tuple(
+        map(tuple, noise.transition_matrix("truncated", num_classes=4, rho=0.01).tolist())
+    )
 
     def ranges(**settings: Any) -> RangeRule:
         run = replace(base, config=base.config.replace(**settings))

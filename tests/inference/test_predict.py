@@ -34,7 +34,15 @@ PS = ["p_0", "p_1", "p_2", "p_3"]
 
 def test_columns_and_their_relations(image_run: Trained, data: Any) -> None:
     table = predict(image_run, data.manifest, decoding="argmax")
-    assert list(table) == ["image", "patient", "grade", *PS, "expected_grade", "entropy", "disagreement"]
+    assert list(table) == [
+        "image",
+        "patient",
+        "grade",
+        *PS,
+        "expected_grade",
+        "entropy",
+        "disagreement",
+    ]
     assert table["image"].tolist() == data.manifest.table["image"].tolist()
     p = table[PS].to_numpy(np.float64)
     assert p.sum(axis=1) == pytest.approx(1.0, abs=1e-5)
@@ -44,7 +52,9 @@ def test_columns_and_their_relations(image_run: Trained, data: Any) -> None:
     one, two = (predict(image_run, data.manifest, network=n)[PS].to_numpy() for n in ("1", "2"))
     assert p == pytest.approx((one + two) / 2, abs=1e-6)
     assert not np.allclose(one, two)
-    assert table["disagreement"].to_numpy() == pytest.approx(np.abs(one - two).sum(axis=1) / 2, abs=1e-6)
+    assert table["disagreement"].to_numpy() == pytest.approx(
+        np.abs(one - two).sum(axis=1) / 2, abs=1e-6
+    )
     assert table["disagreement"].between(0, 1).all()
 
 
@@ -52,7 +62,9 @@ def test_decoding(image_run: Trained, data: Any) -> None:
     p = predict(image_run, data.manifest)[PS].to_numpy(np.float64)
     median = predict(image_run, data.manifest, decoding="median")["grade"].astype(int)
     below = p.cumsum(axis=1)
-    clear = (np.abs(below - 0.5) > 1e-6).all(axis=1)  # elsewhere rounding decides, which differs by machine
+    clear = (np.abs(below - 0.5) > 1e-6).all(
+        axis=1
+    )  # elsewhere rounding decides, which differs by machine
     assert clear.mean() > 0.9
     assert median[clear].tolist() == (below < 0.5).sum(axis=1)[clear].tolist()
     expected = predict(image_run, data.manifest, decoding="expected")["grade"].astype(int)
@@ -75,7 +87,9 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, train: Any) -> None:
     assert table.attrs["how"]["grade"] == "what garg itself decides on"
 
 
-def test_evaluate_agrees_with_the_training(image_run: Trained, image_folder: Path, data: Any) -> None:
+def test_evaluate_agrees_with_the_training(
+    image_run: Trained, image_folder: Path, data: Any
+) -> None:
     test = data.manifest.select(data.split.test)
     logged = read_metrics(image_folder / "metrics.csv").query("split == 'test' and epoch == 3")
     for network in ("ensemble", "1", "2"):
@@ -92,10 +106,14 @@ def test_evaluate_agrees_with_the_training(image_run: Trained, image_folder: Pat
     assert sum(b["samples"] for b in as_dict["calibration"]) == len(test)
 
 
-def test_runs_and_data_may_be_paths(image_folder: Path, image_run: Trained, data: Any, labels: Path) -> None:
+def test_runs_and_data_may_be_paths(
+    image_folder: Path, image_run: Trained, data: Any, labels: Path
+) -> None:
     expected = predict(image_run, data.manifest)[PS].to_numpy()
     by_table = predict(image_folder, labels)  # the table, and with it the order of the manifest
-    near = 5e-3 if torch.cuda.is_available() else 1e-6  # a GPU, which the path is opened on, rounds otherwise
+    near = (
+        5e-3 if torch.cuda.is_available() else 1e-6
+    )  # a GPU, which the path is opened on, rounds otherwise
     assert by_table[PS].to_numpy() == pytest.approx(expected, abs=near)
     by_folder = predict(str(image_folder), str(labels.parent))  # every image below it
     assert sorted(by_folder["image"]) == sorted(by_table["image"])
@@ -104,7 +122,9 @@ def test_runs_and_data_may_be_paths(image_folder: Path, image_run: Trained, data
     assert found.judged_by == "true grades"
 
 
-def test_mistaken_runs_and_data_are_one_sentence(image_run: Trained, data: Any, tmp_path: Path) -> None:
+def test_mistaken_runs_and_data_are_one_sentence(
+    image_run: Trained, data: Any, tmp_path: Path
+) -> None:
     for function in (predict, evaluate):
         with pytest.raises(SrjtError, match=r"A run is what srjt\.train returns, .*; got dict"):
             function({}, data.manifest)  # type: ignore[operator]
@@ -118,14 +138,22 @@ def test_mistaken_runs_and_data_are_one_sentence(image_run: Trained, data: Any, 
 # How answers came about: what is said is what was done.
 def test_what_is_said_is_what_was_done(run: Trained, features: Manifest) -> None:
     few = features.select(np.arange(80))
-    table = srjt.predict(run, few, per="patient", refer_from="2", sensitivity=0.9, abstain=0.2, coverage=0.8)
+    table = srjt.predict(
+        run, few, per="patient", refer_from="2", sensitivity=0.9, abstain=0.2, coverage=0.8
+    )
     how, threshold, cut = (table.attrs[name] for name in ("how", "threshold", "cut"))
     json.dumps(table.attrs)  # plain values, as pandas writes them to Parquet
     score = (table["p_2"] + table["p_3"]).to_numpy()
     assert ((score >= threshold) == (table["refer"] == "yes")).all()
-    assert how["refer"].startswith(f"if p(grade ≥ 2) ≥ {threshold:.3g}. The threshold is found on the va")
-    assert ((decision_confidence(score, threshold=threshold) < cut) == (table["unsure"] == "yes")).all()
-    assert how["unsure"].endswith(f"is below {cut:.3g}, as it is for at most 0.2 of the validation side")
+    assert how["refer"].startswith(
+        f"if p(grade ≥ 2) ≥ {threshold:.3g}. The threshold is found on the va"
+    )
+    assert (
+        (decision_confidence(score, threshold=threshold) < cut) == (table["unsure"] == "yes")
+    ).all()
+    assert how["unsure"].endswith(
+        f"is below {cut:.3g}, as it is for at most 0.2 of the validation side"
+    )
     assert how["calibrated on"] == "the validation side of the run: 120 samples of 30 patients"
     assert how["one answer per"] == "patient: the highest grade of the images"
     assert (how["networks"], how["precision"]) == ("one", "fp32")
@@ -148,8 +176,12 @@ def test_what_was_not_asked_for_is_not_said(run: Trained, features: Manifest) ->
     }  # fmt: skip
     assert (table.attrs["threshold"], table.attrs["cut"]) == (None, None)
     other = features.select(folds(features)[0].test)
-    given = srjt.predict(run, few, calibrate_on=other, coverage=0.8, refer_from="1", threshold="grade")
-    assert given.attrs["how"]["calibrated on"] == "other labelled samples: 120 samples of 30 patients"
+    given = srjt.predict(
+        run, few, calibrate_on=other, coverage=0.8, refer_from="1", threshold="grade"
+    )
+    assert (
+        given.attrs["how"]["calibrated on"] == "other labelled samples: 120 samples of 30 patients"
+    )
     assert given.attrs["how"]["refer"] == "if predicted grade ≥ 1. The predicted grade decides."
 
 
@@ -171,7 +203,9 @@ CASES += [
 
 
 @pytest.mark.parametrize(("name", "how", "shown"), CASES)
-def test_the_bar_obeys_the_caller(monkeypatch: Any, tmp_path: Path, name: str, how: Any, shown: bool) -> None:
+def test_the_bar_obeys_the_caller(
+    monkeypatch: Any, tmp_path: Path, name: str, how: Any, shown: bool
+) -> None:
     table = tmp_path / "labels.csv"
     table.write_text("image,grade\n" + "".join(f"{grade}.dcm,{grade}\n" for grade in GRADES))
     seen = []
@@ -188,11 +222,14 @@ def test_the_bar_obeys_the_caller(monkeypatch: Any, tmp_path: Path, name: str, h
 
 # Data whose grades or columns have names that differ from the run's, or are those of its answers.
 def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest) -> None:
-    """Without the mildest grade, labels are other positions: they would be compared with the wrong grades."""
+    """Without the mildest grade, labels are other positions: they would be compared with the wrong
+    grades."""
     severe = features.select(np.flatnonzero(features.labels > 0))
     other = from_arrays(severe.arrays, severe.labels).manifest
     assert other.grades == ("1", "2", "3")
-    with pytest.raises(SrjtError, match="The samples have the grades 1, 2, 3, the run has 0, 1, 2, 3"):
+    with pytest.raises(
+        SrjtError, match="The samples have the grades 1, 2, 3, the run has 0, 1, 2, 3"
+    ):
         srjt.evaluate(run, other)
     with pytest.raises(SrjtError, match="the run has 0, 1, 2, 3"):
         srjt.predict(run, features, coverage=0.9, calibrate_on=other)
@@ -208,12 +245,16 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
         {"decoding": "expected", "network": "ensemble", "refer_from": 2},
     ],
 )
-def test_the_expected_error_is_that_of_the_same_answers(run: Trained, features: Manifest, how: Any) -> None:
+def test_the_expected_error_is_that_of_the_same_answers(
+    run: Trained, features: Manifest, how: Any
+) -> None:
     test = features.select(folds(features)[0].test)
     found = srjt.evaluate(run, test, **how)
     page = srjt.predict(run, test, **how).report()
     value, low, high = found.intervals["mae"]
-    assert f"{value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's" in page.lead
+    assert (
+        f"{value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's" in page.lead
+    )
     assert evaluate_sides(run, Answering(per=found.per))["test"].samples == found.samples
     test.table["series"] = "s"
     lead = srjt.predict(run, test, per=("patient", "series")).report().lead
@@ -222,7 +263,9 @@ def test_the_expected_error_is_that_of_the_same_answers(run: Trained, features: 
 
 def test_the_own_validation_side_is_known_to_be_fitted_to(run: Trained, features: Manifest) -> None:
     own = evaluate_sides(run, resamples=0)
-    validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
+    validation = features.select(
+        [features.ids.index(name) for name in run.held_out["validation"].ids]
+    )
     assert own["validation"].overlaps == srjt.evaluate(run, validation, resamples=0).overlaps != ()
     assert own["test"].overlaps == ()
 
@@ -237,7 +280,9 @@ def test_samples_are_known_by_what_they_show(run: Trained, features: Manifest) -
     renamed = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
     learnt = srjt.compare(run, run, test=renamed, resamples=10).trained_on
     assert set(learnt.values()) == {len(folds(features)[0].train)}
-    validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
+    validation = features.select(
+        [features.ids.index(name) for name in run.held_out["validation"].ids]
+    )
     (same,) = srjt.evaluate(run, validation, resamples=0).overlaps
     assert (same.samples, same.patients) == (len(validation), len(set(validation.patients or [])))
     test = features.select(folds(features)[0].test)
@@ -246,7 +291,9 @@ def test_samples_are_known_by_what_they_show(run: Trained, features: Manifest) -
     assert (same.to, same.fitted, same.samples) == ("calibrate_on", ("ranges",), len(test))
 
 
-def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, features: Manifest) -> None:
+def test_columns_with_the_names_of_ours_are_kept_under_another(
+    run: Trained, features: Manifest
+) -> None:
     named = features.select(np.arange(40))
     named.table["refer"] = "their word"
     table = srjt.predict(run, named, keep=["refer"], refer_from="2")
@@ -260,16 +307,22 @@ def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, fea
 def test_nothing_to_pool_is_said_in_one_sentence(run: Trained, features: Manifest) -> None:
     nobody = features.select(np.arange(0))
     assert len(srjt.predict(run, nobody)) == 0
-    with pytest.raises(SrjtError, match="no samples to predict, so there is nothing to pool per patient"):
+    with pytest.raises(
+        SrjtError, match="no samples to predict, so there is nothing to pool per patient"
+    ):
         srjt.predict(run, nobody, per="patient", coverage=0.8)
 
 
 @pytest.mark.parametrize("name", ["grade", "p_2"])
-def test_a_column_with_the_name_of_ours_pools_nothing(run: Trained, features: Manifest, name: str) -> None:
+def test_a_column_with_the_name_of_ours_pools_nothing(
+    run: Trained, features: Manifest, name: str
+) -> None:
     few = features.select(np.arange(40))
     few.table[name] = few.table["patient" if name != "grade" else name]
     for use in (srjt.predict, srjt.evaluate):
-        with pytest.raises(SrjtError, match=f"The answers have a column named {name} themselves: pool by"):
+        with pytest.raises(
+            SrjtError, match=f"The answers have a column named {name} themselves: pool by"
+        ):
             use(run, few, per=["patient", name])
 
 
@@ -283,7 +336,9 @@ def test_another_precision_does_not_change_the_run(image_run: Trained, data: Any
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_on_a_gpu_the_flags_are_the_run_s(image_run: Trained, precision: str, monkeypatch: Any) -> None:
+def test_on_a_gpu_the_flags_are_the_run_s(
+    image_run: Trained, precision: str, monkeypatch: Any
+) -> None:
     def flags() -> tuple[bool, bool]:
         return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 
@@ -319,7 +374,9 @@ def test_everything_is_computed_with_the_flags_of_the_run(data: Any, train: Any)
         return Recording(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
 
     run = train(network=network, method="standard", epochs=1, deterministic=True)
-    assert all(seen[1:])  # also for the held-out sides; the first call only finds the number of features
+    assert all(
+        seen[1:]
+    )  # also for the held-out sides; the first call only finds the number of features
     pixels = data.manifest.arrays[:4]
     calls = {
         "probabilities": lambda: run.probabilities(pixels),
@@ -343,7 +400,9 @@ def test_mistakes(image_run: Trained, data: Any) -> None:
         predict(image_run, data.manifest, precision="bf16")
 
 
-@pytest.mark.parametrize(("crop", "size"), [(28, 1024), (112, 128), (224, 32), (448, 8), (10_000, 1)])
+@pytest.mark.parametrize(
+    ("crop", "size"), [(28, 1024), (112, 128), (224, 32), (448, 8), (10_000, 1)]
+)
 def test_batches_on_a_cpu_do_not_grow_with_the_images(crop: int, size: int) -> None:
     feed = ResidentFeed(torch.zeros(1, 2, 2, 3, dtype=torch.uint8))
     assert evaluation_batch_size(feed, crop=crop, largest=1024) == size

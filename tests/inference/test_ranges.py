@@ -1,4 +1,5 @@
-"""Ranges and recalibration of a run: what they rest on is said, and the promise is kept despite wrong labels."""
+"""Ranges and recalibration of a run: what they rest on is said, and the promise is kept despite
+wrong labels."""
 
 from dataclasses import replace
 from functools import cache
@@ -17,7 +18,13 @@ from srjt.errors import SrjtError
 from srjt.inference import ranges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
-from srjt.inference.ranges import RangeRule, calibrate_ranges, image_evidence, rows_of, unit_evidence
+from srjt.inference.ranges import (
+    RangeRule,
+    calibrate_ranges,
+    image_evidence,
+    rows_of,
+    unit_evidence,
+)
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import (
     LabelNoise,
@@ -38,9 +45,12 @@ MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.2)
 
 @cache
 def drawn(patients: int, *, seed: int, images: int = 2) -> tuple[HeldOut, np.ndarray]:
-    """Patients with a common severity, networks that know the true grade's probabilities, labels wrong by MATRIX."""
+    """Patients with a common severity, networks that know the true grade's probabilities, labels
+    wrong by MATRIX."""
     rng = np.random.default_rng(seed)
-    severity = np.repeat(rng.uniform(0, CLASSES, patients), images) + 0.3 * rng.normal(size=patients * images)
+    severity = np.repeat(rng.uniform(0, CLASSES, patients), images) + 0.3 * rng.normal(
+        size=patients * images
+    )
     true = severity.clip(0, CLASSES - 1e-9).astype(int)
     seen = severity + 0.5 * rng.normal(size=len(true))
     logits = -((np.arange(CLASSES) + 0.5 - seen[:, None]) ** 2) / 0.6
@@ -69,7 +79,9 @@ def covered(rule: RangeRule, side: HeldOut, true: np.ndarray) -> tuple[np.ndarra
         pytest.param("none", False, marks=pytest.mark.slow),
     ],
 )
-def test_the_true_grade_is_covered_despite_wrong_labels(label_noise: LabelNoise, narrow: bool) -> None:
+def test_the_true_grade_is_covered_despite_wrong_labels(
+    label_noise: LabelNoise, narrow: bool
+) -> None:
     """Of simulated clinics: a random image of one new patient each."""
     rng, hits, widths = np.random.default_rng(0), 0, []
     clinics = 120 if label_noise == "unknown" else 300
@@ -101,7 +113,8 @@ def test_without_noise_it_is_split_conformal_prediction() -> None:
 
 
 def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_promise() -> None:
-    """3 % of the labels may be wrong at all: half of the 0.1 that is left. The threshold is that of 0.93 of them."""
+    """3 % of the labels may be wrong at all: half of the 0.1 that is left. The threshold is that of
+    0.93 of them."""
     side, _ = drawn(200, seed=4, images=1)
     joint = scaled_joint(known(side).joint, rate=0.03)
     noisy = NoiseBounds(joint=joint, rates=(0.0, 0.03), determined=True)
@@ -122,7 +135,9 @@ def test_the_default_takes_the_middle_of_the_plausible_rates_and_each_direction(
     np.testing.assert_allclose(weights, [[0.75, 0.25], [0.25, 0.75]])
     undetermined = replace(noisy, determined=False)
     _, low, high = image_evidence(side, p, undetermined, "unknown").plausible
-    np.testing.assert_allclose(low, [[0.5, 0.5], [0.0, 1.0]], atol=1e-5)  # half of the labels 0 are too low
+    np.testing.assert_allclose(
+        low, [[0.5, 0.5], [0.0, 1.0]], atol=1e-5
+    )  # half of the labels 0 are too low
     np.testing.assert_allclose(high, [[1.0, 0.0], [0.5, 0.5]], atol=1e-5)
     units = np.array([0, 0, 1, 1])
     q = np.full((4, 2), 0.5)
@@ -140,13 +155,17 @@ def test_one_sided_noise_has_its_rate_its_direction_and_the_shares_of_the_labels
     joint = ranges.one_sided_noise(shares, rate=0.15, step=step)
     assert 1 - np.trace(joint) == pytest.approx(0.15, abs=1e-6)
     assert joint.sum(axis=0) == pytest.approx(shares, abs=1e-5)
-    np.testing.assert_allclose(joint - np.diag(np.diag(joint)), np.diag(np.diag(joint, k=step), k=step))
+    np.testing.assert_allclose(
+        joint - np.diag(np.diag(joint)), np.diag(np.diag(joint, k=step), k=step)
+    )
     each = transition_of(joint)[np.arange(4), np.clip(np.arange(4) + step, 0, 3)]
     inner = each[1:] if step < 0 else each[:-1]
     assert inner == pytest.approx(np.full(3, inner[0]))  # equally often
     most = transition_of(ranges.one_sided_noise(shares, rate=0.9, step=step))
     assert (np.diag(most) >= 0.5 - 1e-9).all()
-    assert ranges.one_sided_noise(shares, rate=0.0, step=step) == pytest.approx(np.diag(shares), abs=1e-5)
+    assert ranges.one_sided_noise(shares, rate=0.0, step=step) == pytest.approx(
+        np.diag(shares), abs=1e-5
+    )
 
 
 def test_of_the_images_with_one_label_the_unclear_ones_are_wrong_more_often() -> None:
@@ -158,7 +177,9 @@ def test_of_the_images_with_one_label_the_unclear_ones_are_wrong_more_often() ->
     assert found == pytest.approx(np.array([[0.9, 0.1], [0.7, 0.3], [0.0, 1.0], [0.8, 0.2]]))
     certain = ranges.unclear_weights(right, posterior, labels, np.eye(2)[labels])
     assert certain == pytest.approx(posterior)  # no doubt anywhere: all alike
-    often = ranges.unclear_weights(right[:2], 1 - posterior[:2], labels[:2], p[:2])  # 0.8, of which at most 1
+    often = ranges.unclear_weights(
+        right[:2], 1 - posterior[:2], labels[:2], p[:2]
+    )  # 0.8, of which at most 1
     assert often[:, 1] == pytest.approx([0.4, 1.0])
     assert ranges.unclear_weights(right, right, labels, p) == pytest.approx(right)
 
@@ -167,7 +188,8 @@ GRADES = np.array([-0.97, 0.54, 1.45, 1.9])  # thresholds of the severity: five 
 
 
 def weak(samples: int, *, rng: np.random.Generator, matrix: np.ndarray | None = None) -> HeldOut:
-    """A network that sees the severity with an error of two standard deviations and says p(label)."""
+    """A network that sees the severity with an error of two standard deviations and says
+    p(label)."""
     severity = rng.normal(size=samples)
     true = np.searchsorted(GRADES, severity)
     below = ndtr((GRADES - ((severity + 2 * rng.normal(size=samples)) / 5)[:, None]) / np.sqrt(0.8))
@@ -177,11 +199,17 @@ def weak(samples: int, *, rng: np.random.Generator, matrix: np.ndarray | None = 
         p = p @ matrix
         labels = (rng.random(samples)[:, None] > matrix[true].cumsum(axis=1)[:, :-1]).sum(axis=1)
     ids = [str(row) for row in range(samples)]
-    return HeldOut(ids=ids, probabilities=p[None].astype(np.float32), labels=labels, true_labels=true)
+    return HeldOut(
+        ids=ids, probabilities=p[None].astype(np.float32), labels=labels, true_labels=true
+    )
 
 
 def weak_coverage(
-    bounds: NoiseBounds, *, label_noise: LabelNoise = "unknown", matrix: np.ndarray | None = None, samples: int = 120
+    bounds: NoiseBounds,
+    *,
+    label_noise: LabelNoise = "unknown",
+    matrix: np.ndarray | None = None,
+    samples: int = 120,
 ) -> float:
     """The mean coverage of true grades over 60 calibrations; its standard error is about 0.004."""
     rng, found = np.random.default_rng(0), []
@@ -201,7 +229,9 @@ def undetermined(rates: tuple[float, float]) -> NoiseBounds:
 
 
 @pytest.mark.slow
-def test_clean_labels_and_a_weak_network_keep_the_promise_and_the_ranges_are_not_much_too_wide() -> None:
+def test_clean_labels_and_a_weak_network_keep_the_promise_and_the_ranges_are_not_much_too_wide() -> (
+    None
+):
     assert 0.90 < weak_coverage(undetermined((0.0, 0.5))) < 0.96
 
 
@@ -220,24 +250,31 @@ def test_labels_of_rare_grades_that_may_be_the_common_one_do_not_make_ranges_nar
     side = weak(300, rng=np.random.default_rng(5))
     bounds = replace(undetermined((0.3, 0.5)), determined=True)
     taken, default = (
-        calibrate_ranges(side, replace(NINETY, label_noise=how), noise=bounds) for how in ("none", "unknown")
+        calibrate_ranges(side, replace(NINETY, label_noise=how), noise=bounds)
+        for how in ("none", "unknown")
     )
     scores = default.scores(side.probabilities[0], np.arange(300))
-    by_one_rate = range_threshold(scores, posterior_weights(side.labels, bounds.highest()), coverage=0.9)
+    by_one_rate = range_threshold(
+        scores, posterior_weights(side.labels, bounds.highest()), coverage=0.9
+    )
     assert by_one_rate < taken.thresholds[0] < default.thresholds[0]
 
 
 @pytest.mark.parametrize("per", [(), ("patient",)])
 @pytest.mark.parametrize("by", [None, "grade"])
 def test_the_default_is_never_narrower_than_labels_taken_as_right(per: Any, by: Any) -> None:
-    """Whatever the noise: random joint distributions and rates, determined or not, from many labels or few."""
+    """Whatever the noise: random joint distributions and rates, determined or not, from many labels
+    or few."""
     rng = np.random.default_rng(3)
     for trial in range(12):
         side, _ = drawn(40, seed=trial)
         joint = rng.dirichlet(np.full(CLASSES**2, 0.3)).reshape(CLASSES, CLASSES) + np.eye(CLASSES)
         rates = tuple(np.sort(rng.random(2) * 0.8).tolist())
         bounds = NoiseBounds(
-            joint=joint / joint.sum(), rates=rates, determined=trial % 2 == 0, samples=80 if trial % 3 == 0 else 200
+            joint=joint / joint.sum(),
+            rates=rates,
+            determined=trial % 2 == 0,
+            samples=80 if trial % 3 == 0 else 200,
         )
         options = Answering(coverage=0.8, per=per, coverage_by=by)
         default = calibrate_ranges(side, options, noise=bounds)
@@ -247,7 +284,9 @@ def test_the_default_is_never_narrower_than_labels_taken_as_right(per: Any, by: 
 
 def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     side, true = drawn(100, seed=1)
-    some = np.where(np.arange(len(side)) % 2 == 0, true, -1)  # one of the two images of each patient
+    some = np.where(
+        np.arange(len(side)) % 2 == 0, true, -1
+    )  # one of the two images of each patient
     rule = calibrate_ranges(replace(side, verified_labels=some), NINETY, noise=known(side))
     scores = range_scores(rule.temperature(side.probabilities[0]))[np.arange(0, 200, 2), true[::2]]
     assert rule.thresholds[0] == np.sort(scores)[int(np.ceil(0.9 * 101)) - 1]
@@ -255,8 +294,11 @@ def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     few = np.where(np.arange(len(side)) < 8, true, -1)  # a promise of 0.9 takes nine patients
     corrected = calibrate_ranges(replace(side, verified_labels=few), NINETY, noise=known(side))
     assert corrected.basis == "corrected"
-    # weights do not make a promise for each new patient: samples that were drawn by doubt are left out
-    by_doubt = replace(side, verified_labels=some, verified_probability=np.linspace(0.2, 0.9, len(side)))
+    # weights do not make a promise for each new patient: samples that were drawn by doubt are left
+    # out
+    by_doubt = replace(
+        side, verified_labels=some, verified_probability=np.linspace(0.2, 0.9, len(side))
+    )
     assert calibrate_ranges(by_doubt, NINETY, noise=known(side)).basis == "corrected"
     part = rows_of(by_doubt, np.arange(10))
     np.testing.assert_array_equal(part.verified_probability, by_doubt.verified_probability[:10])
@@ -319,14 +361,18 @@ def test_recalibration_says_what_its_probabilities_mean() -> None:
     side, true = drawn(400, seed=7)
     confident = sharpened(side)
     aware = recalibration_of(confident, Answering(), noise=known(side))
-    checked = recalibration_of(replace(confident, verified_labels=true), Answering(), noise=known(side))
+    checked = recalibration_of(
+        replace(confident, verified_labels=true), Answering(), noise=known(side)
+    )
     by_label = recalibration_of(confident, Answering(), noise=None)
     assert by_label.slope < aware.slope < 1.0
     assert aware.slope == pytest.approx(checked.slope, rel=0.3)
     assert "probabilities of the label" in str(by_label)
     assert f"a share of {1 - np.trace(known(side).joint):.2f} of the labels is wrong" in str(aware)
     assert "by verified grades" in str(checked)
-    drawn_by_doubt = replace(confident, verified_labels=true, verified_probability=np.linspace(0.2, 0.9, len(side)))
+    drawn_by_doubt = replace(
+        confident, verified_labels=true, verified_probability=np.linspace(0.2, 0.9, len(side))
+    )
     assert str(recalibration_of(drawn_by_doubt, Answering(), noise=known(side))) == str(aware)
 
 
@@ -346,7 +392,9 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
     assert "any share of wrong labels from 0.00 to 0.30" in str(found)
 
 
-def test_the_noise_of_a_run_is_estimated_once(run: Trained, features: Manifest, monkeypatch: Any) -> None:
+def test_the_noise_of_a_run_is_estimated_once(
+    run: Trained, features: Manifest, monkeypatch: Any
+) -> None:
     estimated = []
 
     def estimate(*labels: Any, **how: Any) -> noise.NoiseEstimate:
@@ -364,10 +412,15 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
     ps = [f"p_{c}" for c in range(4)]
     fitted = prepare(run)
     off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
-    assert [table.attrs["how"]["recalibration"] for table in (off, on)] == ["none", str(fitted.recalibration)]
+    assert [table.attrs["how"]["recalibration"] for table in (off, on)] == [
+        "none",
+        str(fitted.recalibration),
+    ]
     assert on[ps].to_numpy() == pytest.approx(fitted.recalibration(off[ps].to_numpy()), abs=1e-6)
     test = features.select(folds(features)[0].test)
-    before, after = (srjt.evaluate(run, test, recalibrate=how, resamples=10) for how in (False, True))
+    before, after = (
+        srjt.evaluate(run, test, recalibrate=how, resamples=10) for how in (False, True)
+    )
     assert after.ranked_probability_score < before.ranked_probability_score
     assert (before.recalibration, after.recalibration) == ("", str(fitted.recalibration))
 

@@ -13,7 +13,13 @@ import srjt
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.sample_size import SamplePlan, kappa_deviation, patients_for, plan, student_half_width
+from srjt.inference.sample_size import (
+    SamplePlan,
+    kappa_deviation,
+    patients_for,
+    plan,
+    student_half_width,
+)
 from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.metrics import METRICS, Interval, wrong_by
@@ -41,12 +47,25 @@ def wilson(patients: int, images: float, share: float) -> float:
     [
         ({"metric": "accuracy", "value": 0.8}, 1.0, lambda n, m: exact(n, m, 0.8)),
         ({"metric": "accuracy", "value": 0.98}, 1.0, lambda n, m: exact(n, m, 0.98)),
-        ({"metric": "sensitivity", "value": 0.9, "prevalence": 0.2}, 0.2, lambda n, m: wilson(n, m, 0.9)),
-        ({"metric": "specificity", "value": 0.9, "prevalence": 0.2}, 0.8, lambda n, m: wilson(n, m, 0.9)),
+        (
+            {"metric": "sensitivity", "value": 0.9, "prevalence": 0.2},
+            0.2,
+            lambda n, m: wilson(n, m, 0.9),
+        ),
+        (
+            {"metric": "specificity", "value": 0.9, "prevalence": 0.2},
+            0.8,
+            lambda n, m: wilson(n, m, 0.9),
+        ),
         ({"metric": "mae", "value": 0.3}, 1.0, lambda n, m: exact(n, m, 0.3)),
         # errors of 1.3 + 0.81 / 1.3 grades have this mean and this deviation
-        ({"metric": "mae", "value": 1.3, "spread": 0.9}, 1.0, lambda n, m: 1.9231 * exact(n, m, 1.3 / 1.9231)),
-        # two equally frequent grades: 1 − κ² = 0.36; an error instead of a right answer changes κ by 2
+        (
+            {"metric": "mae", "value": 1.3, "spread": 0.9},
+            1.0,
+            lambda n, m: 1.9231 * exact(n, m, 1.3 / 1.9231),
+        ),
+        # two equally frequent grades: 1 − κ² = 0.36; an error instead of a right answer changes κ
+        # by 2
         (
             {"metric": "qwk", "value": 0.8, "grade_shares": "0.5,0.5"},
             1.0,
@@ -54,8 +73,11 @@ def wilson(patients: int, images: float, share: float) -> float:
         ),
     ],
 )
-def test_assumed_values_by_closed_forms(options: dict[str, Any], of_images: float, half_width: Any) -> None:
-    """The smallest number of patients whose interval is as narrow as wanted; four images may be worth 1.6."""
+def test_assumed_values_by_closed_forms(
+    options: dict[str, Any], of_images: float, half_width: Any
+) -> None:
+    """The smallest number of patients whose interval is as narrow as wanted; four images may be
+    worth 1.6."""
     for clustered, worth in (({}, 1.0), ({"images_per_patient": 4, "correlation": 0.5}, 4 / 2.5)):
         found = plan(**options, **clustered, half_width=0.05)
         number = found.patients
@@ -68,9 +90,17 @@ def test_assumed_values_by_closed_forms(options: dict[str, Any], of_images: floa
 
 @pytest.mark.parametrize("deviation", [0.05, 0.2, 0.5])
 @pytest.mark.parametrize("added", [0.0, 0.5])
-def test_the_number_is_the_smallest_whose_students_interval_is_narrow_enough(deviation: float, added: float) -> None:
-    number = patients_for(lambda patients: student_half_width(patients, deviation, added=added), 0.1)
-    half = [student.ppf(0.975, n - 1) * deviation / math.sqrt(n) + added / 2 / n for n in (number, number - 1) if n > 1]
+def test_the_number_is_the_smallest_whose_students_interval_is_narrow_enough(
+    deviation: float, added: float
+) -> None:
+    number = patients_for(
+        lambda patients: student_half_width(patients, deviation, added=added), 0.1
+    )
+    half = [
+        student.ppf(0.975, n - 1) * deviation / math.sqrt(n) + added / 2 / n
+        for n in (number, number - 1)
+        if n > 1
+    ]
     assert half[0] <= 0.1
     assert all(wider > 0.1 for wider in half[1:])
 
@@ -88,13 +118,17 @@ def test_the_variance_of_kappa_is_that_of_samples(shares: tuple[float, ...], kin
     for _ in range(20):  # the size of the errors with κ = 0.8
         middle = (low + high) / 2
         if kind == 0:
-            table = np.array(shares)[:, None] * ((1 - middle) * np.eye(classes) + middle * wrong_by(1, classes))
+            table = np.array(shares)[:, None] * (
+                (1 - middle) * np.eye(classes) + middle * wrong_by(1, classes)
+            )
         else:
             seen = (1 - middle) * severity[0] + math.sqrt(1 - (1 - middle) ** 2) * severity[1]
             cells = true * classes + np.searchsorted(cuts, seen)
             table = np.bincount(cells, minlength=classes**2).reshape(classes, classes) / len(true)
         low, high = (middle, high) if METRICS["qwk"](table) > 0.8 else (low, middle)
-    drawn = rng.multinomial(size, table.ravel() / table.sum(), size=4000).reshape(-1, classes, classes)
+    drawn = rng.multinomial(size, table.ravel() / table.sum(), size=4000).reshape(
+        -1, classes, classes
+    )
     found = METRICS["qwk"].function(drawn.astype(float)).var() * size
     assert variance == pytest.approx(found, rel=0.08)
 
@@ -103,7 +137,9 @@ def test_the_plan_of_kappa_is_for_the_errors_that_need_more_patients() -> None:
     shares = "0.7,0.2,0.1"
     both = kappa_deviation(0.7, [0.7, 0.2, 0.1])
     numbers = [
-        patients_for(lambda n, pair=pair: student_half_width(n, math.sqrt(pair[0]), added=pair[1]), 0.05)
+        patients_for(
+            lambda n, pair=pair: student_half_width(n, math.sqrt(pair[0]), added=pair[1]), 0.05
+        )
         for pair in both
     ]
     assert numbers[0] < numbers[1]
@@ -121,7 +157,11 @@ def test_shares_of_the_grades_are_said_and_checked() -> None:
     with pytest.raises(SrjtError, match="sum 1"):
         plan(metric="qwk", value=0.8, grade_shares="nan,nan")
     # not a search that takes for ever, nor an overflow
-    extreme: list[dict[str, Any]] = [{"half_width": 1e-9}, {"spread": 1e300}, {"images_per_patient": 1e308}]
+    extreme: list[dict[str, Any]] = [
+        {"half_width": 1e-9},
+        {"spread": 1e300},
+        {"images_per_patient": 1e308},
+    ]
     for options in extreme:
         with pytest.raises(SrjtError, match=next(iter(options))):
             plan(metric="mae", value=0.5, **options)
@@ -130,11 +170,14 @@ def test_shares_of_the_grades_are_said_and_checked() -> None:
 
 
 def answers(patients: int, *, seed: int, correlation: float = 0.5) -> pd.DataFrame:
-    """Three images of each patient with the same grade; errors of a patient are alike with this correlation."""
+    """Three images of each patient with the same grade; errors of a patient are alike with this
+    correlation."""
     rng = np.random.default_rng(seed)
     true = np.repeat(rng.integers(3, size=patients), 3)
     together = np.repeat(rng.random(patients) < correlation, 3)
-    wrong = np.where(together, np.repeat(rng.random(patients) < 0.2, 3), rng.random(3 * patients) < 0.2)
+    wrong = np.where(
+        together, np.repeat(rng.random(patients) < 0.2, 3), rng.random(3 * patients) < 0.2
+    )
     grade = np.where(wrong, np.where(true == 2, 1, true + 1), true)
     rows = {"patient": np.repeat(np.arange(patients), 3).astype(str), "label": true, "grade": grade}
     return pd.DataFrame(rows).astype(str)
@@ -150,7 +193,9 @@ def judged(rows: pd.DataFrame) -> Evaluation:
 
 def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
     found = plan(judged(answers(2000, seed=0)), metric="accuracy", half_width=0.03)
-    same = plan(metric="accuracy", value=found.value, half_width=0.03, images_per_patient=3, correlation=0.5)
+    same = plan(
+        metric="accuracy", value=found.value, half_width=0.03, images_per_patient=3, correlation=0.5
+    )
     assert (found.pilot, found.images_per_patient) == (2000, 3)
     assert found.patients == pytest.approx(same.patients, rel=0.1)
     assert same.assumed == {"images_per_patient": 3, "correlation": 0.5}
@@ -171,11 +216,14 @@ def test_the_deviation_of_few_patients_is_that_of_a_sample() -> None:
     """All have three images: the accuracy is the mean of the patients' own, up to the draws."""
     rows = answers(8, seed=1)
     own = (rows["label"] == rows["grade"]).groupby(rows["patient"]).mean()
-    assert plan(judged(rows), metric="accuracy").deviation == pytest.approx(own.std(ddof=1), rel=0.05)
+    assert plan(judged(rows), metric="accuracy").deviation == pytest.approx(
+        own.std(ddof=1), rel=0.05
+    )
 
 
 def test_plausible_numbers_know_that_the_variance_of_rare_errors_is_known_less_well() -> None:
-    """Independent images: the kurtosis of a share p is (1 − 3 p (1 − p)) / (p (1 − p)), 3 of a normal distribution."""
+    """Independent images: the kurtosis of a share p is (1 − 3 p (1 − p)) / (p (1 − p)), 3 of a
+    normal distribution."""
     for wrong in (10, 100):
         true = np.arange(200) % 3
         grade = np.where(np.arange(200) < wrong, (true + 1) % 3, true)
@@ -184,8 +232,12 @@ def test_plausible_numbers_know_that_the_variance_of_rare_errors_is_known_less_w
         variance = wrong / 200 * (1 - wrong / 200)
         kurtosis = (1 - 3 * variance) / variance
         degrees = min(199, 2 * 200 / max(kurtosis - 1, 1e-9))
-        for number, end in zip(found.plausible, degrees / chi2.ppf([0.975, 0.025], degrees), strict=True):
-            half_width = exact(number, number * variance / (found.deviation**2 * end), 1 - wrong / 200)
+        for number, end in zip(
+            found.plausible, degrees / chi2.ppf([0.975, 0.025], degrees), strict=True
+        ):
+            half_width = exact(
+                number, number * variance / (found.deviation**2 * end), 1 - wrong / 200
+            )
             assert half_width == pytest.approx(0.02, rel=0.01)
 
 
@@ -203,7 +255,9 @@ def test_the_planned_number_reaches_the_half_width() -> None:
 def test_labels_to_verify_and_readings() -> None:
     found = plan(metric="noise-rate", value=0.2, half_width=0.05, reader_error=0.2)
     assert found.images == labels_to_verify(0.2, within=0.05)
-    assert found.readings.set_index("readings")["wrong"][3] == pytest.approx(3 * 0.2**2 * 0.8 + 0.2**3)
+    assert found.readings.set_index("readings")["wrong"][3] == pytest.approx(
+        3 * 0.2**2 * 0.8 + 0.2**3
+    )
     assert plan(metric="noise-rate").value == 0.5
     scores = {"mae": Interval(0.3, 0.2, 0.4)}
     verified = TrueScores(basis="verified grades", scores=scores, apart={}, alike={}, verified=80)

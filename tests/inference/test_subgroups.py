@@ -1,4 +1,5 @@
-"""The scores of subgroups: a shifted site is found, Holm's correction keeps its level, and small groups are named."""
+"""The scores of subgroups: a shifted site is found, Holm's correction keeps its level, and small
+groups are named."""
 
 import json
 import math
@@ -26,7 +27,8 @@ SITES = ("a", "b", "c", "d")
 
 
 def simulated(*, patients: int = 80, images: int = 3, shifted: str = "", seed: int = 0) -> Any:
-    """Answers that err alike at four sites, but the labels of one may be a grade too high; patients err together."""
+    """Answers that err alike at four sites, but the labels of one may be a grade too high; patients
+    err together."""
     rng = np.random.default_rng(seed)
     site = np.repeat(rng.permutation(np.resize(SITES, patients)), images)
     owner = np.repeat(np.arange(patients), images)
@@ -58,7 +60,8 @@ def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
 
 @pytest.mark.slow
 def test_holm_keeps_its_level_where_no_site_differs() -> None:
-    """One wrong finding in twenty evaluations is promised; 24 of 250 would be significantly more."""
+    """One wrong finding in twenty evaluations is promised; 24 of 250 would be significantly
+    more."""
     evaluated = (judged(patients=48, resamples=100, seed=seed).groups for seed in range(250))
     wrong = sum(any(group.gaps["mae"].adjusted <= 0.05 for group in groups) for groups in evaluated)
     assert 1 <= wrong < 24
@@ -77,21 +80,29 @@ def test_scores_are_those_of_the_samples_of_the_group() -> None:
         assert group.patients == own.sum() / 3
         for name, metric in METRICS.items():
             assert group.scores[name].value == pytest.approx(metric(confusion))
-            assert group.gaps[name].difference.value == pytest.approx(metric(confusion) - metric(rest))
+            assert group.gaps[name].difference.value == pytest.approx(
+                metric(confusion) - metric(rest)
+            )
         error = expected_calibration_error(answers.probabilities[own], answers.labels[own])
         assert group.scores["calibration_error"].value == pytest.approx(error)
         assert group.scores["coverage"].value == pytest.approx(METRICS["accuracy"](confusion))
     p_values = [group.gaps["qwk"].p_value for group in found.groups]
-    assert [group.gaps["qwk"].adjusted for group in found.groups] == pytest.approx(holm(p_values).tolist())
+    assert [group.gaps["qwk"].adjusted for group in found.groups] == pytest.approx(
+        holm(p_values).tolist()
+    )
 
 
 def test_two_eyes_of_a_patient_are_paired() -> None:
-    """Patients who are all right or all wrong, in both eyes: their gap is 0 in every draw and permutation."""
+    """Patients who are all right or all wrong, in both eyes: their gap is 0 in every draw and
+    permutation."""
     answers, table = simulated(images=2)
     wrong = np.repeat(np.arange(80) % 3 == 0, 2)
     same = replace(answers, grades=(answers.labels + wrong).clip(0, 4))
     alone = replace(same, groups=None)
-    paired, unpaired = (judge_subgroups(one, [group_by(table, "eye")], resamples=200).groups for one in (same, alone))
+    paired, unpaired = (
+        judge_subgroups(one, [group_by(table, "eye")], resamples=200).groups
+        for one in (same, alone)
+    )
     for group, apart in zip(paired, unpaired, strict=True):
         gap, wide = group.gaps["mae"].difference, apart.gaps["mae"].difference
         assert gap.value == 0.0
@@ -101,7 +112,8 @@ def test_two_eyes_of_a_patient_are_paired() -> None:
 
 
 def test_swapped_eyes_give_a_sign_test() -> None:
-    """Twelve patients whose left eye is wrong, the right one never: of 2¹² swaps two are as far out."""
+    """Twelve patients whose left eye is wrong, the right one never: of 2¹² swaps two are as far
+    out."""
     labels = np.zeros(24, dtype=int)
     grades = np.resize([1, 0], 24)
     owners = np.repeat(np.arange(12), 2).astype(str).tolist()
@@ -113,14 +125,17 @@ def test_swapped_eyes_give_a_sign_test() -> None:
 
 
 def test_the_p_value_is_that_of_fishers_exact_test() -> None:
-    """One image a patient: permutations of wrong answers are hypergeometric; twice the smaller tail."""
+    """One image a patient: permutations of wrong answers are hypergeometric; twice the smaller
+    tail."""
     wrong = np.r_[np.arange(12) < 5, np.arange(30) < 3]
     answers = Answers(probabilities=np.eye(2)[wrong.astype(int)], grades=wrong.astype(int),
                       labels=np.zeros(42, dtype=int), groups=None)  # fmt: skip
     site = group_by(pd.DataFrame({"site": np.repeat(["a", "b"], [12, 30])}), "site")
     a, b = judge_subgroups(answers, [site], resamples=6000).groups
     exact = 2 * hypergeom.sf(4, 42, 8, 12)
-    assert a.gaps["accuracy"].p_value == b.gaps["accuracy"].p_value == pytest.approx(exact, abs=0.012)
+    assert (
+        a.gaps["accuracy"].p_value == b.gaps["accuracy"].p_value == pytest.approx(exact, abs=0.012)
+    )
 
 
 def test_a_small_group_without_an_error_does_not_differ() -> None:
@@ -142,7 +157,9 @@ def test_at_each_end_of_a_gap_the_one_side_is_worse_and_the_other_better() -> No
     """Draws that do not vary, by hand."""
 
     def side(value: float, better: float, worse: float, metric: str) -> ScoreDraws:
-        return ScoreDraws({metric: value}, {metric: np.full(9, better)}, {metric: np.full(9, worse)}, 20.0)
+        return ScoreDraws(
+            {metric: value}, {metric: np.full(9, better)}, {metric: np.full(9, worse)}, 20.0
+        )
 
     errors = side(0.1, 0.05, 0.2, "mae"), side(0.3, 0.25, 0.4, "mae")
     assert gap_interval(*errors, "mae") == pytest.approx((-0.2, 0.05 - 0.4, 0.2 - 0.25))
@@ -151,7 +168,8 @@ def test_at_each_end_of_a_gap_the_one_side_is_worse_and_the_other_better() -> No
 
 
 def test_the_permuted_statistic_by_hand() -> None:
-    """Shares of 10 and 30 patients with one image each: their gap over its error, with two average patients each."""
+    """Shares of 10 and 30 patients with one image each: their gap over its error, with two average
+    patients each."""
     tables = np.zeros((40, 2, 2))
     right = np.array([1] * 8 + [0] * 2 + [1] * 15 + [0] * 15)
     tables[np.arange(40), 0, 1 - right] = 1.0
@@ -171,19 +189,32 @@ def test_the_interval_of_a_gap_is_as_wide_as_the_smaller_side_asks_for() -> None
     many = ScoreDraws({"mae": 0.5}, {"mae": still + 0.5}, {"mae": still + 0.5}, 500.0)
     half = student.ppf(0.975, 11) * math.sqrt(13 / 11)
     assert gap_interval(few, many, "mae") == pytest.approx((0.5, 0.5 - half, 0.5 + half), rel=0.01)
-    assert gap_interval(many, few, "mae") == pytest.approx((-0.5, -0.5 - half, -0.5 + half), rel=0.01)
+    assert gap_interval(many, few, "mae") == pytest.approx(
+        (-0.5, -0.5 - half, -0.5 + half), rel=0.01
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sizes", "errors"), [((10, 200), 0.05), ((10, 10, 10, 10, 10, 200), 0.05), ((20, 300), 0.02)])
-def test_equal_sites_of_different_sizes_seldom_differ(sizes: tuple[int, ...], errors: float) -> None:
-    """By the bootstrap variance of each group alone, 59 % and 89 % of the first two did; 17 of 150 are too many."""
+@pytest.mark.parametrize(
+    ("sizes", "errors"), [((10, 200), 0.05), ((10, 10, 10, 10, 10, 200), 0.05), ((20, 300), 0.02)]
+)
+def test_equal_sites_of_different_sizes_seldom_differ(
+    sizes: tuple[int, ...], errors: float
+) -> None:
+    """By the bootstrap variance of each group alone, 59 % and 89 % of the first two did; 17 of 150
+    are too many."""
     rng, found = np.random.default_rng(3), dict.fromkeys(("mae", "macro_f1", "qwk"), 0)
-    site = group_by(pd.DataFrame({"site": np.repeat([f"s{k}" for k in range(len(sizes))], sizes)}), "site")
+    site = group_by(
+        pd.DataFrame({"site": np.repeat([f"s{k}" for k in range(len(sizes))], sizes)}), "site"
+    )
     for _ in range(150):
         labels = rng.integers(0, 4, sum(sizes))
-        grades = np.where(rng.random(len(labels)) < errors, np.where(labels > 0, labels - 1, 1), labels)
-        answers = Answers(probabilities=np.eye(4)[grades], grades=grades, labels=labels, groups=None)
+        grades = np.where(
+            rng.random(len(labels)) < errors, np.where(labels > 0, labels - 1, 1), labels
+        )
+        answers = Answers(
+            probabilities=np.eye(4)[grades], grades=grades, labels=labels, groups=None
+        )
         groups = judge_subgroups(answers, [site], resamples=200).groups
         for metric in found:
             found[metric] += any(group.gaps[metric].adjusted <= 0.05 for group in groups)
@@ -195,28 +226,46 @@ def test_small_groups_are_shown_and_say_nothing() -> None:
     table["site"] = np.where(np.arange(240) < 3 * (TOO_FEW - 1), "small", "large")
     found = judge_subgroups(answers, [group_by(table, "site")], resamples=20).groups
     small, large = sorted(found, key=lambda group: group.patients)
-    assert (small.name, small.patients, small.too_few, small.gaps) == ("small", TOO_FEW - 1, True, {})
+    assert (small.name, small.patients, small.too_few, small.gaps) == (
+        "small",
+        TOO_FEW - 1,
+        True,
+        {},
+    )
     assert not large.too_few
     assert large.gaps == {}  # there is no rest to compare it with
     both = Subgroups(groups=(small, large))
     assert len(both.table()) == 1 + len(large.scores)
     assert both.tests == 0
-    assert sentences(SUBGROUPS, Subgroups(groups=(small,)))[0].startswith(f"No group has {TOO_FEW} patients")
+    assert sentences(SUBGROUPS, Subgroups(groups=(small,)))[0].startswith(
+        f"No group has {TOO_FEW} patients"
+    )
 
 
 def names(values: list[object], by: str, units: list[int] | None = None) -> list[str]:
-    return list(group_by(pd.DataFrame({"x": values}), by, None if units is None else np.array(units)))
+    return list(
+        group_by(pd.DataFrame({"x": values}), by, None if units is None else np.array(units))
+    )
 
 
 def test_the_names_of_groups() -> None:
     assert names(["b", None, "a", "n/a"], "x") == ["b", "(missing)", "a", "(missing)"]
-    assert names([39.9, 40, "50", math.nan], "x:10") == ["30 to 40", "40 to 50", "50 to 60", "(missing)"]
+    assert names([39.9, 40, "50", math.nan], "x:10") == [
+        "30 to 40",
+        "40 to 50",
+        "50 to 60",
+        "(missing)",
+    ]
     assert names([0.1, 0.3], "x:.25") == ["0 to 0.25", "0.25 to 0.5"]
     assert names([0.3, 0.6, 1.2], "x:0.1") == ["0.3 to 0.4", "0.6 to 0.7", "1.2 to 1.3"]
     assert names(["a", "a", "a", "b"], "x", [0, 0, 1, 1]) == ["a", "(several)"]
     table = pd.DataFrame({"x": ["10", "9", None], "x:1": ["p", "q", "r"]})
     assert group_by(table, "x").cat.categories.tolist() == ["9", "10", "(missing)"]  # by number
-    assert group_by(table, "x:1").cat.categories.tolist() == ["p", "q", "r"]  # a column of that name
+    assert group_by(table, "x:1").cat.categories.tolist() == [
+        "p",
+        "q",
+        "r",
+    ]  # a column of that name
 
 
 @pytest.mark.parametrize(
@@ -241,12 +290,23 @@ def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
         warnings.simplefilter("ignore", srjt.data.LeakageWarning)
         found = srjt.evaluate(run, data, by=["centre", "eye"], coverage=0.9, resamples=50)
         per = srjt.evaluate(run, data, by="eye", per="patient", resamples=50)
-    assert [str(group) for group in found.subgroups.groups] == ["centre A", "centre B", "eye L", "eye R"]
+    assert [str(group) for group in found.subgroups.groups] == [
+        "centre A",
+        "centre B",
+        "eye L",
+        "eye R",
+    ]
     assert sum(group.samples for group in found.subgroups.groups) == 600
     assert all("coverage" in group.scores for group in found.subgroups.groups)
     plain = json.loads(json.dumps(found.to_dict()))["subgroups"]
-    assert plain["worst"] == {"column": found.subgroups.worst.column, "name": found.subgroups.worst.name}  # type: ignore[union-attr]
-    assert plain["groups"][0]["gaps"]["mae"]["adjusted"] == found.subgroups.groups[0].gaps["mae"].adjusted
+    assert plain["worst"] == {
+        "column": found.subgroups.worst.column,
+        "name": found.subgroups.worst.name,
+    }  # type: ignore[union-attr]
+    assert (
+        plain["groups"][0]["gaps"]["mae"]["adjusted"]
+        == found.subgroups.groups[0].gaps["mae"].adjusted
+    )
     assert [group.name for group in per.subgroups.groups] == ["(several)"]
     slugs = [section.slug for section in found.report().sections]
     assert "subgroups" in slugs

@@ -1,4 +1,5 @@
-"""Networks of timm with a normalisation of their own: in training, after loading, exported, and explained."""
+"""Networks of timm with a normalisation of their own: in training, after loading, exported, and
+explained."""
 
 import sys
 from pathlib import Path
@@ -25,12 +26,16 @@ def trained(network: str, data: Any, folder: Path) -> tuple[Any, Any, Any]:
     known = sys.modules["timm"].get_pretrained_cfg(network)
     crops = torch.from_numpy(images)[:, 4:28, 4:28].permute(0, 3, 1, 2)
     with torch.no_grad():
-        logits = member.head(member.backbone.network(normalise(crops, mean=known.mean, std=known.std)))
+        logits = member.head(
+            member.backbone.network(normalise(crops, mean=known.mean, std=known.std))
+        )
     return run, images, logits.softmax(dim=1).numpy()
 
 
 @pytest.mark.parametrize("network", ["vit_small", "clip"])
-def test_a_run_feeds_the_network_alike(network: str, data: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_run_feeds_the_network_alike(
+    network: str, data: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setitem(sys.modules, "timm", FakeTimm())
     run, images, expected = trained(network, data, tmp_path / "run")
     assert run.probabilities(images)[0][0] == pytest.approx(expected, abs=1e-5)
@@ -40,7 +45,9 @@ def test_a_run_feeds_the_network_alike(network: str, data: Any, tmp_path: Path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["vit_small", "clip"])
-def test_an_exported_run_does_too(network: str, data: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_exported_run_does_too(
+    network: str, data: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     runtime = pytest.importorskip("onnxruntime")
     monkeypatch.setitem(sys.modules, "timm", FakeTimm())
     run, images, expected = trained(network, data, tmp_path / "run")

@@ -28,7 +28,8 @@ JOINT = np.array([[200, 100, 0], [50, 300, 50], [0, 100, 200]])  # images by tru
 
 
 def images() -> tuple[Ints, Ints, Ints]:
-    """True grades, labels and answers. Given the true grade, labels have exactly the shares of P for every answer."""
+    """True grades, labels and answers. Given the true grade, labels have exactly the shares of P
+    for every answer."""
     rows = [
         (true, label, answer)
         for true in range(3)
@@ -59,7 +60,8 @@ def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
     assert found.scores["specificity"].value == pytest.approx(200 / 300)
     assert found.apart == found.scores
     assert not found.alike
-    # Where the network may repeat the labels' errors, it may be as good as p(true grade | label) says.
+    # Where the network may repeat the labels' errors, it may be as good as p(true grade | label)
+    # says.
     both = judged(answer, label, **how)
     posterior = bounds.joint / bounds.joint.sum(axis=0)
     alike = np.mean(posterior[answer, label])
@@ -83,7 +85,8 @@ def test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error() -> 
 
 
 def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
-    """Labels that are no help: the mean of the true errors and Student's interval, with two more errors."""
+    """Labels that are no help: the mean of the true errors and Student's interval, with two more
+    errors."""
     rng = np.random.default_rng(0)
     true, _, answer = images()
     label = rng.integers(3, size=len(true))
@@ -92,19 +95,24 @@ def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
     error = np.abs(true - answer)
     assert scores["mae"].value == pytest.approx(error.mean(), abs=0.01)
     half = (scores["mae"].high - scores["mae"].low) / 2
-    assert half == pytest.approx(student.ppf(0.975, size - 1) * error.std() / np.sqrt(size), rel=0.02)
+    assert half == pytest.approx(
+        student.ppf(0.975, size - 1) * error.std() / np.sqrt(size), rel=0.02
+    )
     right = float((error == 0).mean())
     assert scores["accuracy"].low == pytest.approx(exact_interval(right, size)[0], abs=0.01)
 
 
 def test_few_verified_grades_have_students_interval_with_two_more_errors() -> None:
-    """One answer and one label for all: labels are no help, and the slope from one true grade to the next is 1."""
+    """One answer and one label for all: labels are no help, and the slope from one true grade to
+    the next is 1."""
     true = np.array([1] * 14 + [0, 2] * 3)
     size, constant = len(true), np.ones(20, dtype=np.int64)
     error = np.abs(true - 1)
     found = judged(constant, constant, verified=true).scores["mae"]
     half = student.ppf(0.975, size - 1) * np.sqrt(error.var() / (size - 1) + 2 / size**2)
-    assert found == pytest.approx((error.mean(), error.mean() - half, error.mean() + half), rel=1e-3)
+    assert found == pytest.approx(
+        (error.mean(), error.mean() - half, error.mean() + half), rel=1e-3
+    )
 
 
 def test_labels_that_are_right_have_no_interval_of_width_0() -> None:
@@ -118,14 +126,19 @@ def test_labels_that_are_right_have_no_interval_of_width_0() -> None:
     sure = given_noise(np.eye(3), np.full(3, 1 / 3))
     refer = ReferralRule(position=1, threshold=None, found="")
     found = judged(grades, grades, noise=sure, refer=refer, resamples=300).scores
-    assert all(0.3 < found[name].low < 0.99 for name in ("sensitivity", "specificity", "recall_0", "qwk"))
+    assert all(
+        0.3 < found[name].low < 0.99 for name in ("sensitivity", "specificity", "recall_0", "qwk")
+    )
 
 
 def test_a_network_that_is_immune_to_shared_errors_is_in_the_bounds() -> None:
     """It may be right where all readers are wrong together: better than either extreme says."""
     _, answer, readings = simulated(60, 3, seed=4, wrong=0.5)
     found = judged(answer, answer, readings=readings, resamples=8)
-    assert found.scores["accuracy"].high > max(found.apart["accuracy"].high, found.alike["accuracy"].high) + 0.02
+    assert (
+        found.scores["accuracy"].high
+        > max(found.apart["accuracy"].high, found.alike["accuracy"].high) + 0.02
+    )
 
 
 def test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter() -> None:
@@ -165,8 +178,8 @@ def test_copies_of_an_image_tell_nothing_new() -> None:
 def simulated(
     images: int, readers: int, *, seed: int, copies: bool = False, wrong: float = 0.15
 ) -> tuple[Ints, Ints, Readings]:
-    """True grades, the network's and readings. copies: the network says what the first reader says. wrong: how often
-    it is wrong otherwise."""
+    """True grades, the network's and readings. copies: the network says what the first reader says.
+    wrong: how often it is wrong otherwise."""
     rng = np.random.default_rng(seed)
     true = rng.integers(3, size=images)
 
@@ -193,7 +206,9 @@ def test_readings_bound_the_score_of_a_network(copies: bool) -> None:
     for name in ("accuracy", "mae", "qwk"):
         low, high = found.scores[name][1:]
         assert low < truth[name] < high
-        assert low <= min(found.apart[name].low, found.alike[name].low)  # by errors that all readers share
+        assert low <= min(
+            found.apart[name].low, found.alike[name].low
+        )  # by errors that all readers share
         assert high >= max(found.apart[name].high, found.alike[name].high)
     assert found.alike["accuracy"].value < found.apart["accuracy"].value
 
@@ -218,9 +233,13 @@ def test_samples_that_were_drawn_more_often_count_less() -> None:
     for name, truth in {"accuracy": 0.5, "mae": (1 + 1 + 2) / 6, "recall_1": 0.5}.items():
         assert weighted[name].value == pytest.approx(truth, abs=0.06)
         assert weighted[name].low < truth < weighted[name].high
-    alike = judged(answer, labels, verified=verified, verified_probability=np.full(4000, 0.3)).scores
+    alike = judged(
+        answer, labels, verified=verified, verified_probability=np.full(4000, 0.3)
+    ).scores
     assert alike["accuracy"] == pytest.approx(plain["accuracy"])
-    assert np.ptp(weighted["accuracy"]) > np.ptp(plain["accuracy"])  # a weighted sample is worth less
+    assert np.ptp(weighted["accuracy"]) > np.ptp(
+        plain["accuracy"]
+    )  # a weighted sample is worth less
 
 
 @pytest.mark.slow
@@ -236,19 +255,25 @@ def test_intervals_from_verified_grades_hold() -> None:
         groups = [str(k // 2) for k in range(400)]
         scores = judged(answer, label, verified=verified, groups=groups).scores
         truth = {"accuracy": 0.75, "mae": 1 / 3, "recall_0": 0.75}
-        hits.append([scores[name].low <= value <= scores[name].high for name, value in truth.items()])
+        hits.append(
+            [scores[name].low <= value <= scores[name].high for name, value in truth.items()]
+        )
     assert (np.mean(hits, axis=0) > 0.9).all()
 
 
 @pytest.mark.slow
-def test_an_evaluation_says_what_is_known_of_the_true_grades(features: Manifest, run: Trained) -> None:
+def test_an_evaluation_says_what_is_known_of_the_true_grades(
+    features: Manifest, run: Trained
+) -> None:
     test = features.select(srjt.data.folds(features)[0].test)
     truth = test.true_labels
     assert srjt.evaluate(run, test, resamples=20).true_scores is None  # these are the true grades
     table = test.table.drop(columns="true_grade")
     by_noise = srjt.evaluate(run, replace(test, table=table), resamples=50, refer_from="2")
     assert by_noise.true_scores.basis in ("noise matrix", "share of wrong labels")
-    verified = replace(test, table=table.assign(verified_grade=np.where(np.arange(len(test)) % 2, truth, -1)))
+    verified = replace(
+        test, table=table.assign(verified_grade=np.where(np.arange(len(test)) % 2, truth, -1))
+    )
     by_part = srjt.evaluate(run, verified, resamples=50, refer_from="2")
     for found in (by_noise, by_part):
         assert found.to_dict()["true_scores"] == found.true_scores.to_dict()

@@ -37,15 +37,20 @@ class LeftColumn(nn.Module):
 
 
 class Thresholds(nn.Module):
-    """Ordinal logits that follow the brightness of the left column: one bright view among dark ones."""
+    """Ordinal logits that follow the brightness of the left column: one bright view among dark
+    ones."""
 
     def forward(self, x: Tensor) -> Tensor:
         bright = x[:, 0, :, 0].mean(dim=-1) > 0
-        above = torch.where(bright[:, None], torch.tensor([0.9, 0.6, 0.5]), torch.tensor([0.62, 0.45, 0.4]))
+        above = torch.where(
+            bright[:, None], torch.tensor([0.9, 0.6, 0.5]), torch.tensor([0.62, 0.45, 0.4])
+        )
         return torch.logit(above)
 
 
-def with_networks(image_run: Trained, *networks: nn.Module, method: methods.Method | None = None) -> Trained:
+def with_networks(
+    image_run: Trained, *networks: nn.Module, method: methods.Method | None = None
+) -> Trained:
     method = method or methods.create("standard", num_classes=2)
     grades = Grades(str(grade) for grade in range(method.num_classes))
     return replace(image_run, networks=StackedNetworks(networks), method=method, grades=grades)
@@ -63,7 +68,9 @@ def upper(brightness: float, *, weight: float) -> float:
     return float(1 / (1 + np.exp(-weight * seen)))
 
 
-@pytest.mark.parametrize(("views", "flip"), [(1, True), (2, True), (10, True), (1, False), (10, False)])
+@pytest.mark.parametrize(
+    ("views", "flip"), [(1, True), (2, True), (10, True), (1, False), (10, False)]
+)
 def test_the_average_is_the_one_by_hand(image_run: Trained, views: int, flip: bool) -> None:
     places, ways = PLACES if views == 10 else PLACES[:1], 2 if flip and views > 1 else 1
     run = with_networks(image_run, LeftColumn(1.0), LeftColumn(-3.0))
@@ -72,7 +79,9 @@ def test_the_average_is_the_one_by_hand(image_run: Trained, views: int, flip: bo
     for k, weight in enumerate((1.0, -3.0)):
         left_columns = [x + way * (CROP - 1) for y, x in places for way in range(ways)]
         rows = [y + (CROP - 1) / 2 for y, x in places for way in range(ways)]
-        expected = [upper(2 * y + 5 * x, weight=weight) for y, x in zip(rows, left_columns, strict=True)]
+        expected = [
+            upper(2 * y + 5 * x, weight=weight) for y, x in zip(rows, left_columns, strict=True)
+        ]
         assert found[k, 0, 1] == pytest.approx(np.mean(expected), abs=1e-5)
         assert found[k, 0].sum() == pytest.approx(1.0, abs=1e-6)
         assert grades[k, 0] == (np.mean(expected) > 0.5)
@@ -84,7 +93,9 @@ def test_the_grade_is_that_of_the_average_and_not_that_of_most_views(image_run: 
     class Torn(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             sure = x[:, 0, 0, 0] > x[:, 0, 0, -1]
-            return torch.where(sure[:, None], torch.tensor([-9.0, 9.0]), torch.tensor([0.55, 0.45]).log())
+            return torch.where(
+                sure[:, None], torch.tensor([-9.0, 9.0]), torch.tensor([0.55, 0.45]).log()
+            )
 
     run = with_networks(image_run, Torn())
     assert run.probabilities(sloping(0, 5))[1].tolist() == [[0]]
@@ -96,7 +107,9 @@ def test_the_grade_is_that_of_the_average_and_not_that_of_most_views(image_run: 
 def test_an_ordinal_head_counts_thresholds_of_the_average_too(image_run: Trained) -> None:
     method = methods.create("garg", num_classes=4, transition=np.eye(4))
     run = with_networks(image_run, Thresholds(), method=method)
-    assert run.probabilities(sloping(0, 8))[1].tolist() == [[1]]  # the dark side: only 0.62 is above ½
+    assert run.probabilities(sloping(0, 8))[1].tolist() == [
+        [1]
+    ]  # the dark side: only 0.62 is above ½
     probabilities, grades = run.probabilities(sloping(0, 8), views=2)
     # Pr(grade > k) is 0.76, 0.525, 0.45: two thresholds are passed, though grade 3 is the likeliest
     assert probabilities[0, 0].tolist() == pytest.approx([0.24, 0.235, 0.075, 0.45], abs=1e-5)
@@ -116,7 +129,9 @@ def test_one_view_is_the_centre_bit_for_bit_as_in_training(image_run: Trained, d
 
 
 @pytest.mark.slow
-def test_tables_and_judgements_say_how_many_views_they_are_of(image_run: Trained, data: Any) -> None:
+def test_tables_and_judgements_say_how_many_views_they_are_of(
+    image_run: Trained, data: Any
+) -> None:
     table = predict(image_run, data.manifest, views=10)
     assert table.attrs["how"]["views"] == "the mean of 10 views of each image"
     own = image_run.probabilities(data.manifest.arrays, views=10)[0].mean(axis=0)
@@ -127,7 +142,11 @@ def test_tables_and_judgements_say_how_many_views_they_are_of(image_run: Trained
     assert found.to_dict()["views"] == 10
     assert evaluate(image_run, data.manifest, resamples=20).to_dict()["views"] == 1
     sided = replace(image_run, config=image_run.config.replace(flip=False))
-    assert predict(sided, data.manifest, views=10).attrs["how"]["views"].startswith("the mean of 5 views")
+    assert (
+        predict(sided, data.manifest, views=10)
+        .attrs["how"]["views"]
+        .startswith("the mean of 5 views")
+    )
 
 
 def test_a_second_centre_and_the_own_test_side_are_of_one_view(image_run: Trained) -> None:
@@ -139,7 +158,9 @@ def test_a_second_centre_and_the_own_test_side_are_of_one_view(image_run: Traine
 
 @pytest.mark.parametrize("views", [0, 5])
 def test_other_numbers_of_views(image_run: Trained, data: Any, views: int) -> None:
-    with pytest.raises(SrjtError, match=rf"views is 1 \(the centre\), 2 .* or 10 .*; got {views}\.$"):
+    with pytest.raises(
+        SrjtError, match=rf"views is 1 \(the centre\), 2 .* or 10 .*; got {views}\.$"
+    ):
         predict(image_run, data.manifest, views=views)
 
 
@@ -147,11 +168,15 @@ def test_where_there_are_no_views(image_run: Trained, data: Any) -> None:
     sided = replace(image_run, config=image_run.config.replace(flip=False))
     with pytest.raises(SrjtError, match=r"trained without mirror images \(flip=false\)"):
         evaluate(sided, data.manifest, views=2)
-    whole = replace(image_run, config=image_run.config.replace(crop=SIZE), preprocess=Preprocess(crop=SIZE))
+    whole = replace(
+        image_run, config=image_run.config.replace(crop=SIZE), preprocess=Preprocess(crop=SIZE)
+    )
     with pytest.raises(SrjtError, match=r"The crop is the whole image.*: use 1 view or 2, not 10"):
         whole.probabilities(data.manifest.arrays, views=10)
     assert whole.probabilities(data.manifest.arrays, views=2)[0].shape == (2, len(data.manifest), 4)
-    own = Preprocess(crop=CROP, eval_transform=lambda images: images[:, :, :CROP, :CROP].float() / 255)
+    own = Preprocess(
+        crop=CROP, eval_transform=lambda images: images[:, :, :CROP, :CROP].float() / 255
+    )
     transformed = replace(image_run, preprocess=own)
     assert transformed.probabilities(data.manifest.arrays)[0].shape == (2, len(data.manifest), 4)
     with pytest.raises(SrjtError, match=r"eval_transform gives one view .*: use 1, not 2\."):
@@ -160,7 +185,11 @@ def test_where_there_are_no_views(image_run: Trained, data: Any) -> None:
 
 def test_features_have_no_views() -> None:
     rng = np.random.default_rng(0)
-    rows = srjt.data.from_arrays(rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)).manifest
-    run = srjt.train(rows, method="standard", network="linear", epochs=1, batch_size=16, device="cpu")
+    rows = srjt.data.from_arrays(
+        rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)
+    ).manifest
+    run = srjt.train(
+        rows, method="standard", network="linear", epochs=1, batch_size=16, device="cpu"
+    )
     with pytest.raises(SrjtError, match="trained on features, which have no views: use 1, not 10"):
         predict(run, rows, views=10)

@@ -56,7 +56,13 @@ def test_a_report_of_each_study_has_grades_ranges_and_model(tmp_path: Path) -> N
     )
     sources = images(tmp_path, ["first", "second", "first"])
     written = write_reports(
-        answers, sources, tmp_path / "reports", grades=GRADES, model="run-7", version="1.2", promise="In 90 %."
+        answers,
+        sources,
+        tmp_path / "reports",
+        grades=GRADES,
+        model="run-7",
+        version="1.2",
+        promise="In 90 %.",
     )
     assert len(written) == 2
     found = {}
@@ -70,7 +76,10 @@ def test_a_report_of_each_study_has_grades_ranges_and_model(tmp_path: Path) -> N
         assert texts[-1] == f"{NOT_A_DIAGNOSIS} In 90 %."
         assert "run-7" in texts
         for group in report.content.get_image_measurement_groups():
-            said = {item.name.meaning: item.value.meaning for item in group.get_qualitative_evaluations()}
+            said = {
+                item.name.meaning: item.value.meaning
+                for item in group.get_qualitative_evaluations()
+            }
             (image,) = [item for item in group[0].ContentSequence if item.ValueType == "IMAGE"]
             uid = image.ReferencedSOPSequence[0].ReferencedSOPInstanceUID
             found[uid] = (report.PatientID, *said.values())
@@ -86,7 +95,12 @@ def test_other_images_have_no_report(tmp_path: Path) -> None:
     path.write_bytes(b"no DICOM")
     with pytest.raises(SrjtError, match="is about DICOM images"):
         write_reports(
-            pd.DataFrame({"grade": ["Mayo 0"]}), [path], tmp_path / "out", grades=GRADES, model="m", version="1"
+            pd.DataFrame({"grade": ["Mayo 0"]}),
+            [path],
+            tmp_path / "out",
+            grades=GRADES,
+            model="m",
+            version="1",
         )
     assert not (tmp_path / "out").exists()
 
@@ -94,7 +108,14 @@ def test_other_images_have_no_report(tmp_path: Path) -> None:
 def test_an_unknown_grade_is_an_error(tmp_path: Path) -> None:
     sources = images(tmp_path, ["first"])
     with pytest.raises(SrjtError, match="is not one of"):
-        write_reports(pd.DataFrame({"grade": ["4"]}), sources, tmp_path / "out", grades=GRADES, model="m", version="1")
+        write_reports(
+            pd.DataFrame({"grade": ["4"]}),
+            sources,
+            tmp_path / "out",
+            grades=GRADES,
+            model="m",
+            version="1",
+        )
 
 
 @pytest.mark.slow
@@ -103,13 +124,21 @@ def test_predictions_are_written_as_reports(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     drawn = srjt.data.synthetic.generate(images=60, patients=15, size=32)
-    small: dict[str, Any] = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "method": "standard"}
+    small: dict[str, Any] = {
+        "network": "tiny",
+        "image_size": 32,
+        "crop": 28,
+        "epochs": 1,
+        "method": "standard",
+    }
     srjt.train(drawn, split=srjt.data.folds(drawn)[0], out="run", progress=False, **small)
     (tmp_path / "dcm").mkdir()
     images(tmp_path / "dcm", ["first", "second", "first"])
 
     def predict(*more: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["srjt", "predict", "run", "dcm", "--format", "dicom-sr", *more])
+        monkeypatch.setattr(
+            sys, "argv", ["srjt", "predict", "run", "dcm", "--format", "dicom-sr", *more]
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         said = capsys.readouterr()

@@ -1,4 +1,5 @@
-"""FiftyOne: the samples of a dataset, with the real package where it is installed and a stand-in elsewhere."""
+"""FiftyOne: the samples of a dataset, with the real package where it is installed and a stand-in
+elsewhere."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,5 @@
-"""Label Studio: the fixtures are exports that Label Studio 1.23.2 wrote of tasks that srjt had made."""
+"""Label Studio: the fixtures are exports that Label Studio 1.23.2 wrote of tasks that srjt had
+made."""
 
 import json
 import sys
@@ -35,7 +36,10 @@ def test_an_export_is_a_table_of_readings(name: str) -> None:
 
 
 def test_skipped_tasks_are_left_out_and_counted() -> None:
-    assert "skipped or cancelled annotations, left out: 1" in read_readings(EXPORTS / "export.json").notes
+    assert (
+        "skipped or cancelled annotations, left out: 1"
+        in read_readings(EXPORTS / "export.json").notes
+    )
 
 
 def annotated(image: str, *answers: tuple[Any, str], cancelled: bool = False) -> dict[str, Any]:
@@ -44,7 +48,14 @@ def annotated(image: str, *answers: tuple[Any, str], cancelled: bool = False) ->
         {
             "completed_by": who,
             "was_cancelled": cancelled,
-            "result": [{"type": "choices", "from_name": "grade", "to_name": "image", "value": {"choices": [grade]}}],
+            "result": [
+                {
+                    "type": "choices",
+                    "from_name": "grade",
+                    "to_name": "image",
+                    "value": {"choices": [grade]},
+                }
+            ],
         }
         for who, grade in answers
     ]
@@ -63,7 +74,9 @@ def annotated(image: str, *answers: tuple[Any, str], cancelled: bool = False) ->
 )
 def test_images_have_the_names_of_their_files(tmp_path: Path, address: str, name: str) -> None:
     path = tmp_path / "export.json"
-    path.write_text(json.dumps([annotated(address, (1, "0"), ({"id": 2, "email": "bo@example.org"}, "1"))]))
+    path.write_text(
+        json.dumps([annotated(address, (1, "0"), ({"id": 2, "email": "bo@example.org"}, "1"))])
+    )
     readings = read_readings(path).readings
     assert readings.items == [name]
     assert readings.readers == ["1", "bo@example.org"]
@@ -71,9 +84,13 @@ def test_images_have_the_names_of_their_files(tmp_path: Path, address: str, name
 
 def test_ratings_and_numbers_are_grades(tmp_path: Path) -> None:
     task = annotated("a.png", (1, "0"))
-    task["annotations"][0]["result"] = [{"type": "rating", "from_name": "mayo", "value": {"rating": 3}}]
+    task["annotations"][0]["result"] = [
+        {"type": "rating", "from_name": "mayo", "value": {"rating": 3}}
+    ]
     other = annotated("b.png", (1, "0"))
-    other["annotations"][0]["result"] = [{"type": "number", "from_name": "mayo", "value": {"number": 2}}]
+    other["annotations"][0]["result"] = [
+        {"type": "number", "from_name": "mayo", "value": {"number": 2}}
+    ]
     (tmp_path / "export.json").write_text(json.dumps([task, other]))
     assert label_studio.read(tmp_path / "export.json").frame["grade"].tolist() == ["3", "2"]
 
@@ -87,7 +104,9 @@ def test_ratings_and_numbers_are_grades(tmp_path: Path) -> None:
             [
                 {
                     "data": {},
-                    "annotations": [{"result": [{"type": "choices", "value": {"choices": ["0", "1"]}}]}],
+                    "annotations": [
+                        {"result": [{"type": "choices", "value": {"choices": ["0", "1"]}}]}
+                    ],
                 }
             ],
             "has 2 choices",
@@ -120,7 +139,10 @@ def test_tasks_show_the_most_doubtful_labels_first(tmp_path: Path) -> None:
     table, folder = doubtful_labels(audit, limit=10)
     tasks = label_studio.tasks(table, grades=list(audit.grades))
     assert [task["data"]["srjt_id"] for task in tasks] == audit.ids[:10]
-    assert all((folder / task["data"]["image"].removeprefix(label_studio.LOCAL_FILES)).is_file() for task in tasks)
+    assert all(
+        (folder / task["data"]["image"].removeprefix(label_studio.LOCAL_FILES)).is_file()
+        for task in tasks
+    )
     for line, task in enumerate(tasks):
         likelier = audit.grades[audit.suggested[line]]
         label = audit.grades[audit.labels[line]]
@@ -148,17 +170,26 @@ def test_no_probability_is_sent_where_none_is_known(tmp_path: Path) -> None:
 
 def test_the_interface_offers_the_grades_in_their_order() -> None:
     root = ElementTree.fromstring(label_studio.labelling_config(["none", 'a "b" & <c>', "severe"]))
-    assert [choice.get("value") for choice in root.iter("Choice")] == ["none", 'a "b" & <c>', "severe"]
+    assert [choice.get("value") for choice in root.iter("Choice")] == [
+        "none",
+        'a "b" & <c>',
+        "severe",
+    ]
 
 
 def test_grades_come_back_as_decisions_once(tmp_path: Path) -> None:
     folder = make_audit(tmp_path / "audit")
     audit = read_audit(folder)
     label = audit.grades[audit.labels[0]]
-    other = next(name for name in audit.grades if name not in (label, audit.grades[audit.suggested[0]]))
+    other = next(
+        name for name in audit.grades if name not in (label, audit.grades[audit.suggested[0]])
+    )
     tasks = [
         annotated(f"/data/local-files/?d=audit-data/{audit.ids[0]}", ("ann", other)),
-        annotated(f"/data/local-files/?d=audit-data/{audit.ids[1]}", ("ann", audit.grades[audit.labels[1]])),
+        annotated(
+            f"/data/local-files/?d=audit-data/{audit.ids[1]}",
+            ("ann", audit.grades[audit.labels[1]]),
+        ),
         annotated("elsewhere.png", ("ann", label)),
     ]
     (tmp_path / "export.json").write_text(json.dumps(tasks))
@@ -188,11 +219,18 @@ def test_the_round_trip_on_the_command_line(
         said = capsys.readouterr()
         return int(ended.value.code or 0), said.out + said.err
 
-    status, said = run("review", "export", "audit", "--to", "label-studio", "--out", "tasks.json", "--limit", "3")
+    status, said = run(
+        "review", "export", "audit", "--to", "label-studio", "--out", "tasks.json", "--limit", "3"
+    )
     assert status == 0, said
     assert "tasks.json: 3 tasks" in said
-    assert run("review", "export", "audit", "--to", "label-studio", "--out", "tasks.json")[0] == 2  # it exists
-    assert "--out tasks.json" in run("review", "export", "audit", "--to", "label-studio", "--out", "t.csv")[1]
+    assert (
+        run("review", "export", "audit", "--to", "label-studio", "--out", "tasks.json")[0] == 2
+    )  # it exists
+    assert (
+        "--out tasks.json"
+        in run("review", "export", "audit", "--to", "label-studio", "--out", "t.csv")[1]
+    )
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     for task in tasks:
         task["annotations"] = annotated("", ("bo", "Mayo 0"))["annotations"]

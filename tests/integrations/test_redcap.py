@@ -1,4 +1,5 @@
-"""REDCap: exports as it writes them, raw and labelled, with repeated instruments and a data dictionary beside them."""
+"""REDCap: exports as it writes them, raw and labelled, with repeated instruments and a data
+dictionary beside them."""
 
 import csv
 from pathlib import Path
@@ -24,14 +25,36 @@ FIELDS = [
     ),
     ("read_date", "reading", "text", "Date", ""),
 ]
-RAW = ["record_id", "redcap_repeat_instrument", "redcap_repeat_instance", "photo", "site", "base_complete", "reader"]
+RAW = [
+    "record_id",
+    "redcap_repeat_instrument",
+    "redcap_repeat_instance",
+    "photo",
+    "site",
+    "base_complete",
+    "reader",
+]
 RAW += ["mayo", "read_date", "reading_complete"]
-LABELLED = ["Record ID", "Repeat Instrument", "Repeat Instance", "Photo file", "Site", "Complete?", "Who reads"]
+LABELLED = [
+    "Record ID",
+    "Repeat Instrument",
+    "Repeat Instance",
+    "Photo file",
+    "Site",
+    "Complete?",
+    "Who reads",
+]
 LABELLED += ["Mayo score", "Date", "Complete?"]
 CHOICE = {
     "site": {"1": "North", "2": "South"},
     "reader": {"1": "Dr A", "2": "Dr B"},
-    "mayo": {"0": "Normal", "1": "Mild", "2": "Moderate, patchy", "3": "Severe", "9": "Not gradable"},
+    "mayo": {
+        "0": "Normal",
+        "1": "Mild",
+        "2": "Moderate, patchy",
+        "3": "Severe",
+        "9": "Not gradable",
+    },
 }
 ROWS = [
     ["007", "", "", "a.png", "1", "2", "", "", "", ""],
@@ -53,7 +76,13 @@ def write_dictionary(folder: Path, *, by_program: bool = False) -> Path:
     names = ["Variable / Field Name", "Form Name", "Field Type", "Field Label"]
     names += ["Choices, Calculations, OR Slider Labels"]
     if by_program:
-        names = ["field_name", "form_name", "field_type", "field_label", "select_choices_or_calculations"]
+        names = [
+            "field_name",
+            "form_name",
+            "field_type",
+            "field_label",
+            "select_choices_or_calculations",
+        ]
     return write(folder / "Study_DataDictionary_2026-01-31.csv", [names, *map(list, FIELDS)])
 
 
@@ -63,12 +92,19 @@ def labelled(row: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("by_program", [False, True])
 @pytest.mark.parametrize("labels", [False, True])
-def test_raw_and_labelled_exports_are_the_same_readings(tmp_path: Path, labels: bool, by_program: bool) -> None:
+def test_raw_and_labelled_exports_are_the_same_readings(
+    tmp_path: Path, labels: bool, by_program: bool
+) -> None:
     write_dictionary(tmp_path, by_program=by_program)
     rows = [LABELLED, *map(labelled, ROWS)] if labels else [RAW, *ROWS]
     table = read_readings(write(tmp_path / "Study_DATA.csv", rows), image_column="photo")
     readings = table.readings
-    assert readings.grades == ("Normal", "Mild", "Moderate, patchy", "Severe")  # in the order of the dictionary
+    assert readings.grades == (
+        "Normal",
+        "Mild",
+        "Moderate, patchy",
+        "Severe",
+    )  # in the order of the dictionary
     assert readings.items == ["a.png", "b.png"]  # filled up from the record
     assert readings.groups == ["007", "008"]
     named = [
@@ -82,7 +118,12 @@ def test_raw_and_labelled_exports_are_the_same_readings(tmp_path: Path, labels: 
 
 def test_a_project_without_repeats_is_a_table_of_labels(tmp_path: Path) -> None:
     write_dictionary(tmp_path)
-    rows = [["record_id", "photo", "mayo"], ["1", "a.png", "0"], ["2", "b.png", "3"], ["3", "c.png", "1"]]
+    rows = [
+        ["record_id", "photo", "mayo"],
+        ["1", "a.png", "0"],
+        ["2", "b.png", "3"],
+        ["3", "c.png", "1"],
+    ]
     manifest = srjt.data.read(write(tmp_path / "data.csv", rows), image_column="photo").manifest
     assert manifest.grades == ("Normal", "Mild", "Moderate, patchy", "Severe")
     assert manifest.labels.tolist() == [0, 3, 1]

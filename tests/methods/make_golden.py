@@ -18,8 +18,8 @@ from srjt import methods, noise
 SEED = 2170
 FILE = Path(__file__).with_name("golden.json")
 CONVENTIONS = ("paper", "published-code")
-# Beside the fourteen names: the paper's soft/soft ablation, its missing cells, selection per class, and what is not
-# the paper's.
+# Beside the fourteen names: the paper's soft/soft ablation, its missing cells, selection per class,
+# and what is not the paper's.
 VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("co-teaching", {"select": "soft", "update": "soft"}),
     ("jocor", {"select": "soft", "update": "soft"}),
@@ -45,7 +45,10 @@ def inputs() -> dict[str, Any]:
     """
     generator = torch.Generator().manual_seed(SEED)
     labels = torch.randint(4, (32,), generator=generator)
-    own, shared = torch.randn(2, 32, 4, generator=generator), torch.randn(32, 4, generator=generator)
+    own, shared = (
+        torch.randn(2, 32, 4, generator=generator),
+        torch.randn(32, 4, generator=generator),
+    )
     logits = own + shared + torch.nn.functional.one_hot(labels, 4)
     rows = [[[round(v, 3) for v in row] for row in network] for network in logits.tolist()]
     return {"labels": labels.tolist(), "logits": rows}
@@ -54,7 +57,10 @@ def inputs() -> dict[str, Any]:
 def measure(given: dict[str, Any]) -> dict[str, Any]:
     """Loss and selection of every method and convention, by a telling key."""
     found: dict[str, Any] = {}
-    labels, logits = torch.tensor(given["labels"]), torch.tensor(given["logits"], dtype=torch.float64)
+    labels, logits = (
+        torch.tensor(given["labels"]),
+        torch.tensor(given["logits"], dtype=torch.float64),
+    )
     for name, options in [(name, {}) for name in methods.plain_names()] + list(VARIANTS):
         for convention in CONVENTIONS:
             key = " ".join([name, *(f"{k}={v}" for k, v in options.items()), f"({convention})"])
@@ -62,7 +68,9 @@ def measure(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _one(name: str, convention: Any, options: Any, logits: torch.Tensor, labels: torch.Tensor) -> Any:
+def _one(
+    name: str, convention: Any, options: Any, logits: torch.Tensor, labels: torch.Tensor
+) -> Any:
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.15)
     known = {"noise_rate": 0.4, "transition": matrix, "convention": convention}
     method = methods.create(name, num_classes=4, **known, **options)
@@ -96,7 +104,9 @@ def main() -> None:
         given = inputs()
         found = measure(given)
     stored = json.loads(FILE.read_text())
-    if stored["inputs"] == given:  # values that differ by rounding, as between machines, stay as they are
+    if (
+        stored["inputs"] == given
+    ):  # values that differ by rounding, as between machines, stay as they are
         found = {key: _same(value, stored["methods"].get(key)) for key, value in found.items()}
     lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
     FILE.write_text(f'{{"inputs": {json.dumps(given)},\n "methods": {{\n{lines}\n}}}}\n')

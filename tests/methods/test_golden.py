@@ -32,7 +32,9 @@ def test_golden(key: str, measured: dict) -> None:
     for exact in ("keep", "selected", "grades"):
         assert now[exact] == stored[exact]
     for close in ("total", "per_network", "gradient_norm"):
-        assert now[close] == pytest.approx(stored[close], rel=1e-6), "changed on purpose? run make_golden.py"
+        assert now[close] == pytest.approx(stored[close], rel=1e-6), (
+            "changed on purpose? run make_golden.py"
+        )
 
 
 def test_the_golden_cases_tell_the_conventions_and_the_methods_apart() -> None:
@@ -52,17 +54,29 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def blend_of(seed: int) -> np.ndarray:
-    """(B, B) the blend of Mixup's draw: λ on the diagonal, 1 − λ at the partner, read off from blended unit vectors."""
-    eye, generator = torch.eye(len(LABELS), dtype=torch.float64), torch.Generator().manual_seed(seed)
-    drawn = methods.create("mixup", num_classes=4).prepare(eye, torch.from_numpy(LABELS), generator=generator)
+    """(B, B) the blend of Mixup's draw: λ on the diagonal, 1 − λ at the partner, read off from
+    blended unit vectors."""
+    eye, generator = (
+        torch.eye(len(LABELS), dtype=torch.float64),
+        torch.Generator().manual_seed(seed),
+    )
+    drawn = methods.create("mixup", num_classes=4).prepare(
+        eye, torch.from_numpy(LABELS), generator=generator
+    )
     return drawn[0].numpy()
 
 
 @pytest.mark.parametrize("name", ["standard", "mixup", "cdr"])
 def test_three_steps_of_a_small_network(name: str) -> None:
-    """Two layers, trained by gradient descent with weight decay; the derivatives are written out."""
+    """Two layers, trained by gradient descent with weight decay; the derivatives are written
+    out."""
     rng = np.random.default_rng(5)
-    first = [rng.normal(size=(6, 4)), rng.normal(size=6), rng.normal(size=(4, 6)), rng.normal(size=4)]
+    first = [
+        rng.normal(size=(6, 4)),
+        rng.normal(size=6),
+        rng.normal(size=(4, 6)),
+        rng.normal(size=4),
+    ]
     network = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4)).double()
     for parameter, value in zip(network.parameters(), first, strict=True):
         parameter.data = torch.from_numpy(value.copy())
@@ -85,7 +99,9 @@ def test_three_steps_of_a_small_network(name: str) -> None:
         gradients = [back.T @ inputs, back.sum(axis=0), error.T @ hidden, error.sum(axis=0)]
         if name == "cdr":
             # the share 1 − ε of all weights with the largest |w·g| learns, at the rate times 1 − ε
-            importance = np.abs(np.concatenate([(w1 * gradients[0]).ravel(), (w2 * gradients[2]).ravel()]))
+            importance = np.abs(
+                np.concatenate([(w1 * gradients[0]).ravel(), (w2 * gradients[2]).ravel()])
+            )
             smallest = np.sort(importance)[-round((1 - NOISE) * importance.size)]
             for place, weight in ((0, w1), (2, w2)):
                 learns = np.abs(weight * gradients[place]) >= smallest

@@ -28,7 +28,9 @@ def hard(logits, label: int, tau: float = 1.0) -> float:
 
 def soft(logits, label: int) -> float:
     weights = [math.exp(-abs(c - label)) for c in range(C)]
-    return -sum(w / sum(weights) * math.log(p) for w, p in zip(weights, softmax(logits, 1.0), strict=True))
+    return -sum(
+        w / sum(weights) * math.log(p) for w, p in zip(weights, softmax(logits, 1.0), strict=True)
+    )
 
 
 def kl(p: list[float], q: list[float]) -> float:
@@ -45,13 +47,18 @@ def codis_d(p: list[float], q: list[float]) -> float:
 
 
 def reference(host, convention, select, update, tau, lam, logits, labels, keep, per_class=False):
-    """→ total, per_network, selected, as the paper's Algorithms 1–3 and DESIGN's table have them."""
+    """→ total, per_network, selected, as the paper's Algorithms 1–3 and DESIGN's table have
+    them."""
     size = len(labels)
     if select == "soft":
         tau = 1.0
 
     def ranking_loss(n: int, i: int) -> float:
-        return hard(logits[n][i], labels[i], tau) if select == "hard" else soft(logits[n][i], labels[i])
+        return (
+            hard(logits[n][i], labels[i], tau)
+            if select == "hard"
+            else soft(logits[n][i], labels[i])
+        )
 
     def learning_loss(n: int, i: int) -> float:
         loss = hard(logits[n][i], labels[i]) if update == "hard" else soft(logits[n][i], labels[i])
@@ -75,7 +82,10 @@ def reference(host, convention, select, update, tau, lam, logits, labels, keep, 
 
     chosen = []
     for n in (0, 1):
-        members = {g: [i for i in range(size) if labels[i] == g] for g in (set(labels) if per_class else [])}
+        members = {
+            g: [i for i in range(size) if labels[i] == g]
+            for g in (set(labels) if per_class else [])
+        }
         groups = members.values() if per_class else [list(range(size))]
         taken: list[int] = []
         for group in groups:
@@ -86,7 +96,8 @@ def reference(host, convention, select, update, tau, lam, logits, labels, keep, 
     own = [sum(learning_loss(n, i) for i in learnt[n]) / len(learnt[n]) for n in (0, 1)]
     if host == "jocor":
         total = sum(
-            share * (learning_loss(0, i) + learning_loss(1, i)) + lam * jeffreys(*both(i, 1.0)) for i in chosen[0]
+            share * (learning_loss(0, i) + learning_loss(1, i)) + lam * jeffreys(*both(i, 1.0))
+            for i in chosen[0]
         ) / len(chosen[0])
     else:
         total = own[0] + own[1]
@@ -123,7 +134,16 @@ def test_every_cell_of_the_ablation_agrees_with_the_reference(
     found = method.loss(torch.from_numpy(logits), torch.from_numpy(labels), keep=keep)
     tau = temperature or (0.1 if (select, update) == ("hard", "soft") else 1.0)
     total, own, chosen = reference(
-        host, convention, select, update, tau, lam, logits.tolist(), labels.tolist(), keep, per_class
+        host,
+        convention,
+        select,
+        update,
+        tau,
+        lam,
+        logits.tolist(),
+        labels.tolist(),
+        keep,
+        per_class,
     )
     assert found.selected.tolist() == chosen
     assert float(found.total) == pytest.approx(total, rel=1e-6)
@@ -149,10 +169,13 @@ def test_ours_is_the_host_with_a_soft_update(host: str) -> None:
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("keep", [1, 9, 16])
 def test_agreement_on_all_adds_the_mean_divergence_of_the_batch(convention: str, keep: int) -> None:
-    """ℓ₁ + ℓ₂ on the choice, λD on every sample: with λ = 1 the published code's weights would leave no loss at all."""
+    """ℓ₁ + ℓ₂ on the choice, λD on every sample: with λ = 1 the published code's weights would
+    leave no loss at all."""
     logits, labels = batch(5, 16)
     x, y = torch.from_numpy(logits).requires_grad_(), torch.from_numpy(labels)
-    found = make("jocor+ours", convention=convention, co_lambda=1.0, agree="all").loss(x, y, keep=keep)
+    found = make("jocor+ours", convention=convention, co_lambda=1.0, agree="all").loss(
+        x, y, keep=keep
+    )
     p, q = (np.exp(one) / np.exp(one).sum(axis=-1, keepdims=True) for one in logits)
     divergence = ((p - q) * np.log(p / q)).sum(axis=-1)
     distance = np.abs(np.arange(C) - labels[:, None])
@@ -160,7 +183,9 @@ def test_agreement_on_all_adds_the_mean_divergence_of_the_batch(convention: str,
     losses = -(soft * (np.log(p) + np.log(q))).sum(axis=-1)
     chosen = found.selected[0].numpy()
     assert chosen.sum() == keep
-    assert float(found.total.detach()) == pytest.approx(losses[chosen].mean() + divergence.mean(), rel=1e-6)
+    assert float(found.total.detach()) == pytest.approx(
+        losses[chosen].mean() + divergence.mean(), rel=1e-6
+    )
     found.total.backward()
     assert (x.grad.abs().sum(dim=-1) > 0).all()  # the discarded ones teach as well
 
@@ -183,7 +208,9 @@ def test_a_label_matrix_replaces_the_soft_labels() -> None:
 
 
 @pytest.mark.parametrize(("host", "convention", "select", "update"), CELLS)
-def test_unselected_samples_get_no_gradient(host: str, convention: str, select: str, update: str) -> None:
+def test_unselected_samples_get_no_gradient(
+    host: str, convention: str, select: str, update: str
+) -> None:
     method = make(host, convention=convention, select=select, update=update)
     array, labels = batch(11, 20, spread=4.0)
     logits = torch.from_numpy(array).float().requires_grad_()
@@ -210,7 +237,8 @@ def test_derivatives_are_right(host: str, convention: str, update: str) -> None:
 
 @pytest.mark.parametrize("update", ["hard", "soft"])
 def test_each_network_of_the_original_codis_minimises_its_own_loss(update: str) -> None:
-    """The derivative with respect to a network's logits is that of its own loss, by finite differences."""
+    """The derivative with respect to a network's logits is that of its own loss, by finite
+    differences."""
     method = make("codis", convention="original", update=update)
     array, labels = batch(4, 5)
     logits = torch.from_numpy(array).requires_grad_()
@@ -218,7 +246,9 @@ def test_each_network_of_the_original_codis_minimises_its_own_loss(update: str) 
     tau = 0.1 if update == "soft" else 1.0
 
     def own_loss(n: int, z: np.ndarray) -> float:
-        return reference("codis", "original", "hard", update, tau, 0.1, z.tolist(), labels.tolist(), 3)[1][n]
+        return reference(
+            "codis", "original", "hard", update, tau, 0.1, z.tolist(), labels.tolist(), 3
+        )[1][n]
 
     for n, i, c in itertools.product((0, 1), range(5), range(C)):
         step = np.zeros_like(array)
@@ -240,10 +270,13 @@ def test_a_sample_that_is_not_a_number_is_not_selected_and_does_not_spoil_the_lo
 @pytest.mark.parametrize("name", ["co-teaching", "codis+ours"])
 def test_ramp_and_rounding(name: str) -> None:
     def kept(convention: str, epochs: tuple[int, ...], size: int = 64, **options: int) -> list[int]:
-        method = methods.create(name, num_classes=2, noise_rate=0.4, convention=convention, **options)
+        method = methods.create(
+            name, num_classes=2, noise_rate=0.4, convention=convention, **options
+        )
         return [method.keep(epoch, size) for epoch in epochs]
 
-    # ε = 0.4, batch of 64. Paper: 1 − 0.08 T from the first epoch, up: 58.88, 53.76, 48.64, 43.52, 38.4
+    # ε = 0.4, batch of 64. Paper: 1 − 0.08 T from the first epoch, up: 58.88, 53.76, 48.64, 43.52,
+    # 38.4
     assert kept("paper", (1, 2, 3, 4, 5, 6, 150)) == [59, 54, 49, 44, 39, 39, 39]
     # Code: 1 − 0.4 (T−1)/9, down: 64, 61.16, 58.31, …, 41.24, 38.4
     assert kept("published-code", (1, 2, 3, 9, 10, 11, 150)) == [64, 61, 58, 41, 38, 38, 38]

@@ -1,4 +1,5 @@
-"""Every method on numbers that break careless code: huge logits, certain mistakes, half precision."""
+"""Every method on numbers that break careless code: huge logits, certain mistakes, half
+precision."""
 
 import warnings
 from itertools import product
@@ -35,9 +36,12 @@ def extreme(pattern: str, shape: tuple[int, int, int]) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{''.join(o.values())}" for n, o in CASES])
+@pytest.mark.parametrize(
+    ("name", "options"), CASES, ids=[f"{n}{''.join(o.values())}" for n, o in CASES]
+)
 def test_losses_gradients_and_probabilities_are_finite(name: str, options: dict) -> None:
-    # forbidden transitions (log 0) and a nearly singular inverse: the hardest of the paper's matrices
+    # forbidden transitions (log 0) and a nearly singular inverse: the hardest of the paper's
+    # matrices
     matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.3)
     for convention in ("paper", "published-code", "original"):
         with warnings.catch_warnings():
@@ -69,7 +73,10 @@ def test_half_precision_only_rounds_the_logits(name: str) -> None:
     method = methods.create(name, num_classes=4, noise_rate=0.4, transition=matrix)
     generator = torch.Generator().manual_seed(0)
     rounded = torch.randn(method.networks, 6, method.outputs, generator=generator).bfloat16()
-    half, exact = method.loss(rounded, LABELS, keep=4), method.loss(rounded.double(), LABELS, keep=4)
+    half, exact = (
+        method.loss(rounded, LABELS, keep=4),
+        method.loss(rounded.double(), LABELS, keep=4),
+    )
     assert torch.equal(half.selected, exact.selected)
     assert float(half.total) == pytest.approx(float(exact.total), rel=1e-5)
 

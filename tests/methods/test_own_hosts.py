@@ -1,4 +1,5 @@
-"""Hosts that define which samples are selected: by a threshold of the loss, or by what they remember."""
+"""Hosts that define which samples are selected: by a threshold of the loss, or by what they
+remember."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,7 +31,8 @@ class Threshold(JointTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class Remembered(JointTraining):
-    """Select the samples whose label is at least as likely as a running mean of the likeliest grade's probability."""
+    """Select the samples whose label is at least as likely as a running mean of the likeliest
+    grade's probability."""
 
     needs: ClassVar[tuple[str, ...]] = ()
 
@@ -38,7 +40,13 @@ class Remembered(JointTraining):
         return {"confidence": torch.zeros(2, samples)}
 
     def selection(
-        self, losses_KB: Tensor, logits: Tensor, keep: int | Tensor, *, memory: dict[str, Tensor], rows: Tensor
+        self,
+        losses_KB: Tensor,
+        logits: Tensor,
+        keep: int | Tensor,
+        *,
+        memory: dict[str, Tensor],
+        rows: Tensor,
     ) -> Tensor:
         highest = logits.softmax(dim=-1).amax(dim=-1)
         mean = 0.5 * memory["confidence"].index_select(1, rows) + 0.5 * highest
@@ -63,14 +71,23 @@ class OwnLoss(methods.CoTeaching):
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
-    for name, host in (("threshold", Threshold), ("remembered", Remembered), ("agreeing", Agreeing), ("own", OwnLoss)):
+    for name, host in (
+        ("threshold", Threshold),
+        ("remembered", Remembered),
+        ("agreeing", Agreeing),
+        ("own", OwnLoss),
+    ):
         register(name, scores="its own", updates="hard label", paper="these tests")(host)
-    register("threshold+ours", scores="its own", updates="soft label", paper="these tests", update="soft")(Threshold)
+    register(
+        "threshold+ours", scores="its own", updates="soft label", paper="these tests", update="soft"
+    )(Threshold)
 
 
 def batch(seed: int = 0, size: int = 6) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(seed)
-    return 2 * torch.randn(2, size, 3, generator=random), torch.randint(3, (size,), generator=random)
+    return 2 * torch.randn(2, size, 3, generator=random), torch.randint(
+        3, (size,), generator=random
+    )
 
 
 def test_a_network_learns_from_the_samples_that_the_other_selects() -> None:
@@ -80,7 +97,9 @@ def test_a_network_learns_from_the_samples_that_the_other_selects() -> None:
     assert 0 < int(chosen[0].sum()) != int(chosen[1].sum()) > 0  # no fixed number
     found = Threshold(num_classes=3).loss(logits, labels, keep=2)
     assert torch.equal(found.selected, chosen)
-    torch.testing.assert_close(found.per_network, torch.stack([loss[0][chosen[1]].mean(), loss[1][chosen[0]].mean()]))
+    torch.testing.assert_close(
+        found.per_network, torch.stack([loss[0][chosen[1]].mean(), loss[1][chosen[0]].mean()])
+    )
     torch.testing.assert_close(found.total, found.per_network.sum())
 
 
@@ -115,7 +134,14 @@ def test_memory_is_that_of_two_networks_and_changes_what_is_selected() -> None:
 @pytest.mark.usefixtures("registered")
 def test_options_and_needs_are_those_that_the_host_has() -> None:
     assert "per_class" in methods.options("co-teaching")
-    assert methods.options("threshold") == ("select", "update", "temperature", "co_lambda", "label_matrix", "limit")
+    assert methods.options("threshold") == (
+        "select",
+        "update",
+        "temperature",
+        "co_lambda",
+        "label_matrix",
+        "limit",
+    )
     assert methods.options("agreeing") == (
         *("select", "update", "temperature", "co_lambda", "ramp_epochs", "label_matrix"),
     )
@@ -134,14 +160,18 @@ def test_a_host_that_ignores_select_has_no_soft_selection() -> None:
     for name in ("co-teaching", "jocor", "codis", "threshold", "remembered"):
         assert parse_method(f"{name}:{usage}").variant == usage
     for name in ("agreeing", "own"):
-        with pytest.raises(SrjtError, match=r"selects the same samples with select='soft' as with 'hard'"):
+        with pytest.raises(
+            SrjtError, match=r"selects the same samples with select='soft' as with 'hard'"
+        ):
             parse_method(f"{name}:{usage}")
         parse_method(f"{name}:update=soft")
 
 
 def test_soft_labels_of_ones_own_may_select() -> None:
     rows = [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
-    method = methods.create("codis", num_classes=3, noise_rate=0.2, select="soft", label_matrix=rows)
+    method = methods.create(
+        "codis", num_classes=3, noise_rate=0.2, select="soft", label_matrix=rows
+    )
     assert method.select == "soft"
 
 
@@ -161,7 +191,10 @@ def test_what_is_no_host_and_what_is_no_mask_is_an_error() -> None:
         def selection(self, losses_KB: Tensor, logits: Tensor, keep: int | Tensor) -> Tensor:
             return losses_KB[..., :2]
 
-    with pytest.raises(SrjtError, match=r"returns a mask of bool, of shape \(2, 6\) or \(6,\); got torch.float32 of"):
+    with pytest.raises(
+        SrjtError,
+        match=r"returns a mask of bool, of shape \(2, 6\) or \(6,\); got torch.float32 of",
+    ):
         Numbers(num_classes=3, noise_rate=0.2).loss(*batch())
 
 
@@ -171,10 +204,19 @@ def test_such_hosts_train_and_the_share_that_was_kept_is_logged(name: str, tmp_p
     random = np.random.default_rng(0)
     grades = np.arange(96) % 3
     rows = random.normal(size=(96, 4)) + grades[:, None]
-    np.savez(tmp_path / "rows.npz", features=rows.astype(np.float32), grade=grades, patient=np.arange(96).astype(str))
-    run = srjt.train(tmp_path / "rows.npz", method=name, network="mlp", epochs=3, batch_size=16, progress=False)
+    np.savez(
+        tmp_path / "rows.npz",
+        features=rows.astype(np.float32),
+        grade=grades,
+        patient=np.arange(96).astype(str),
+    )
+    run = srjt.train(
+        tmp_path / "rows.npz", method=name, network="mlp", epochs=3, batch_size=16, progress=False
+    )
     log = run.metrics[run.metrics["split"] == "train"]
     seen = log[log["metric"].str.startswith("kept[")].groupby("epoch")["value"].mean()
     kept = log[log["metric"] == "kept"].set_index("epoch")["value"]
     assert ((kept > 0) & (kept < 1)).any()
-    assert kept.to_numpy() == pytest.approx(seen.to_numpy(), abs=0.08)  # the three grades are about equally frequent
+    assert kept.to_numpy() == pytest.approx(
+        seen.to_numpy(), abs=0.08
+    )  # the three grades are about equally frequent

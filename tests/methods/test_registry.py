@@ -42,12 +42,17 @@ def test_every_method_keeps_the_protocol(name: str, convention: str) -> None:
     assert method.networks == (2 if name in (*JOINT, "srjt") else 1)
     assert isinstance(method, entry.method)
     assert all((entry.scores, entry.updates, entry.paper))
-    assert (entry.networks, entry.needs) == (entry.method.networks, entry.method.needs)  # known without torch
+    assert (entry.networks, entry.needs) == (
+        entry.method.networks,
+        entry.method.needs,
+    )  # known without torch
 
     head = method.head(6, 4)
     features = torch.randn(method.networks, 5, 6, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([0, 1, 2, 3, 3])
-    inputs, targets = method.prepare(features[0], labels, generator=torch.Generator().manual_seed(2))
+    inputs, targets = method.prepare(
+        features[0], labels, generator=torch.Generator().manual_seed(2)
+    )
     assert inputs.shape == features[0].shape
     logits = head(features)
     assert logits.shape == (method.networks, 5, method.outputs)
@@ -86,7 +91,9 @@ def test_methods_are_frozen_and_can_be_varied() -> None:
 
 
 def test_options_of_a_method() -> None:
-    assert {"select", "update", "temperature", "co_lambda"} <= set(methods.options("co-teaching+ours"))
+    assert {"select", "update", "temperature", "co_lambda"} <= set(
+        methods.options("co-teaching+ours")
+    )
     assert methods.options("standard") == ()
     assert methods.options("garg") == ()  # its inverse matrix is derived, not chosen
     assert methods.options("mixup") == ("alpha",)
@@ -98,7 +105,10 @@ def test_options_of_a_method() -> None:
         (lambda: make("co-teching"), "Unknown method 'co-teching': did you mean 'co-teaching'?"),
         (lambda: make("foo"), "there is no similar name"),  # not jocor
         (lambda: make("foo"), "One of your own is known once its module is imported"),
-        (lambda: make("jocor", temprature=1.0), "option of jocor 'temprature': did you mean 'temperature'?"),
+        (
+            lambda: make("jocor", temprature=1.0),
+            "option of jocor 'temprature': did you mean 'temperature'?",
+        ),
         (lambda: make("garg", inverse=np.eye(4)), "option of garg 'inverse'"),
         (lambda: make("jocor", select="sft"), "did you mean 'soft'"),
         (lambda: make("jocor", agree="al"), "did you mean 'all'"),
@@ -107,17 +117,35 @@ def test_options_of_a_method() -> None:
         (lambda: make("jocor", select="soft", temperature=0.5), "sharpens a hard selection only"),
         (lambda: make("jocor", co_lambda=-0.1), "co_lambda cannot be negative; got -0.1"),
         (lambda: make("jocor", label_matrix=np.eye(4)), "both select and update are 'hard'"),
-        (lambda: make("sord", label_matrix=np.eye(3)), "label matrix is for 3 grades, but there are 4"),
+        (
+            lambda: make("sord", label_matrix=np.eye(3)),
+            "label matrix is for 3 grades, but there are 4",
+        ),
         (lambda: make("sord", label_matrix=torch.ones(4, 4)), "row of a label matrix sums to 1"),
-        (lambda: make("sord", label_matrix=[[1.0], [0.0, 1.0]]), "takes 4 rows of 4 numbers each; got"),
+        (
+            lambda: make("sord", label_matrix=[[1.0], [0.0, 1.0]]),
+            "takes 4 rows of 4 numbers each; got",
+        ),
         (lambda: make("jocor", ramp_epochs=0), "ramp_epochs must be positive; got 0"),
         (lambda: make("label-smooth", smoothing=1.5), r"smoothing lies in \[0, 1\]; got 1\.5"),
         (lambda: make("mixup", alpha=0.0), "alpha must be positive; got 0"),
-        (lambda: methods.create("jocor", num_classes=4), "needs the share of wrong labels: .*noise_rate="),
-        (lambda: methods.create("garg", num_classes=4), "needs the matrix of label errors: .*transition="),
-        (lambda: methods.create("standard", num_classes=1), "at least two grades; num_classes is 1"),
+        (
+            lambda: methods.create("jocor", num_classes=4),
+            "needs the share of wrong labels: .*noise_rate=",
+        ),
+        (
+            lambda: methods.create("garg", num_classes=4),
+            "needs the matrix of label errors: .*transition=",
+        ),
+        (
+            lambda: methods.create("standard", num_classes=1),
+            "at least two grades; num_classes is 1",
+        ),
         (lambda: methods.create("standard", num_classes=4, noise_rate=1.0), r"\[0, 1\); got 1"),
-        (lambda: methods.create("reweight", num_classes=3, transition=P4), "for 4 grades, but there are 3"),
+        (
+            lambda: methods.create("reweight", num_classes=3, transition=P4),
+            "for 4 grades, but there are 3",
+        ),
     ],
 )
 def test_mistakes_get_one_clear_sentence(call, sentence: str) -> None:
@@ -191,7 +219,9 @@ def test_registering_ones_own_method() -> None:
 def test_a_variants_presets_can_be_overridden() -> None:
     methods.register("soft-jocor", scores="s", updates="u", paper="p", select="soft")(methods.JoCor)
     assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1).select == "soft"
-    assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1, select="hard").select == "hard"
+    assert (
+        methods.create("soft-jocor", num_classes=3, noise_rate=0.1, select="hard").select == "hard"
+    )
 
 
 def test_the_recipe_needs_a_matrix_which_is_estimated() -> None:

@@ -23,7 +23,9 @@ LABELS = torch.tensor([1, 2])
 
 
 def total(name: str, **options) -> float:
-    loss = methods.create(name, num_classes=3, noise_rate=0.2, transition=P3, **options).loss(LOGITS, LABELS)
+    loss = methods.create(name, num_classes=3, noise_rate=0.2, transition=P3, **options).loss(
+        LOGITS, LABELS
+    )
     assert loss.selected.tolist() == [[True, True]]
     assert float(loss.total) == float(loss.per_network[0])
     return float(loss.total)
@@ -95,7 +97,13 @@ def test_expected_absolute_error() -> None:
     expected = (0.75 + 0.375) / 2  # ½·1 + ¼·1, and ⅛·2 + ⅛·1
     assert float(method.loss(LOGITS, LABELS).total) == pytest.approx(expected)
     middle = (HARD + expected) / 2
-    for progress, total in ((0.0, HARD), (0.2, HARD), (0.4, middle), (0.6, expected), (1.0, expected)):
+    for progress, total in (
+        (0.0, HARD),
+        (0.2, HARD),
+        (0.4, middle),
+        (0.6, expected),
+        (1.0, expected),
+    ):
         memory = {"progress": torch.tensor(progress)}
         loss = method.loss(LOGITS, LABELS, memory=memory, rows=torch.arange(2))  # type: ignore[call-arg]
         assert float(loss.total) == pytest.approx(total, rel=1e-6)
@@ -103,16 +111,24 @@ def test_expected_absolute_error() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=9).filter(lambda labels: len(labels) % 2 == 1))
-def test_the_median_of_the_labels_has_the_smallest_expected_absolute_error(labels: list[int]) -> None:
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=9).filter(lambda labels: len(labels) % 2 == 1)
+)
+def test_the_median_of_the_labels_has_the_smallest_expected_absolute_error(
+    labels: list[int],
+) -> None:
     certain = 50.0 * torch.eye(5, dtype=torch.float64)
     given = torch.tensor(labels)
-    totals = [float(expected_absolute_error(row.expand(len(labels), -1), given).sum()) for row in certain]
+    totals = [
+        float(expected_absolute_error(row.expand(len(labels), -1), given).sum()) for row in certain
+    ]
     assert totals[sorted(labels)[len(labels) // 2]] == pytest.approx(min(totals))
 
 
 def test_generalised_cross_entropy() -> None:
-    assert float(create("gce", q=1.0).loss(LOGITS, LABELS).total) == pytest.approx((0.75 + 0.25) / 2)
+    assert float(create("gce", q=1.0).loss(LOGITS, LABELS).total) == pytest.approx(
+        (0.75 + 0.25) / 2
+    )
     half = (2 * (1 - 0.25**0.5) + 2 * (1 - 0.75**0.5)) / 2
     assert float(create("gce", q=0.5).loss(LOGITS, LABELS).total) == pytest.approx(half)
     assert float(create("gce", q=1e-6).loss(LOGITS, LABELS).total) == pytest.approx(HARD, rel=1e-5)
@@ -131,7 +147,9 @@ def test_early_learning_remembers_each_sample() -> None:
     torch.testing.assert_close(memory["averages"][rows], average.float())
     assert memory["averages"][[1, 2, 4]].sum() == 0
     first = method.loss(LOGITS, LABELS, memory=method.memory(5), rows=rows).total  # type: ignore[call-arg]
-    assert float(method.loss(LOGITS, LABELS).total) == pytest.approx(float(first))  # without a memory
+    assert float(method.loss(LOGITS, LABELS).total) == pytest.approx(
+        float(first)
+    )  # without a memory
 
 
 def test_early_learning_pushes_towards_the_average_and_gets_no_gradient_through_it() -> None:
@@ -144,16 +162,20 @@ def test_early_learning_pushes_towards_the_average_and_gets_no_gradient_through_
 
 
 def test_symmetric_cross_entropy() -> None:
-    # the reverse part by its definition: −Σ_c p^c log l^c, with log 1 = 0 at the label and log 0 = −4 elsewhere
+    # the reverse part by its definition: −Σ_c p^c log l^c, with log 1 = 0 at the label and log 0 =
+    # −4 elsewhere
     reverse = (4 * (0.5 + 0.25) + 4 * (0.125 + 0.125)) / 2
     assert float(create("sce").loss(LOGITS, LABELS).total) == pytest.approx(0.1 * HARD + reverse)
     chosen = create("sce", alpha=6.0, beta=0.1, log_zero=-6.0)  # the authors' for a hundred classes
     assert float(chosen.loss(LOGITS, LABELS).total) == pytest.approx(6 * HARD + 0.1 * 1.5 * reverse)
-    assert float(create("sce", alpha=1.0, beta=0.0).loss(LOGITS, LABELS).total) == pytest.approx(HARD)
+    assert float(create("sce", alpha=1.0, beta=0.0).loss(LOGITS, LABELS).total) == pytest.approx(
+        HARD
+    )
 
 
 def test_class_distance_weighted_cross_entropy() -> None:
-    # label 1: grades 0 and 2 at distance 1; label 2: grade 0 at distance 2 and grade 1 at distance 1
+    # label 1: grades 0 and 2 at distance 1; label 2: grade 0 at distance 2 and grade 1 at distance
+    # 1
     first, near, far = log(2) + log(4 / 3), log(8 / 7), log(8 / 7)
     for alpha in (1.0, 5.0):
         total = float(create("cdw-ce", alpha=alpha).loss(LOGITS, LABELS).total)
@@ -168,23 +190,32 @@ def test_corn_agrees_with_coral_pytorch(logits: torch.Tensor) -> None:
     from coral_pytorch.losses import corn_loss
 
     method = methods.create("corn", num_classes=5)
-    for labels in torch.tensor([[0, 1, 2, 3, 4, 2], [0, 0, 1, 0, 4, 4]]):  # the second lacks 2 and 3
-        torch.testing.assert_close(method.loss(logits[None], labels).total, corn_loss(logits, labels, 5))
+    for labels in torch.tensor(
+        [[0, 1, 2, 3, 4, 2], [0, 0, 1, 0, 4, 4]]
+    ):  # the second lacks 2 and 3
+        torch.testing.assert_close(
+            method.loss(logits[None], labels).total, corn_loss(logits, labels, 5)
+        )
     above = torch.sigmoid(logits).cumprod(dim=1)
     clear = ((above - 0.5).abs() > 1e-9).all(dim=1)  # else Pr(grade > k) is ½ up to rounding
     assert torch.equal(method.grades(logits[None])[0][clear], corn_label_from_logits(logits)[clear])
     probabilities = method.probabilities(logits[None])
     torch.testing.assert_close(probabilities[0].flip(1).cumsum(dim=1).flip(1)[:, 1:], above)
-    assert torch.equal(method.grades_of(probabilities)[0][clear], method.grades(logits[None])[0][clear])
+    assert torch.equal(
+        method.grades_of(probabilities)[0][clear], method.grades(logits[None])[0][clear]
+    )
 
 
 def test_corn_by_hand() -> None:
     # above 0: ¾; above 1, given above 0: 1/5
     logits = torch.tensor([[[log(3), -log(4)]] * 3], dtype=torch.float64)
     method = create("corn")
-    assert method.probabilities(logits)[0, 0].tolist() == pytest.approx([0.25, 0.75 * 0.8, 0.75 * 0.2])
+    assert method.probabilities(logits)[0, 0].tolist() == pytest.approx(
+        [0.25, 0.75 * 0.8, 0.75 * 0.2]
+    )
     assert method.grades(logits).tolist() == [[1, 1, 1]]
-    # label 0 answers one question, labels 1 and 2 answer two: −log of the probabilities above, over five questions
+    # label 0 answers one question, labels 1 and 2 answer two: −log of the probabilities above, over
+    # five questions
     total = method.loss(logits, torch.tensor([0, 1, 2])).total
     assert float(total) == pytest.approx((log(4) + log(4 / 3 / 0.8) + log(4 / 3 * 5)) / 5)
     assert [tuple(p.shape) for p in method.head(7, 3).parameters()] == [(2, 7), (2,)]
@@ -193,7 +224,9 @@ def test_corn_by_hand() -> None:
 @pytest.mark.parametrize("name", ["sce", "corn", "cdw-ce"])
 def test_derivatives_are_right(name: str) -> None:
     method = methods.create(name, num_classes=4)
-    logits = torch.cos(1.7 * torch.arange(5.0 * method.outputs, dtype=torch.float64)).reshape(1, 5, -1)
+    logits = torch.cos(1.7 * torch.arange(5.0 * method.outputs, dtype=torch.float64)).reshape(
+        1, 5, -1
+    )
     labels = torch.tensor([0, 3, 1, 2, 2])
     assert torch.autograd.gradcheck(lambda z: method.loss(z, labels).total, logits.requires_grad_())
 
@@ -223,15 +256,21 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples_and_remem
     for progress in (0.0, 0.25, 1.0):  # the weight grows over the training
         memory = {"progress": torch.tensor(progress)}
         loss = method.loss(both, LABELS, keep=1, memory=memory)  # type: ignore[call-arg]  # nothing is discarded
-        assert float(loss.total) == pytest.approx(float(own[0] + own[1] + 0.5 * progress * divergence))
-    assert float(method.loss(both, LABELS).total) == pytest.approx(float(loss.total))  # as at the end
+        assert float(loss.total) == pytest.approx(
+            float(own[0] + own[1] + 0.5 * progress * divergence)
+        )
+    assert float(method.loss(both, LABELS).total) == pytest.approx(
+        float(loss.total)
+    )  # as at the end
     fit = (0.25 + 0.75 + 0.25 + 0.125) / 4  # how probable the given labels are
     recipe = create("srjt", transition=P3).loss(both, LABELS)
     assert float(recipe.total) == pytest.approx(float(own[0] + own[1] + 10.0 * fit * divergence))
     assert loss.per_network.tolist() == pytest.approx([float(one) for one in own])
     assert loss.selected.all()
     twins = create("srjt", transition=P3).loss(LOGITS.expand(2, -1, -1), LABELS)
-    assert float(twins.total) == pytest.approx(-(log(0.35) + log(0.55)))  # forward correction, twice
+    assert float(twins.total) == pytest.approx(
+        -(log(0.35) + log(0.55))
+    )  # forward correction, twice
     for name in methods.names():
         method = create(name, noise_rate=0.1, transition=P3)
         assert bool(method.memory(4)) == (name in ("elr", "eae"))
@@ -271,7 +310,9 @@ def test_weights_without_a_gradient_are_left_out_and_half_precision_stays() -> N
 # Mixup: one Beta(½, ½) draw and one permutation per batch, the same blend for samples and labels.
 def prepare(seed: int, size: int = 8, **options) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     labels = torch.arange(size) % 4
-    x = torch.eye(size, dtype=torch.float64)  # each sample is its own axis, so the blend can be read off
+    x = torch.eye(
+        size, dtype=torch.float64
+    )  # each sample is its own axis, so the blend can be read off
     method = methods.create("mixup", num_classes=4, **options)
     blended, targets = method.prepare(x, labels, generator=torch.Generator().manual_seed(seed))
     return blended, targets, labels
@@ -327,20 +368,26 @@ def test_the_head_has_one_weight_vector_and_a_bias_per_threshold() -> None:
     assert logits.shape == (5, 3)
     # thresholds differ by their biases alone
     torch.testing.assert_close(logits - logits[:, :1], (logits - logits[:, :1])[:1].expand(5, -1))
-    assert methods.create("garg", num_classes=2, transition=torch.eye(2)).head(7, 2)(features).shape == (5, 1)
+    assert methods.create("garg", num_classes=2, transition=torch.eye(2)).head(7, 2)(
+        features
+    ).shape == (5, 1)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 10])
 def test_every_grade_is_somewhere_the_likeliest_at_the_start(classes: int) -> None:
     method = methods.create("garg", num_classes=classes, transition=np.eye(classes))
     head = method.head(1, classes)
-    position = torch.linspace(-30.0, 30.0, 2401, dtype=torch.float64)  # of a sample along the weight vector
+    position = torch.linspace(
+        -30.0, 30.0, 2401, dtype=torch.float64
+    )  # of a sample along the weight vector
     with torch.no_grad():
         p = method.probabilities((position[:, None] + head.bias)[None])[0]
     assert set(p.argmax(dim=-1).tolist()) == set(range(classes))
     highest = p.max(dim=0).values[1:-1]
     torch.testing.assert_close(highest, torch.full_like(highest, np.tanh(0.5)), atol=1e-3, rtol=0)
-    torch.testing.assert_close(head.bias, -head.bias.flip(0))  # no grade is preferred to its mirror image
+    torch.testing.assert_close(
+        head.bias, -head.bias.flip(0)
+    )  # no grade is preferred to its mirror image
 
 
 def test_biases_learn_a_hundred_times_as_fast_as_weights() -> None:
@@ -350,25 +397,34 @@ def test_biases_learn_a_hundred_times_as_fast_as_weights() -> None:
     head(torch.ones(1, 2)).sum().backward()
     optimiser.step()
     weights, biases = (
-        (now.detach() - was).abs().max() for now, was in zip((head.weight.weight, head.bias), before, strict=True)
+        (now.detach() - was).abs().max()
+        for now, was in zip((head.weight.weight, head.bias), before, strict=True)
     )
     assert float(weights) == pytest.approx(1e-3, rel=1e-3)
     assert float(biases) == pytest.approx(0.1, rel=1e-3)
 
 
 def test_the_published_start_is_zero_without_a_faster_rate() -> None:
-    """The authors' training script has ``torch.zeros``: at first no middle grade has any probability."""
+    """The authors' training script has ``torch.zeros``: at first no middle grade has any
+    probability."""
     for classes in (2, 3, 5, 8):
         matrix = np.eye(classes)
-        code = methods.create("garg", num_classes=classes, transition=matrix, convention="published-code")
+        code = methods.create(
+            "garg", num_classes=classes, transition=matrix, convention="published-code"
+        )
         head = code.head(7, classes)
         assert torch.equal(dict(head.named_parameters())["bias"], torch.zeros(classes - 1))
-        p = code.probabilities(head(torch.randn(9, 7, generator=torch.Generator().manual_seed(0)))[None])[0]
+        p = code.probabilities(
+            head(torch.randn(9, 7, generator=torch.Generator().manual_seed(0)))[None]
+        )[0]
         assert (p[:, 1:-1] == 0).all()
 
 
-def test_probabilities_and_grades_by_hand_with_crossing_thresholds_clamped_and_renormalised() -> None:
-    # above 0: 0.9, above 1: 0.6, above 2: 0.2; and 0.5, 0.7: the difference −0.2 counts as 0; (0.5, 0, 0.5, 0.2) / 1.2
+def test_probabilities_and_grades_by_hand_with_crossing_thresholds_clamped_and_renormalised() -> (
+    None
+):
+    # above 0: 0.9, above 1: 0.6, above 2: 0.2; and 0.5, 0.7: the difference −0.2 counts as 0; (0.5,
+    # 0, 0.5, 0.2) / 1.2
     logits = torch.logit(torch.tensor([[[0.9, 0.6, 0.2], [0.5, 0.7, 0.2]]], dtype=torch.float64))
     ordered, crossing = create_garg().probabilities(logits)[0].tolist()
     assert ordered == pytest.approx([0.1, 0.3, 0.4, 0.2])
@@ -391,7 +447,9 @@ def test_a_sigmoid_of_one_half_is_not_above_it_and_a_singular_matrix_is_an_error
         methods.create("garg", num_classes=2, transition=[[0.5, 0.5], [0.5, 0.5]])
 
 
-def test_a_nearly_singular_matrix_is_a_warning_with_numbers_and_moving_does_not_warn_again() -> None:
+def test_a_nearly_singular_matrix_is_a_warning_with_numbers_and_moving_does_not_warn_again() -> (
+    None
+):
     with pytest.warns(UserWarning, match=r"condition number 41, inverse entries up to 18"):
         method = create_garg(rho=0.3, kind="truncated")
     with warnings.catch_warnings():

@@ -50,7 +50,13 @@ def test_fetches_once_into_torchs_cache(server: Server, cache: Path):  # noqa: F
         ("absent", SHA256, "404"),
     ],
 )
-def test_another_content_is_not_kept(server: Server, cache: Path, name: str, sha256: str, reason: str):  # noqa: F811
+def test_another_content_is_not_kept(
+    server: Server,
+    cache: Path,
+    name: str,
+    sha256: str,
+    reason: str,  # noqa: F811
+):
     server.answers = [404] if name == "absent" else []
     server.limit = len(CONTENT) // 2 if name == "broken" else len(CONTENT)
     sentence = refused(f"{server.url}/{name}-{HASH}.pth", sha256)

@@ -31,10 +31,16 @@ def build(network, **options) -> nn.Module:
 
 
 def official_state(name: str) -> dict[str, Tensor]:
-    """Random tensors as in PyTorch's ImageNet files, which lack batch norm's counters and have a classifier."""
+    """Random tensors as in PyTorch's ImageNet files, which lack batch norm's counters and have a
+    classifier."""
     torch.manual_seed(0)
-    state = {k: v for k, v in networks.ResNet(name).state_dict().items() if not k.endswith("tracked")}
-    state = {key: torch.rand_like(value) + 0.1 if value.ndim == 1 else value for key, value in state.items()}
+    state = {
+        k: v for k, v in networks.ResNet(name).state_dict().items() if not k.endswith("tracked")
+    }
+    state = {
+        key: torch.rand_like(value) + 0.1 if value.ndim == 1 else value
+        for key, value in state.items()
+    }
     return state | {"fc.weight": torch.randn(1000, 512), "fc.bias": torch.randn(1000)}
 
 
@@ -64,8 +70,12 @@ def official_features(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
     return x.mean((2, 3))
 
 
-@pytest.mark.parametrize(("name", "keys"), [("resnet18", 102), pytest.param("resnet50", 267, marks=pytest.mark.slow)])
-def test_published_imagenet_files_load_into_the_network_they_belong_to(name, keys, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "keys"), [("resnet18", 102), pytest.param("resnet50", 267, marks=pytest.mark.slow)]
+)
+def test_published_imagenet_files_load_into_the_network_they_belong_to(
+    name, keys, tmp_path, monkeypatch
+):
     state = official_state(name)
     assert len(state) == keys
     file, fetched = tmp_path / "published.pth", []
@@ -78,12 +88,16 @@ def test_published_imagenet_files_load_into_the_network_they_belong_to(name, key
     x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = official_features(x, state, name)
-        torch.testing.assert_close(network.backbone(x), expected, rtol=1e-4, atol=1e-4 * expected.abs().max())
+        torch.testing.assert_close(
+            network.backbone(x), expected, rtol=1e-4, atol=1e-4 * expected.abs().max()
+        )
     assert network(x).shape == (2, 4)
 
 
 @pytest.mark.slow  # imports MONAI
-@pytest.mark.parametrize(("name", "features"), [("resnet18", 512), ("densenet121", 1024), ("efficientnet-b0", 1280)])
+@pytest.mark.parametrize(
+    ("name", "features"), [("resnet18", 512), ("densenet121", 1024), ("efficientnet-b0", 1280)]
+)
 def test_monai_backbones_end_in_features_and_are_decided_by_the_seed(name, features):
     pytest.importorskip("monai")
     before = torch.get_rng_state()
@@ -104,7 +118,9 @@ def test_a_resnet_is_monais_to_the_bit(name):
     torch.manual_seed(3)
     shape = {"spatial_dims": 2, "n_input_channels": 1, "conv1_t_stride": 2, "shortcut_type": "B"}
     monais = getattr(nets, name)(bias_downsample=False, feed_forward=False, **shape)
-    for (key, a), (other, b) in zip(ours.state_dict().items(), monais.state_dict().items(), strict=True):
+    for (key, a), (other, b) in zip(
+        ours.state_dict().items(), monais.state_dict().items(), strict=True
+    ):
         assert key == other
         assert torch.equal(a, b), key
     x = torch.randn(2, 1, 48, 40)
@@ -123,7 +139,9 @@ def test_only_the_networks_of_monai_import_it(monkeypatch):
 
 def test_timm_missing_gives_the_line_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(SrjtError, match=r"'timm:convnext_tiny' needs timm, .*pip install \"timm>=1"):
+    with pytest.raises(
+        SrjtError, match=r"'timm:convnext_tiny' needs timm, .*pip install \"timm>=1"
+    ):
         build("timm:convnext_tiny")
 
 
@@ -150,7 +168,9 @@ def test_timm_problems_are_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", FakeTimm(fails=True))
     with pytest.raises(UnknownNameError, match=r"did you mean 'timm:convnext_tiny'\?"):
         build("timm:convnxt_tiny")
-    with pytest.raises(SrjtError, match=r"couldn't connect to 'https://huggingface.co'.*`pretrained=False`"):
+    with pytest.raises(
+        SrjtError, match=r"couldn't connect to 'https://huggingface.co'.*`pretrained=False`"
+    ):
         build("timm:convnext_tiny", pretrained=True)
 
 
@@ -177,7 +197,9 @@ def test_transformers_of_timm_are_made_for_the_size_of_the_images(monkeypatch):
     assert timm.calls[-1][-1] == {}  # the size that it was trained on
     build("timm:clip", in_shape=(3, 32, 32))
     assert timm.calls[-1][-1] == {}  # convolutions take any
-    with pytest.raises(SrjtError, match=r"for images of 36 pixels \(36 is not a multiple .*`crop=64`"):
+    with pytest.raises(
+        SrjtError, match=r"for images of 36 pixels \(36 is not a multiple .*`crop=64`"
+    ):
         build("timm:vit_small", in_shape=(3, 36, 36))
 
 
@@ -270,7 +292,9 @@ def test_lazy_layers_are_made_under_the_seed():
 
 def test_pretrained_networks_differ_in_their_heads_only(tmp_path: Path):
     save_file(build("tiny", seed=9).backbone.state_dict(), tmp_path / "w.safetensors")
-    one, other = (build("tiny", seed=seed, pretrained=tmp_path / "w.safetensors") for seed in (1, 2))
+    one, other = (
+        build("tiny", seed=seed, pretrained=tmp_path / "w.safetensors") for seed in (1, 2)
+    )
     assert same(one.backbone, other.backbone)
     assert same(one.backbone, build("tiny", seed=9).backbone)
     assert not torch.equal(one.head.weight, other.head.weight)
@@ -281,7 +305,11 @@ def test_pretrained_networks_differ_in_their_heads_only(tmp_path: Path):
     [
         ("resnet81", {}, r"Unknown network 'resnet81': did you mean 'resnet18'\?"),
         ("tiny", {"in_shape": (7,)}, r"'tiny' reads images, not samples of shape \(7,\).*'mlp'"),
-        ("mlp", {"in_shape": (3, 32, 32)}, r"'mlp' reads rows of features, not samples of shape .*'tiny'"),
+        (
+            "mlp",
+            {"in_shape": (3, 32, 32)},
+            r"'mlp' reads rows of features, not samples of shape .*'tiny'",
+        ),
         (
             "tiny",
             {"pretrained": True},
@@ -291,7 +319,11 @@ def test_pretrained_networks_differ_in_their_heads_only(tmp_path: Path):
         (Pooled(), {}, r"Pass a function that returns the network"),
         (lambda: "a string", {}, r"must return a torch module, not str"),
         (lambda: nn.Conv2d(3, 5, 3), {}, r"returns \(1, 5, 30, 30\): .*nn\.Flatten"),
-        (lambda: nn.Linear(9, 5), {}, r"Samples of shape \(3, 32, 32\) do not fit your own network: mat1"),
+        (
+            lambda: nn.Linear(9, 5),
+            {},
+            r"Samples of shape \(3, 32, 32\) do not fit your own network: mat1",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(network, options, says):
@@ -346,8 +378,11 @@ def loaded(path: Path) -> dict[str, Tensor]:
         lambda s: prefixed("module.", prefixed("backbone.", s) | {"head.weight": torch.ones(3, 4)}),
         lambda s: {"state_dict": {"model": prefixed("module.", s)}, "optimizer": {"lr": 0.1}},
         lambda s: {**s, "version": "1"},
-        # one of two networks of a run, and a self-supervised training with a copy, a projection and a queue
-        lambda s: prefixed("0.backbone.", s) | prefixed("1.backbone.", zeros(s)) | {"0.head.weight": ONES},
+        # one of two networks of a run, and a self-supervised training with a copy, a projection and
+        # a queue
+        lambda s: (
+            prefixed("0.backbone.", s) | prefixed("1.backbone.", zeros(s)) | {"0.head.weight": ONES}
+        ),
         lambda s: {
             **prefixed("module.encoder_q.", classified(s, "fc")),
             **prefixed("module.encoder_k.", zeros(s)),
@@ -365,7 +400,9 @@ def test_reads_what_torch_saves_however_it_is_wrapped(arrange, state, tmp_path):
 def test_missing_unexpected_and_misshapen_keys_are_all_reported(state, tmp_path):
     del state["norm.bias"]
     state["head.norm.weight"] = torch.ones(5)
-    torch.save(state | prefixed("layer", {str(i): torch.ones(1) for i in range(5)}), tmp_path / "w.pth")
+    torch.save(
+        state | prefixed("layer", {str(i): torch.ones(1) for i in range(5)}), tmp_path / "w.pth"
+    )
     with pytest.raises(SrjtError, match="do not fit the network: Missing") as caught:
         networks.load_weights(Backbone(), networks.read_weights(tmp_path / "w.pth"), source="w.pth")
     assert all(f'"{name}"' in str(caught.value) for name in ("norm.bias", "layer0", "layer4"))

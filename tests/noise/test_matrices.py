@@ -1,4 +1,5 @@
-"""Noise matrices in closed form, draws against their matrix, draws keyed by sample, and the report."""
+"""Noise matrices in closed form, draws against their matrix, draws keyed by sample, and the
+report."""
 
 import itertools
 import math
@@ -44,7 +45,13 @@ def test_the_papers_rho_gives_about_its_rate_on_limuc(kind: str, rho: float, rat
 
 @pytest.mark.parametrize(
     ("kind", "num_classes", "largest"),
-    [("quasi", 2, 1.0), ("quasi", 3, 0.5), ("quasi", 4, 0.4), ("truncated", 2, 1.0), ("truncated", 5, 0.5)],
+    [
+        ("quasi", 2, 1.0),
+        ("quasi", 3, 0.5),
+        ("quasi", 4, 0.4),
+        ("truncated", 2, 1.0),
+        ("truncated", 5, 0.5),
+    ],
 )
 def test_largest_rho_by_hand_and_in_the_error(kind: str, num_classes: int, largest: float) -> None:
     assert noise.largest_rho(kind, num_classes=num_classes) == pytest.approx(largest)
@@ -55,15 +62,21 @@ def test_largest_rho_by_hand_and_in_the_error(kind: str, num_classes: int, large
 
 
 @given(kinds, st.integers(2, 12), st.floats(0, 1))
-def test_matrices_are_row_stochastic_and_symmetric_under_reversal(kind: str, c: int, part: float) -> None:
-    matrix = noise.transition_matrix(kind, num_classes=c, rho=part * noise.largest_rho(kind, num_classes=c))
+def test_matrices_are_row_stochastic_and_symmetric_under_reversal(
+    kind: str, c: int, part: float
+) -> None:
+    matrix = noise.transition_matrix(
+        kind, num_classes=c, rho=part * noise.largest_rho(kind, num_classes=c)
+    )
     assert (matrix >= 0).all()
     np.testing.assert_allclose(matrix.sum(axis=1), 1.0, atol=1e-12)
     np.testing.assert_allclose(matrix, matrix[::-1, ::-1], atol=1e-12)
 
 
 @given(kinds, st.lists(st.integers(0, 5000), min_size=2, max_size=7), st.floats(0, 1))
-def test_rho_for_rate_solves_the_rate_on_the_class_mix(kind: str, counts: list[int], part: float) -> None:
+def test_rho_for_rate_solves_the_rate_on_the_class_mix(
+    kind: str, counts: list[int], part: float
+) -> None:
     assume(sum(counts) > 0)
     c = len(counts)
 
@@ -95,7 +108,9 @@ def chi_square(true: np.ndarray, noisy: np.ndarray, matrix: np.ndarray) -> tuple
 @pytest.mark.parametrize(("kind", "rho"), [("quasi", 0.1), ("quasi", 0.2), ("truncated", 0.3)])
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
-def test_the_empirical_matrix_is_the_nominal_one(kind: str, rho: float, keyed: bool, seed: int) -> None:
+def test_the_empirical_matrix_is_the_nominal_one(
+    kind: str, rho: float, keyed: bool, seed: int
+) -> None:
     true = np.repeat([0, 1, 2, 3], [4000, 2000, 1200, 800])
     matrix = noise.transition_matrix(kind, num_classes=4, rho=rho)
     ids = [f"image-{i}.png" for i in range(len(true))] if keyed else None
@@ -108,7 +123,9 @@ def test_the_empirical_matrix_is_the_nominal_one(kind: str, rho: float, keyed: b
 
 
 def test_the_same_draws_on_every_platform() -> None:
-    upwards = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])  # by rows, not by columns
+    upwards = np.array(
+        [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    )  # by rows, not by columns
     assert noise.corrupt([0, 1, 2, 0], upwards, seed=3).tolist() == [1, 2, 2, 1]
     assert noise.corrupt([], np.eye(4), seed=0).shape == (0,)
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
@@ -126,7 +143,10 @@ def test_keyed_draws_stay_when_rows_come_go_or_move(order: list[int], size: int,
     labels = np.arange(30) % 4
     alone = noise.corrupt(labels, matrix, seed=seed, ids=range(30))
     subset = order[:size]
-    assert noise.corrupt(labels[subset], matrix, seed=seed, ids=subset).tolist() == alone[subset].tolist()
+    assert (
+        noise.corrupt(labels[subset], matrix, seed=seed, ids=subset).tolist()
+        == alone[subset].tolist()
+    )
 
 
 def test_the_seed_matters_and_so_does_the_id() -> None:
@@ -138,7 +158,9 @@ def test_the_seed_matters_and_so_does_the_id() -> None:
 
 
 def test_the_report_by_hand() -> None:
-    matrix = noise.transition_matrix("truncated", num_classes=3, rho=0.25)  # diagonal 0.75, 0.5, 0.75
+    matrix = noise.transition_matrix(
+        "truncated", num_classes=3, rho=0.25
+    )  # diagonal 0.75, 0.5, 0.75
     summary = noise.report([0, 0, 0, 0, 1, 1], [0, 1, 0, 0, 2, 1], matrix)
     assert summary.nominal_rate == pytest.approx((4 * 0.25 + 2 * 0.5) / 6)
     assert summary.realised_rate == pytest.approx(2 / 6)
@@ -151,7 +173,9 @@ def test_the_report_by_hand() -> None:
     assert summary.condition_number == pytest.approx(4.0)
     assert not summary.ill_conditioned
     assert "nominal 0.3333, realised 0.3333" in str(summary)
-    singular = noise.report([0, 1], [0, 1], noise.transition_matrix("truncated", num_classes=4, rho=0.3))
+    singular = noise.report(
+        [0, 1], [0, 1], noise.transition_matrix("truncated", num_classes=4, rho=0.3)
+    )
     assert singular.ill_conditioned
     assert "condition number 41" in str(singular)
     with pytest.raises(SrjtError, match="2 true grades and 1 labels"):
@@ -171,11 +195,17 @@ EYE = np.eye(4)
         (lambda: noise.corrupt([0, 1], EYE, seed=0, ids=["a", "a"]), "at least one occurs twice"),
         (lambda: noise.corrupt([0], EYE, seed=None), "whole number from 0 up, not None"),
         (lambda: noise.corrupt([0], EYE, seed=-1), "not -1"),
-        (lambda: noise.check_matrix(np.ones((2, 3))), r"square \(C, C\); this one has shape \(2, 3\)"),
+        (
+            lambda: noise.check_matrix(np.ones((2, 3))),
+            r"square \(C, C\); this one has shape \(2, 3\)",
+        ),
         (lambda: noise.check_matrix([[1.2, -0.2], [0, 1]]), "an entry is negative"),
         (lambda: noise.check_matrix([[0.9, 0.2], [0, 1]]), r"row 0 sums to 1\.1\."),
         (lambda: noise.check_matrix(np.eye(3), num_classes=4), "for 3 grades, but there are 4"),
-        (lambda: noise.transition_matrix("truncted", num_classes=4, rho=0.1), "did you mean 'truncated'"),
+        (
+            lambda: noise.transition_matrix("truncted", num_classes=4, rho=0.1),
+            "did you mean 'truncated'",
+        ),
         (lambda: noise.transition_matrix("quasi", num_classes=1, rho=0.1), "at least two grades"),
         (lambda: noise.rho_for_rate("quasi", rate=0.1, class_counts=[0, 0]), "not all zero"),
         (lambda: noise.rho_for_rate("quasi", rate=math.nan, class_counts=[1, 1]), "not possible"),

@@ -1,4 +1,5 @@
-"""The quality of labels, what can be promised of true grades, and the highest grade of a patient."""
+"""The quality of labels, what can be promised of true grades, and the highest grade of a
+patient."""
 
 from dataclasses import replace
 from itertools import product
@@ -16,7 +17,12 @@ from srjt.noise import quality as judging
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.matrices import corrupt, transition_matrix, transition_of
 from srjt.noise.model import bayes, by_grade, by_severity
-from srjt.noise.quality import highest_grade_posterior, label_quality, suggestion_shares, true_grade_posterior
+from srjt.noise.quality import (
+    highest_grade_posterior,
+    label_quality,
+    suggestion_shares,
+    true_grade_posterior,
+)
 
 GRADES = 4
 
@@ -29,15 +35,20 @@ def blurred() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     severity = rng.choice(grid, size=4000)
     clear = rng.choice([0.1, 0.6], size=4000)  # half of the images are unclear
     seen, reader = severity + clear * rng.normal(size=4000), 0.3
-    given = np.diff(ndtr((np.arange(1, 4) - grid[:, None]) / reader), axis=1, prepend=0.0, append=1.0)
+    given = np.diff(
+        ndtr((np.arange(1, 4) - grid[:, None]) / reader), axis=1, prepend=0.0, append=1.0
+    )
     reached = given[np.searchsorted(grid, severity)].cumsum(axis=1)[:, :-1]
     labels = (rng.random(4000)[:, None] > reached).sum(axis=1)
     weight = np.exp(-0.5 * ((seen[:, None] - grid) / clear[:, None]) ** 2)
     return severity.astype(int), labels, weight / weight.sum(axis=1, keepdims=True) @ given
 
 
-def test_of_readers_who_are_unsure_at_boundaries_it_finds_more_errors_than_the_label_alone(blurred) -> None:
-    """The reader's blur is the same for every image: a doubtful label of a clear image is wrong more often."""
+def test_of_readers_who_are_unsure_at_boundaries_it_finds_more_errors_than_the_label_alone(
+    blurred,
+) -> None:
+    """The reader's blur is the same for every image: a doubtful label of a clear image is wrong
+    more often."""
     true, labels, p = blurred
     wrong = labels != true
     quality = by_severity(labels, p, np.eye(GRADES), [0.5], [1.0])[np.arange(4000), labels]
@@ -47,14 +58,20 @@ def test_of_readers_who_are_unsure_at_boundaries_it_finds_more_errors_than_the_l
     assert quality.mean() == pytest.approx(1 - wrong.mean(), abs=0.05)
 
 
-def test_a_network_that_has_learnt_the_noise_gives_the_same_answer_as_one_that_knows_the_truth() -> None:
+def test_a_network_that_has_learnt_the_noise_gives_the_same_answer_as_one_that_knows_the_truth() -> (
+    None
+):
     _, labels, p, matrix = observed(3000)
     told_truth, told_labels = (by_grade(labels, said, matrix) for said in (p, p @ matrix))
     assert np.abs(told_truth - told_labels).mean() < 0.02
-    assert np.abs(bayes(labels, p @ matrix, matrix) - told_truth).mean() > 0.02  # without the deconvolution
+    assert (
+        np.abs(bayes(labels, p @ matrix, matrix) - told_truth).mean() > 0.02
+    )  # without the deconvolution
 
 
-def observed(samples: int = 1500, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def observed(
+    samples: int = 1500, *, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """True grades, noisy labels, probabilities of an unsure observer, and the matrix."""
     rng = np.random.default_rng(seed)
     true = rng.choice(GRADES, size=samples, p=[0.4, 0.3, 0.2, 0.1])
@@ -105,7 +122,9 @@ def test_a_prior_moves_the_posterior_towards_it() -> None:
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 30), st.integers(2, 6), st.booleans())
-def test_any_quality_lies_between_0_and_1(seed: int, samples: int, grades: int, certain: bool) -> None:
+def test_any_quality_lies_between_0_and_1(
+    seed: int, samples: int, grades: int, certain: bool
+) -> None:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.full(grades, 0.3), size=samples)
     if certain:
@@ -119,7 +138,9 @@ def test_any_quality_lies_between_0_and_1(seed: int, samples: int, grades: int, 
 
 def test_the_quality_of_a_verified_label_is_known() -> None:
     labels = np.array([0, 0, 1, 1, 1, 0] * 20)
-    probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
+    probabilities = np.array(
+        [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20
+    )
     verified = np.full(120, -1)
     verified[[0, 5, 6]] = [0, 0, 1]  # right although it is doubtful, and wrong although it is not
     matrix, others = np.array([[0.8, 0.2], [0.2, 0.8]]), verified < 0
@@ -127,7 +148,8 @@ def test_the_quality_of_a_verified_label_is_known() -> None:
     known = label_quality(labels, probabilities, transition=matrix, verified=verified)
     assert known[[0, 5, 6]].tolist() == [1.0, 1.0, 0.0]
     np.testing.assert_array_equal(known[others], plain[others])
-    # without a matrix it is learnt from them, too: the doubtful label was right, so others like it may be
+    # without a matrix it is learnt from them, too: the doubtful label was right, so others like it
+    # may be
     plain, known = (label_quality(labels, probabilities, verified=v) for v in (None, verified))
     assert known[[0, 5, 6]].tolist() == [1.0, 1.0, 0.0]
     assert known[11] > plain[11]
@@ -180,13 +202,19 @@ def judged(rate: float, *, verified: int = 0) -> noise.NoiseEstimate:
 @pytest.mark.parametrize(
     ("agreement", "rate", "verified"), [(0.8, 0.1, 0), (0.8, 0.3, 0), (0.8, 0.3, 50), (0.6, 0.2, 0)]
 )
-def test_the_share_of_right_suggestions_in_closed_form(agreement: float, rate: float, verified: int) -> None:
+def test_the_share_of_right_suggestions_in_closed_form(
+    agreement: float, rate: float, verified: int
+) -> None:
     said = np.tile([0.9, 0.1], (20_000, 1))  # over-confident
     labels = (np.arange(20_000) // 100 % 10 >= 10 * agreement).astype(np.int64)
-    share = suggestion_shares(labels, said, np.zeros(20_000), estimate=judged(rate, verified=verified))
+    share = suggestion_shares(
+        labels, said, np.zeros(20_000), estimate=judged(rate, verified=verified)
+    )
     # without verified labels readers err no more often than the networks: (1 − e)² agree
     used = rate if verified else min(rate, 1 - agreement**0.5)
-    assert share == pytest.approx(min(1, agreement * used / ((1 - agreement) * (1 - used))), abs=2e-3)
+    assert share == pytest.approx(
+        min(1, agreement * used / ((1 - agreement) * (1 - used))), abs=2e-3
+    )
 
 
 def test_a_patient_does_not_calibrate_itself() -> None:
@@ -196,8 +224,12 @@ def test_a_patient_does_not_calibrate_itself() -> None:
     patients = np.arange(100) // 4
     other = labels.copy()
     other[:2] = 1 - other[:2]  # of the first patient
-    changed = suggestion_shares(other, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients)
-    before = suggestion_shares(labels, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients)
+    changed = suggestion_shares(
+        other, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients
+    )
+    before = suggestion_shares(
+        labels, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients
+    )
     assert np.array_equal(changed[:4], before[:4])
     assert not np.array_equal(changed[4:], before[4:])
     assert ((before >= 0) & (before <= 1)).all()
@@ -233,7 +265,9 @@ def test_how_far_labels_are_wrong() -> None:
     assert tails[1] == pytest.approx(0.3)
     assert tails == sorted(tails, reverse=True)
     assert tails[4] == 0.0
-    assert (1 - np.trace(known.lowest()), 1 - np.trace(known.highest())) == pytest.approx((0.1, 0.3))
+    assert (1 - np.trace(known.lowest()), 1 - np.trace(known.highest())) == pytest.approx(
+        (0.1, 0.3)
+    )
 
 
 def test_posterior_weights_are_bayes_rule() -> None:
@@ -245,7 +279,8 @@ def test_posterior_weights_are_bayes_rule() -> None:
 
 
 def test_inverse_weights_are_unbiased() -> None:
-    # Σ_j P[i, j] (P⁻¹)[j, c] is 1 for c = i, else 0: labels of true grade i count as grade i on average
+    # Σ_j P[i, j] (P⁻¹)[j, c] is 1 for c = i, else 0: labels of true grade i count as grade i on
+    # average
     rows = judging.inverse_weights(np.arange(4), JOINT)
     assert MATRIX @ rows == pytest.approx(np.eye(4), abs=1e-12)
     assert rows.sum(axis=1) == pytest.approx(1.0)
@@ -271,13 +306,17 @@ NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
 
 
 @given(images=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=30))
-def test_it_is_a_distribution_and_without_noise_the_highest_label(images: list[tuple[int, int]]) -> None:
+def test_it_is_a_distribution_and_without_noise_the_highest_label(
+    images: list[tuple[int, int]],
+) -> None:
     labels, units = (np.array(column) for column in zip(*images, strict=True))
     units = np.unique(units, return_inverse=True)[1]
     highest = [labels[units == unit].max() for unit in range(units.max() + 1)]
     assert highest_grade_posterior(labels, units, np.eye(4)) == pytest.approx(np.eye(4)[highest])
     certain = np.ones(len(labels), bool)
-    assert highest_grade_posterior(labels, units, NOISE, certain=certain) == pytest.approx(np.eye(4)[highest])
+    assert highest_grade_posterior(labels, units, NOISE, certain=certain) == pytest.approx(
+        np.eye(4)[highest]
+    )
     found = highest_grade_posterior(labels, units, NOISE)
     assert (found >= 0).all()
     assert found.sum(axis=1) == pytest.approx(1.0)
@@ -298,11 +337,15 @@ def test_it_is_right_more_often_than_the_highest_label(shown: float) -> None:
     assert (naive == grade).mean() < 0.7
     assert (found.argmax(axis=1) == grade).mean() > 0.85
     # what it calls likely happens so often
-    assert found.max(axis=1).mean() == pytest.approx((found.argmax(axis=1) == grade).mean(), abs=0.05)
+    assert found.max(axis=1).mean() == pytest.approx(
+        (found.argmax(axis=1) == grade).mean(), abs=0.05
+    )
 
 
 @pytest.mark.parametrize("shown", [0.3, 0.8, 1.0])
-def test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_highest(shown: float) -> None:
+def test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_highest(
+    shown: float,
+) -> None:
     labels = [2, 0, 1]
     seen = NOISE[:, labels].T
     lower = np.stack([[row[:c].mean() if c else 0.0 for c in range(4)] for row in seen])
@@ -313,8 +356,12 @@ def test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_high
         of[:highest] = (1 - shown) / max(highest, 1)
         every = [true for true in product(range(highest + 1), repeat=3) if highest in true]
         chance = [np.prod(of[list(true)]) for true in every]
-        given = [np.prod([NOISE[t, y] for t, y in zip(true, labels, strict=True)]) for true in every]
-        assert found[0, highest] * np.exp(scale) == pytest.approx(np.dot(chance, given) / np.sum(chance))
+        given = [
+            np.prod([NOISE[t, y] for t, y in zip(true, labels, strict=True)]) for true in every
+        ]
+        assert found[0, highest] * np.exp(scale) == pytest.approx(
+            np.dot(chance, given) / np.sum(chance)
+        )
 
 
 @given(true=st.lists(st.integers(0, 3), min_size=1, max_size=4), certain=st.booleans())
@@ -326,7 +373,9 @@ def test_the_mean_of_the_weights_is_the_truth(true: list[int], certain: bool) ->
     matrices = [np.eye(4) if known else NOISE for known in right]
     mean = np.zeros(4)
     for labels in product(range(4), repeat=images):
-        chance = np.prod([matrix[t, y] for matrix, t, y in zip(matrices, true, labels, strict=True)])
+        chance = np.prod(
+            [matrix[t, y] for matrix, t, y in zip(matrices, true, labels, strict=True)]
+        )
         if chance > 0:
             weights = judging.highest_grade_weights(labels, [0] * images, NOISE, certain=right)
             mean += chance * weights[0]

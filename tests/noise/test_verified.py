@@ -1,4 +1,5 @@
-"""Verified grades: exact intervals, an unbiased rate with any model, and a shorter interval with a good one."""
+"""Verified grades: exact intervals, an unbiased rate with any model, and a shorter interval with a
+good one."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,13 @@ from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix, verified as checks
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import label_quality
-from srjt.noise.verified import exact_interval, labels_to_verify, read_verified, repetition, use_verified
+from srjt.noise.verified import (
+    exact_interval,
+    labels_to_verify,
+    read_verified,
+    repetition,
+    use_verified,
+)
 
 
 def test_the_exact_interval_is_clopper_and_pearsons() -> None:
@@ -50,19 +57,25 @@ def checked(true: np.ndarray, rows: np.ndarray, *, classes: int = 4) -> checks.V
 def simulated(seed: int, *, samples: int = 1500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     true = rng.integers(0, 4, samples)
-    label = np.where(rng.random(samples) < 0.25, np.clip(true + rng.choice([-1, 1], samples), 0, 3), true)
+    label = np.where(
+        rng.random(samples) < 0.25, np.clip(true + rng.choice([-1, 1], samples), 0, 3), true
+    )
     seen = true + 0.3 * rng.normal(size=samples)
     p = np.exp(-((seen[:, None] - np.arange(4)) ** 2) / 0.18)
     return true, label, p / p.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("helpful", [True, False])
-def test_the_combined_interval_covers_with_any_model_and_is_shorter_with_a_good_one(helpful: bool) -> None:
+def test_the_combined_interval_covers_with_any_model_and_is_shorter_with_a_good_one(
+    helpful: bool,
+) -> None:
     held, shorter, rates = [], [], []
     for seed in range(60):
         true, label, p = simulated(seed, samples=800)
         rng = np.random.default_rng(seed)
-        posterior = 0.7 * p + 0.3 * np.eye(4)[label] if helpful else rng.dirichlet(np.ones(4), len(label))
+        posterior = (
+            0.7 * p + 0.3 * np.eye(4)[label] if helpful else rng.dirichlet(np.ones(4), len(label))
+        )
         rows = rng.choice(len(label), 100, replace=False)
         known = checked(true, rows)
         found = use_verified(label, posterior, known, owner=np.arange(len(label)), confidence=0.95)
@@ -80,13 +93,16 @@ def test_the_combined_interval_covers_with_any_model_and_is_shorter_with_a_good_
 
 
 def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> checks.Combined:
-    """All labels are 0, ``wrong`` ones are truly 1, and the model takes them to be so with probability ``doubt``."""
+    """All labels are 0, ``wrong`` ones are truly 1, and the model takes them to be so with
+    probability ``doubt``."""
     known = checked(wrong, rows, classes=2)
     labels, posterior = np.zeros(len(wrong), dtype=np.int64), np.stack([1 - doubt, doubt], axis=1)
     return use_verified(labels, posterior, known, owner=np.arange(len(wrong)), confidence=0.95)
 
 
-def test_the_interval_is_that_of_a_regression_with_half_an_error_more_in_a_finite_population() -> None:
+def test_the_interval_is_that_of_a_regression_with_half_an_error_more_in_a_finite_population() -> (
+    None
+):
     rng = np.random.default_rng(3)
     doubt = rng.random(300)
     wrong = rng.random(300) < doubt**2
@@ -105,7 +121,8 @@ def test_the_interval_is_that_of_a_regression_with_half_an_error_more_in_a_finit
 
 
 def binomial_score(share: float, size: float, quantile: float) -> float:
-    """The rate p at which (share − p) / √(p (1 − p) / size) is the quantile, with the opposite sign."""
+    """The rate p at which (share − p) / √(p (1 − p) / size) is the quantile, with the opposite
+    sign."""
     low, high = (1e-12, share) if quantile < 0 else (share, 1 - 1e-12)
     return float(brentq(lambda p: (p - share) / np.sqrt(p * (1 - p) / size) - quantile, low, high))
 
@@ -115,7 +132,9 @@ def test_the_model_is_trusted_between_not_at_all_and_fully() -> None:
     wrong, rows = rng.random(400) < 0.3, np.arange(100)
     timid = 0.1 + 0.4 * wrong + 0.02 * rng.random(400)  # the slope would be 2.5
     share = wrong[rows].mean()
-    assert two_grades(wrong, timid, rows).rate == pytest.approx(share + timid.mean() - timid[rows].mean())
+    assert two_grades(wrong, timid, rows).rate == pytest.approx(
+        share + timid.mean() - timid[rows].mean()
+    )
     contrary = two_grades(wrong, 1 - timid, rows)
     assert contrary.rate == share
     assert contrary.interval == pytest.approx(exact_interval(share, 100 / (1 - 100 / 400)))
@@ -131,10 +150,13 @@ def test_a_model_without_an_error_is_worth_no_more_than_all_labels() -> None:
 
 
 def test_a_sample_without_an_error_of_the_model_counts_as_all_labels() -> None:
-    """Of 2,000 labels 1,500 are verified, and the model knows every error: as sure as 2,000 verified ones, no more."""
+    """Of 2,000 labels 1,500 are verified, and the model knows every error: as sure as 2,000
+    verified ones, no more."""
     wrong = np.arange(2000) % 10 == 0
     found = two_grades(wrong, wrong.astype(float), np.arange(1500))
-    low, high = (binomial_score(0.1, 2000 / (1 - 1500 / 2000), t.ppf(q, 1499)) for q in (0.025, 0.975))
+    low, high = (
+        binomial_score(0.1, 2000 / (1 - 1500 / 2000), t.ppf(q, 1499)) for q in (0.025, 0.975)
+    )
     assert found.interval == pytest.approx((low, high))
 
 
@@ -158,7 +180,8 @@ def test_verified_grades_replace_the_assumption() -> None:
 
 
 def test_the_matrix_of_a_rare_grade_leans_on_the_model() -> None:
-    """Fifty verified labels of four grades, one of them rare: the sample alone does not show how it is mistaken."""
+    """Fifty verified labels of four grades, one of them rare: the sample alone does not show how it
+    is mistaken."""
     errors = []
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -173,7 +196,9 @@ def test_the_matrix_of_a_rare_grade_leans_on_the_model() -> None:
         counts = np.zeros((4, 4))
         np.add.at(counts, (known.true, label[known.rows]), 1.0)
         alone = (counts[3] + 0.25) / (counts[3].sum() + 1.0)
-        errors.append([np.abs(row - matrix[3]).sum() / 2 for row in (found[3] / found[3].sum(), alone)])
+        errors.append(
+            [np.abs(row - matrix[3]).sum() / 2 for row in (found[3] / found[3].sum(), alone)]
+        )
     ours, theirs = np.mean(errors, axis=0)
     assert ours < 0.5 * theirs
 
@@ -182,7 +207,11 @@ def test_patients_are_the_unit_of_verified_grades() -> None:
     true, label, p = simulated(2, samples=300)
     copies = np.repeat(np.arange(300), 4)
     worth = []
-    for rows, owner in ((np.arange(300), np.arange(300)), (copies, copies), (copies, np.arange(1200))):
+    for rows, owner in (
+        (np.arange(300), np.arange(300)),
+        (copies, copies),
+        (copies, np.arange(1200)),
+    ):
         known = checked(true[rows], rows < 60)
         worth.append(use_verified(label[rows], p[rows], known, owner=owner, confidence=0.95).worth)
     once, together, apart = worth
@@ -216,7 +245,8 @@ def test_a_few_verified_labels_determine_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_few_wrong_ones_do_not_make_all_labels_wrong() -> None:
-    """The rate is the model's as far as the exact interval allows; rate, matrix and expected errors agree."""
+    """The rate is the model's as far as the exact interval allows; rate, matrix and expected errors
+    agree."""
     count = 6
     true, label, p = simulated(3, samples=300)
     rows = np.flatnonzero(label != true)[:count]

@@ -19,7 +19,9 @@ def test_the_one_grade_has_the_scores_of_the_naive_baseline(purpose: Purpose) ->
     counts = np.array([4, 5, 2, 3])
     confusion = np.zeros((4, 4))
     confusion[:, one_grade(TRAINING, purpose)] = counts
-    assert METRICS[purpose](confusion) == pytest.approx(getattr(naive_baseline(TRAINING, counts), purpose))
+    assert METRICS[purpose](confusion) == pytest.approx(
+        getattr(naive_baseline(TRAINING, counts), purpose)
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,21 +48,28 @@ def test_scores_and_verdict_of_answers(purpose: Purpose) -> None:
     labels = rng.choice(4, 200, p=np.array(TRAINING) / 18)
     counts = np.bincount(labels, minlength=4)
     for answers, verdict in ((labels, "better"), (np.full(200, 3), "not better")):
-        gain = gain_over_one_grade(labels, answers, training_counts=TRAINING, metric=purpose, resamples=100)
+        gain = gain_over_one_grade(
+            labels, answers, training_counts=TRAINING, metric=purpose, resamples=100
+        )
         assert gain.naive == pytest.approx(getattr(naive_baseline(TRAINING, counts), purpose))
-        assert gain.score == pytest.approx((0.0 if purpose == "mae" else 1.0) if verdict == "better" else gain.score)
+        assert gain.score == pytest.approx(
+            (0.0 if purpose == "mae" else 1.0) if verdict == "better" else gain.score
+        )
         assert gain.verdict == verdict
 
 
 def test_the_interval_is_that_of_paired_differences_of_patients() -> None:
-    """With one image each, the mean absolute error is a mean: Student's interval, up to the draws. One error more, by
-    as many grades as there are, adds the square of what it costs to the variance."""
+    """With one image each, the mean absolute error is a mean: Student's interval, up to the draws.
+    One error more, by as many grades as there are, adds the square of what it costs to the
+    variance."""
     from scipy.stats import t
 
     rng = np.random.default_rng(1)
     labels = rng.choice(4, 60, p=np.array(TRAINING) / 18)
     answers = np.clip(labels + rng.choice([-1, 0, 0, 1], 60), 0, 3)
-    gain = gain_over_one_grade(labels, answers, training_counts=TRAINING, metric="mae", resamples=4000)
+    gain = gain_over_one_grade(
+        labels, answers, training_counts=TRAINING, metric="mae", resamples=4000
+    )
     own = np.abs(labels - one_grade(TRAINING, "mae")) - np.abs(labels - answers)
     off = np.abs(labels - answers)
     more = (off.sum() + np.maximum(labels, 3 - labels).mean()) / 61 - off.mean()
@@ -69,14 +78,18 @@ def test_the_interval_is_that_of_paired_differences_of_patients() -> None:
 
 
 def test_rare_errors_by_many_grades_are_reckoned_with() -> None:
-    """All are right, but for 2 % that are three grades off: as good as always the lowest grade. Without the error that
-    has not occurred, one in ten samples was called better."""
+    """All are right, but for 2 % that are three grades off: as good as always the lowest grade.
+    Without the error that has not occurred, one in ten samples was called better."""
     rng, called = np.random.default_rng(0), 0
     for _ in range(200):
         labels = (rng.random(50) < 0.06).astype(np.int64)
         wrong = (labels == 0) & (rng.random(50) < 0.02 / 0.94)
         gain = gain_over_one_grade(
-            labels, np.where(wrong, 3, labels), training_counts=[1, 0, 0, 0], metric="mae", resamples=100
+            labels,
+            np.where(wrong, 3, labels),
+            training_counts=[1, 0, 0, 0],
+            metric="mae",
+            resamples=100,
         )
         called += gain.verdict == "better"
     assert called <= 5
@@ -88,18 +101,23 @@ def test_patients_count_not_images() -> None:
     assert gain_over_one_grade(labels, labels, **told).verdict == "better"
     nine = gain_over_one_grade(labels, labels, groups=patients.tolist(), **told)  # too few
     assert (nine.verdict, math.isnan(nine.low)) == ("unclear", True)
-    skewed = [str(place) for place in range(60)] + ["x"] * 120  # 61 patients, one of whom has most images
+    skewed = [str(place) for place in range(60)] + [
+        "x"
+    ] * 120  # 61 patients, one of whom has most images
     assert math.isnan(gain_over_one_grade(labels, labels, groups=skewed, **told).low)
 
 
 @pytest.mark.parametrize("images", [1, 5])
 def test_answers_that_gain_nothing_are_seldom_called_better(images: int) -> None:
-    """Half of the labels are 0: always 1 is as near as always 0, the one grade. One-sided, 2.5 % are promised."""
+    """Half of the labels are 0: always 1 is as near as always 0, the one grade. One-sided, 2.5 %
+    are promised."""
     rng, called = np.random.default_rng(images), 0
     owner = np.repeat(np.arange(30), images)
     for _ in range(200):
         own = rng.choice(4, 30, p=[0.5, 0.2, 0.2, 0.1])[owner]
-        labels = np.where(rng.random(len(owner)) < 0.6, own, rng.choice(4, len(owner), p=[0.5, 0.2, 0.2, 0.1]))
+        labels = np.where(
+            rng.random(len(owner)) < 0.6, own, rng.choice(4, len(owner), p=[0.5, 0.2, 0.2, 0.1])
+        )
         gain = gain_over_one_grade(
             labels, np.ones(len(owner), int), training_counts=[1, 0, 0, 0], metric="mae",
             groups=[str(patient) for patient in owner], resamples=100,

@@ -11,7 +11,12 @@ from scipy.stats import binom
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.ordinal import calibration
-from srjt.ordinal.calibration import grade_ranges, range_scores, range_threshold, widest_range_threshold
+from srjt.ordinal.calibration import (
+    grade_ranges,
+    range_scores,
+    range_threshold,
+    widest_range_threshold,
+)
 
 
 def test_bins_by_hand() -> None:
@@ -67,7 +72,9 @@ def test_through_wrong_labels_it_finds_the_same() -> None:
     aware = calibration.fit_recalibration(confident, noisy, transition=matrix)
     assert aware.slope == pytest.approx(1 / 3, rel=0.1)
     unaware = calibration.fit_recalibration(confident, noisy)
-    assert unaware.slope < 0.7 * aware.slope  # of the labels, which are less certain than the grades
+    assert (
+        unaware.slope < 0.7 * aware.slope
+    )  # of the labels, which are less certain than the grades
     error = calibration.expected_calibration_error(aware(confident), y)
     assert error < 0.02 < 0.1 < calibration.expected_calibration_error(unaware(confident), y)
 
@@ -86,7 +93,9 @@ def test_the_form_is_chosen_by_held_out_likelihood() -> None:
     temperature = calibration.choose_recalibration(spoilt(p, slope=3.0), y)
     assert not temperature.is_vector
     assert temperature.gain > 0
-    vector = calibration.choose_recalibration(spoilt(p, slope=1.0, offsets=np.array([2.0, 0.0, 0.0, 0.0])), y)
+    vector = calibration.choose_recalibration(
+        spoilt(p, slope=1.0, offsets=np.array([2.0, 0.0, 0.0, 0.0])), y
+    )
     assert vector.is_vector
     assert "offset" in str(vector)
     both = spoilt(p, slope=3.0, offsets=np.array([2.0, 0, 0, 0]))
@@ -103,12 +112,15 @@ def test_few_labels_or_patients_change_nothing() -> None:
 
 
 def test_patients_are_held_out_whole() -> None:
-    """Twenty patients with ten copies of one image: of nine copies the tenth could be learnt by heart."""
+    """Twenty patients with ten copies of one image: of nine copies the tenth could be learnt by
+    heart."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         logits = 2.0 * rng.normal(size=(20, 8))
         p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        y = (rng.random((20, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(max=7)  # they already mean what they say
+        y = (
+            (rng.random((20, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(max=7)
+        )  # they already mean what they say
         copies, labels = np.repeat(p, 10, axis=0), np.repeat(y, 10)
         names = np.repeat(np.arange(20), 10).tolist()
         assert calibration.choose_recalibration(copies, labels, groups=names) is None
@@ -117,8 +129,11 @@ def test_patients_are_held_out_whole() -> None:
 
 
 def test_a_gain_within_one_standard_error_changes_nothing() -> None:
-    """Probabilities that mean what they say: a temperature gains something by chance in about one of five sets."""
-    chosen = [calibration.choose_recalibration(*drawn(100, seed=seed), vector=False) for seed in range(60)]
+    """Probabilities that mean what they say: a temperature gains something by chance in about one
+    of five sets."""
+    chosen = [
+        calibration.choose_recalibration(*drawn(100, seed=seed), vector=False) for seed in range(60)
+    ]
     assert sum(found is not None for found in chosen) <= 6  # a gain of any size: 13
 
 
@@ -148,7 +163,9 @@ def probabilities(classes: int = 5) -> st.SearchStrategy[Floats]:
 
 
 @given(probabilities(), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_a_range_grows_from_the_most_likely_grade_without_holes(p: Floats, one: float, other: float) -> None:
+def test_a_range_grows_from_the_most_likely_grade_without_holes(
+    p: Floats, one: float, other: float
+) -> None:
     """It is wider at a higher threshold, and holds at least the probability of its threshold."""
     scores = range_scores(p)
     assert (scores[np.arange(6), p.argmax(axis=1)] == 0.0).all()
@@ -165,11 +182,18 @@ def test_a_range_grows_from_the_most_likely_grade_without_holes(p: Floats, one: 
 
 
 @given(probabilities(), st.floats(0.5, 4.0))
-def test_a_temperature_does_not_change_the_order_in_which_grades_enter(p: Floats, slope: float) -> None:
+def test_a_temperature_does_not_change_the_order_in_which_grades_enter(
+    p: Floats, slope: float
+) -> None:
     cooled = p**slope / (p**slope).sum(axis=1, keepdims=True)
     clear = np.diff(np.sort(p, axis=1), axis=1).min(axis=1) > 1e-6  # elsewhere rounding decides
-    order, cooled_order = (range_scores(q)[clear].argsort(axis=1, kind="stable") for q in (p, cooled))
-    distinct = np.diff(np.sort(range_scores(cooled)[clear], axis=1), axis=1).min(axis=1, initial=1.0) > 1e-12
+    order, cooled_order = (
+        range_scores(q)[clear].argsort(axis=1, kind="stable") for q in (p, cooled)
+    )
+    distinct = (
+        np.diff(np.sort(range_scores(cooled)[clear], axis=1), axis=1).min(axis=1, initial=1.0)
+        > 1e-12
+    )
     assert (order == cooled_order)[distinct].all()
 
 
@@ -185,7 +209,9 @@ def test_scores_by_hand() -> None:
 
 
 @given(arrays(np.float64, st.integers(1, 40), elements=st.floats(0.0, 1.0)), st.floats(0.05, 0.95))
-def test_one_image_per_patient_is_split_conformal_prediction(scores: Floats, coverage: float) -> None:
+def test_one_image_per_patient_is_split_conformal_prediction(
+    scores: Floats, coverage: float
+) -> None:
     rank = int(np.ceil(coverage * (len(scores) + 1) - 1e-9))
     expected = np.sort(scores)[rank - 1] if rank <= len(scores) else np.inf
     assert range_threshold(scores, coverage=coverage) == expected
@@ -194,7 +220,9 @@ def test_one_image_per_patient_is_split_conformal_prediction(scores: Floats, cov
 
 
 def test_images_share_the_weight_of_their_patient() -> None:
-    assert calibration.patient_weights(["a", "b", "a", "a"], 4) == pytest.approx([1 / 3, 1, 1 / 3, 1 / 3])
+    assert calibration.patient_weights(["a", "b", "a", "a"], 4) == pytest.approx(
+        [1 / 3, 1, 1 / 3, 1 / 3]
+    )
     # copies of a patient's images change nothing
     scores, groups = [0.1, 0.4, 0.2, 0.3], ["a", "b", "c", "d"]
     copies = range_threshold([*scores, *[0.1] * 50], coverage=0.6, groups=[*groups, *["a"] * 50])
@@ -207,12 +235,14 @@ def test_images_share_the_weight_of_their_patient() -> None:
 
 
 def test_two_grades_by_hand() -> None:
-    # P = [[3/4, 1/4], [1/4, 3/4]], P⁻¹ = [[3/2, −1/2], [−1/2, 3/2]]; ten labels of each grade. A label of 0 adds 3/2
-    # where grade 0 enters and takes 1/2 away where grade 1 enters. The bound is 0.6 · 20 + 0.6 + 1/2 = 13.1.
+    # P = [[3/4, 1/4], [1/4, 3/4]], P⁻¹ = [[3/2, −1/2], [−1/2, 3/2]]; ten labels of each grade. A
+    # label of 0 adds 3/2 where grade 0 enters and takes 1/2 away where grade 1 enters. The bound is
+    # 0.6 · 20 + 0.6 + 1/2 = 13.1.
     inverse = np.array([[1.5, -0.5], [-0.5, 1.5]])
     labels = np.repeat([0, 1], 10)
     scores = np.where(np.eye(2)[labels] > 0, np.linspace(0.1, 0.2, 20)[:, None], 0.5)
-    # own grades enter first, 3/2 each: nine give 13.5; later the other grades take 1/2 away each: 30 − 20 · 1/2 = 20
+    # own grades enter first, 3/2 each: nine give 13.5; later the other grades take 1/2 away each:
+    # 30 − 20 · 1/2 = 20
     assert range_threshold(scores, inverse[labels], coverage=0.6) == np.linspace(0.1, 0.2, 20)[8]
 
 
@@ -239,12 +269,16 @@ def test_the_widest_threshold_is_that_of_the_worst_combination() -> None:
 
 
 @given(arrays(np.float64, st.integers(1, 40), elements=st.floats(0.0, 1.0)), st.floats(0.05, 0.95))
-def test_with_one_candidate_the_widest_threshold_is_the_threshold(scores: Floats, coverage: float) -> None:
+def test_with_one_candidate_the_widest_threshold_is_the_threshold(
+    scores: Floats, coverage: float
+) -> None:
     column, ones = scores[:, None], np.ones((len(scores), 1))
     parts = np.arange(len(scores)) % 3
     found = widest_range_threshold(column, [ones], parts=parts, coverage=coverage)
     assert found == range_threshold(scores, coverage=coverage)
-    twice = widest_range_threshold(column, [2 * ones], parts=parts, coverage=coverage)  # so counts a new patient
+    twice = widest_range_threshold(
+        column, [2 * ones], parts=parts, coverage=coverage
+    )  # so counts a new patient
     assert twice == range_threshold(scores, 2 * ones, coverage=coverage)
     for wrong in (0.0, 1.0):
         with pytest.raises(SrjtError, match="A coverage lies between 0 and 1"):
@@ -252,7 +286,8 @@ def test_with_one_candidate_the_widest_threshold_is_the_threshold(scores: Floats
 
 
 def simulated(patients: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Scores and owners: half of the patients have nine easy images, the others a single difficult one."""
+    """Scores and owners: half of the patients have nine easy images, the others a single difficult
+    one."""
     many = rng.random(patients) < 0.5
     sizes = np.where(many, 9, 1)
     owner = np.repeat(np.arange(patients), sizes)

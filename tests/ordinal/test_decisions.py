@@ -13,7 +13,9 @@ from srjt.errors import SrjtError
 from srjt.ordinal import decisions
 from srjt.ordinal.metrics import percentile_tails
 
-PAIRS = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 6)), min_size=1, max_size=60)
+PAIRS = st.lists(
+    st.tuples(st.booleans(), st.booleans(), st.integers(0, 6)), min_size=1, max_size=60
+)
 
 
 @given(pairs=PAIRS)
@@ -44,7 +46,8 @@ def test_independent_samples_have_wilsons_interval() -> None:
 
 
 def test_few_patients_have_the_tails_of_student() -> None:
-    """Half of ten images: Wilson's interval of nine, with Student's quantile instead of the normal one."""
+    """Half of ten images: Wilson's interval of nine, with Student's quantile instead of the normal
+    one."""
     found = decisions.proportion_interval([True, False] * 5)
     half = 0.5 / math.sqrt(1 + 9 / stats.t.ppf(0.975, 9) ** 2)
     assert found == pytest.approx((0.5, 0.5 - half, 0.5 + half))
@@ -53,17 +56,22 @@ def test_few_patients_have_the_tails_of_student() -> None:
 def test_ten_copies_of_a_patients_image_add_nothing() -> None:
     right = [True] * 15 + [False] * 5
     once = decisions.proportion_interval(right)
-    copied = decisions.proportion_interval(np.repeat(right, 10), groups=np.repeat(np.arange(20), 10).tolist())
+    copied = decisions.proportion_interval(
+        np.repeat(right, 10), groups=np.repeat(np.arange(20), 10).tolist()
+    )
     assert copied == pytest.approx(once)
     assert decisions.proportion_interval(np.repeat(right, 10)).low > copied.low
     copies = 1 + np.arange(20) % 3  # of equal weight together
     weights, owners = np.repeat(1 / copies, copies), np.repeat(np.arange(20), copies).tolist()
-    weighted = decisions.proportion_interval(np.repeat(right, copies), groups=owners, weights=weights)
+    weighted = decisions.proportion_interval(
+        np.repeat(right, copies), groups=owners, weights=weights
+    )
     assert weighted == pytest.approx(copied)
 
 
 def test_patients_who_resemble_each_other_are_worth_no_more_than_their_samples() -> None:
-    """Each patient has one right and one wrong image but two: the shares of patients hardly vary."""
+    """Each patient has one right and one wrong image but two: the shares of patients hardly
+    vary."""
     right = [True, False] * 19 + [True, True]
     owners = np.repeat(np.arange(20), 2).tolist()
     z = stats.norm.ppf(0.975)
@@ -74,7 +82,10 @@ def test_patients_who_resemble_each_other_are_worth_no_more_than_their_samples()
         found = decisions.proportion_interval(right, groups=owners, weights=weights)
         m = worth * (z / stats.t.ppf(0.975, patients - 1)) ** 2
         share = found.value
-        centre, half = share + z**2 / (2 * m), z * math.sqrt(share * (1 - share) / m + z**2 / (4 * m**2))
+        centre, half = (
+            share + z**2 / (2 * m),
+            z * math.sqrt(share * (1 - share) / m + z**2 / (4 * m**2)),
+        )
         assert found.low == pytest.approx((centre - half) / (1 + z**2 / m))
         assert found.high == pytest.approx((centre + half) / (1 + z**2 / m))
 
@@ -96,15 +107,23 @@ def test_intervals_cover_the_share_of_patients_who_differ(share: float) -> None:
         sizes = rng.integers(1, 9, 30)
         owners = np.repeat(np.arange(30), sizes)
         own = rng.beta(4 * share, 4 * (1 - share), 30)
-        found = decisions.proportion_interval(rng.random(len(owners)) < own[owners], groups=owners.tolist())
+        found = decisions.proportion_interval(
+            rng.random(len(owners)) < own[owners], groups=owners.tolist()
+        )
         covered += found.low <= share <= found.high
     assert covered / 400 > 0.92  # three standard errors below 0.95
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95]))
-def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(scores: list, wanted: float) -> None:
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95])
+)
+def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(
+    scores: list, wanted: float
+) -> None:
     s = np.array(scores) / 20
-    threshold, n, patients, reached = decisions.threshold_for_sensitivity(np.ones(len(s), bool), s, sensitivity=wanted)
+    threshold, n, patients, reached = decisions.threshold_for_sensitivity(
+        np.ones(len(s), bool), s, sensitivity=wanted
+    )
     assert n == patients == len(s)
     assert reached == (n / (n + 1) >= wanted)
     if reached:
@@ -120,11 +139,17 @@ def test_the_sensitivity_is_that_of_new_patients() -> None:
     for _ in range(400):
         score = np.repeat(rng.normal(size=20), 15) + 0.5 * rng.normal(size=300)
         how: dict = {"sensitivity": 0.95, "groups": np.repeat(np.arange(20), 15).tolist()}
-        assert decisions.threshold_for_sensitivity(np.ones(300, bool), score, **how)[1:] == (300, 20, True)
+        assert decisions.threshold_for_sensitivity(np.ones(300, bool), score, **how)[1:] == (
+            300,
+            20,
+            True,
+        )
         threshold = decisions.threshold_for_sensitivity(np.ones(300, bool), score, **how).threshold
         found.append(float(stats.norm.sf(threshold / np.sqrt(1.25))))
     assert np.mean(found) > 0.95 - 2 * np.std(found) / 20
-    few = decisions.threshold_for_sensitivity([True] * 40, range(40), sensitivity=0.95, groups=[1, 2] * 20)
+    few = decisions.threshold_for_sensitivity(
+        [True] * 40, range(40), sensitivity=0.95, groups=[1, 2] * 20
+    )
     assert few == (0.0, 40, 2, False)
 
 
@@ -180,14 +205,17 @@ def test_curves_and_areas_are_those_of_scikit_learn(samples: list[tuple[bool, in
     assert found["roc_area"].value == pytest.approx(metrics.roc_auc_score(y, s))
     assert found["average_precision"].value == pytest.approx(metrics.average_precision_score(y, s))
     curve = decisions.precision_recall_curve(y, s)
-    precision, recall, thresholds = metrics.precision_recall_curve(y, s)  # from the mildest, one point more
+    precision, recall, thresholds = metrics.precision_recall_curve(
+        y, s
+    )  # from the mildest, one point more
     assert curve.precision[::-1] == pytest.approx(precision[:-1])
     assert curve.sensitivity[::-1] == pytest.approx(recall[:-1])
     assert curve.threshold[::-1] == pytest.approx(thresholds)
 
 
 def test_an_area_of_1_is_not_certain() -> None:
-    """20 positive and 40 negative patients in perfect order: one more of the 20 has an exponential weight."""
+    """20 positive and 40 negative patients in perfect order: one more of the 20 has an exponential
+    weight."""
     positive = np.arange(60) >= 40
     found = decisions.areas(positive, np.arange(60.0), resamples=10_000)["roc_area"]
     assert found.value == found.high == 1.0
@@ -238,7 +266,10 @@ def test_risk_and_coverage(samples: list[tuple[int, bool]]) -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: decisions.threshold_for_sensitivity([False], [0.5], sensitivity=0.9), "no positive sample"),
+        (
+            lambda: decisions.threshold_for_sensitivity([False], [0.5], sensitivity=0.9),
+            "no positive sample",
+        ),
         (lambda: decisions.roc_curve([False, False], [0.1, 0.2]), "There is no positive sample"),
         (lambda: decisions.areas([True], [0.1]), "There is no negative sample"),
         (lambda: decisions.roc_curve([True, False], [0.1]), "lists of one length"),

@@ -44,7 +44,9 @@ def test_each_rule_is_the_best_for_its_error_and_the_mildest_that_is(weights: li
     assert int(decode(p)) == weights.index(max(weights))
     squares = [sum(w * (c - g) ** 2 for c, w in enumerate(weights)) for g in range(len(weights))]
     assert squares[int(decode(p, "expected"))] == min(squares)
-    assert float(expected_grade(p)) == pytest.approx(sum(w * c for c, w in enumerate(weights)) / sum(weights))
+    assert float(expected_grade(p)) == pytest.approx(
+        sum(w * c for c, w in enumerate(weights)) / sum(weights)
+    )
     costs = [sum(w * abs(c - g) for c, w in enumerate(weights)) for g in range(len(weights))]
     assert int(decoding.median_grade(p)) == costs.index(min(costs))
 
@@ -79,7 +81,9 @@ def test_for_two_grades_the_threshold_is_the_best_of_all(seed: int, samples: int
 
 
 @given(st.integers(0, 10**6), st.integers(3, 6), st.integers(2, 60))
-def test_fitted_thresholds_are_never_worse_than_rounding(seed: int, classes: int, samples: int) -> None:
+def test_fitted_thresholds_are_never_worse_than_rounding(
+    seed: int, classes: int, samples: int
+) -> None:
     p = drawn(samples, classes, seed)
     for purpose in PURPOSES:
         cuts = fit_thresholds(expected_grade(p).numpy(), p.numpy(), purpose=purpose)  # type: ignore[arg-type]
@@ -97,15 +101,20 @@ def test_the_order_of_the_samples_does_not_matter() -> None:
     one = fit_thresholds(severity, p, purpose="macro_f1")
     assert fit_thresholds(severity[order], p[order], purpose="macro_f1") == pytest.approx(one)
     halves, probabilities = torch.arange(3) + 0.5, torch.from_numpy(p)  # they round
-    assert torch.equal(decoding.grade_by_thresholds(probabilities, halves), decode(probabilities, "expected"))
+    assert torch.equal(
+        decoding.grade_by_thresholds(probabilities, halves), decode(probabilities, "expected")
+    )
 
 
 def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
-    """QWK is best where g = m + (mean − m)/κ is rounded: m is the mean grade, κ the value that is reached."""
+    """QWK is best where g = m + (mean − m)/κ is rounded: m is the mean grade, κ the value that is
+    reached."""
     p = drawn(4000, 5, 1, sharp=1.0)
     severity = expected_grade(p).numpy()
     cuts = fit_thresholds(severity, p.numpy(), purpose="qwk")
-    kappa = expected_value("qwk", decoding.grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy())
+    kappa = expected_value(
+        "qwk", decoding.grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy()
+    )
     mean = float(severity.mean())
     assert cuts == pytest.approx(mean + kappa * (np.arange(4) + 0.5 - mean), abs=0.05)
 
@@ -150,7 +159,9 @@ def macro_f1(grades: torch.Tensor, labels: torch.Tensor) -> float:
 
 @pytest.mark.slow
 @given(st.integers(0, 10**6), st.floats(0.2, 5.0))
-def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, power: float) -> None:
+def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(
+    seed: int, power: float
+) -> None:
     """The labels follow other probabilities than the predicted ones."""
     p = drawn(decoding.FEWEST, 4, seed)
     labels = torch.multinomial(p**power, 1, generator=torch.Generator().manual_seed(seed))[:, 0]
@@ -210,11 +221,15 @@ def test_one_image_stays_as_it_is(images: tuple[np.ndarray, np.ndarray]) -> None
     alone = np.arange(len(p))
     for how in ("highest", "mean", "learned"):
         plain = LearnedPooling(exponent=7.0, weight=1.0)
-        assert decoding.pool_probabilities(p, alone, how=how, learned=plain) == pytest.approx(p, abs=2e-6)  # type: ignore[arg-type]
+        assert decoding.pool_probabilities(p, alone, how=how, learned=plain) == pytest.approx(
+            p, abs=2e-6
+        )  # type: ignore[arg-type]
 
 
 @given(images=images())
-def test_the_learned_pooling_lies_between_mean_and_highest(images: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_learned_pooling_lies_between_mean_and_highest(
+    images: tuple[np.ndarray, np.ndarray],
+) -> None:
     p, units = images
 
     def reached(exponent: float) -> np.ndarray:
@@ -229,7 +244,8 @@ def test_the_learned_pooling_lies_between_mean_and_highest(images: tuple[np.ndar
 
 def test_closed_forms() -> None:
     p = [[0.9, 0.1], [0.4, 0.6]]
-    # the geometric mean; twice it: independent images, whose highest grade is 0 with probability 0.9 · 0.4
+    # the geometric mean; twice it: independent images, whose highest grade is 0 with probability
+    # 0.9 · 0.4
     for weight, mildest in ((1.0, np.sqrt(0.9 * 0.4)), (2.0, 0.9 * 0.4)):
         learned = LearnedPooling(exponent=1.0, weight=weight)
         pooled = decoding.pool_probabilities(p, [0, 0], how="learned", learned=learned)
@@ -237,8 +253,11 @@ def test_closed_forms() -> None:
     assert decoding.highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
 
 
-def draw_patients(rng: np.random.Generator, patients: int, *, worst: bool) -> tuple[np.ndarray, ...]:
-    """Patients with 1 to 12 images; if ``worst``, the grade shows in one image only, else in all of them."""
+def draw_patients(
+    rng: np.random.Generator, patients: int, *, worst: bool
+) -> tuple[np.ndarray, ...]:
+    """Patients with 1 to 12 images; if ``worst``, the grade shows in one image only, else in all of
+    them."""
     units = np.repeat(np.arange(patients), rng.integers(1, 13, patients))
     grade = rng.integers(0, 3, patients)
     first = np.append(True, units[1:] != units[:-1])
@@ -264,7 +283,9 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
 
 def test_certain_probabilities_are_labels_and_few_patients_stay_near_the_prior() -> None:
     p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
-    by_grade, by_probability = (decoding.fit_pooling(p, units, y) for y in (grade, np.eye(3)[grade]))
+    by_grade, by_probability = (
+        decoding.fit_pooling(p, units, y) for y in (grade, np.eye(3)[grade])
+    )
     assert by_probability == pytest.approx(by_grade)
     one = decoding.fit_pooling([[0.5, 0.5]], [0], [1])
     assert 2 < one.exponent < 8
@@ -278,7 +299,9 @@ def test_a_thousand_images_of_one_patient() -> None:
         assert pooled[0, 0] > 0.99
         assert np.isfinite(pooled).all()
     extreme = np.tile([[0.0, 0.0, 1.0]], (1000, 1))
-    pooled = decoding.pool_probabilities(extreme, np.zeros(1000, int), how="learned", learned=LEARNED)
+    pooled = decoding.pool_probabilities(
+        extreme, np.zeros(1000, int), how="learned", learned=LEARNED
+    )
     assert pooled[0, 2] > 0.999
 
 

@@ -14,7 +14,8 @@ from srjt.ordinal.metrics import bootstrap_metrics, holm, t_interval
 
 
 def test_against_a_plain_bootstrap_over_patients() -> None:
-    """Drawing patients with replacement and recounting: the same spread, but for √(n / (n + 1)), and middle."""
+    """Drawing patients with replacement and recounting: the same spread, but for √(n / (n + 1)),
+    and middle."""
     rng = np.random.default_rng(3)
     patients = np.repeat(np.arange(30), rng.integers(1, 8, 30))
     true = rng.integers(0, 3, len(patients))
@@ -28,7 +29,9 @@ def test_against_a_plain_bootstrap_over_patients() -> None:
     intervals = bootstrap_metrics(true, predicted, num_classes=3, groups=names, resamples=4000)
     assert intervals.keys() == metrics.METRICS.keys()
     assert all(one.low <= one.value <= one.high for one in intervals.values())
-    ours = metrics.resampled_metrics(true, predicted, num_classes=3, groups=names, resamples=4000)["accuracy"]
+    ours = metrics.resampled_metrics(true, predicted, num_classes=3, groups=names, resamples=4000)[
+        "accuracy"
+    ]
     assert ours[1:].std() * math.sqrt(31 / 30) == pytest.approx(np.std(drawn), rel=0.05)
     assert ours[1:].mean() == pytest.approx(np.mean(drawn), abs=0.003)
     # a little wider than the percentiles, for one more error and for Student's quantile
@@ -41,7 +44,9 @@ def test_patients_whose_images_stand_and_fall_together_make_it_wider() -> None:
     patients = np.repeat(np.arange(20), 10)
     true = np.zeros(200, dtype=int)
     predicted = (patients % 2).astype(int)  # all right or all wrong
-    by_patient = bootstrap_metrics(true, predicted, num_classes=2, groups=patients.tolist())["accuracy"]
+    by_patient = bootstrap_metrics(true, predicted, num_classes=2, groups=patients.tolist())[
+        "accuracy"
+    ]
     by_image = bootstrap_metrics(true, predicted, num_classes=2)["accuracy"]
     assert by_patient.value == by_image.value == 0.5
     assert by_patient.high - by_patient.low > 2.5 * (by_image.high - by_image.low)
@@ -52,7 +57,9 @@ def test_patients_whose_images_stand_and_fall_together_make_it_wider() -> None:
 def test_the_seed_decides_and_what_is_undefined_stays_so() -> None:
     rng = np.random.default_rng(0)
     true, predicted = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
-    one, same, other = (bootstrap_metrics(true, predicted, num_classes=3, seed=s) for s in (1, 1, 2))
+    one, same, other = (
+        bootstrap_metrics(true, predicted, num_classes=3, seed=s) for s in (1, 1, 2)
+    )
     assert one == same != other
     constant = bootstrap_metrics([1, 1], [1, 1], num_classes=3)
     assert np.isnan(constant["qwk"]).all()
@@ -63,12 +70,20 @@ def test_the_seed_decides_and_what_is_undefined_stays_so() -> None:
 
 
 def test_two_methods_on_the_same_patients_are_resampled_alike() -> None:
-    """One that is wrong on exactly one image more: each draw differs by how often that image's patient was drawn."""
+    """One that is wrong on exactly one image more: each draw differs by how often that image's
+    patient was drawn."""
     true, patients = np.array([0, 1, 1, 2, 0, 2]), ["a", "a", "b", "b", "c", "c"]
     worse = true.copy()
     worse[2] = 2
-    how: dict[str, Any] = {"num_classes": 3, "groups": patients, "resamples": 40, "metrics": ["accuracy"]}
-    right, wrong = (metrics.resampled_metrics(true, said, **how)["accuracy"] for said in (true, worse))
+    how: dict[str, Any] = {
+        "num_classes": 3,
+        "groups": patients,
+        "resamples": 40,
+        "metrics": ["accuracy"],
+    }
+    right, wrong = (
+        metrics.resampled_metrics(true, said, **how)["accuracy"] for said in (true, worse)
+    )
     assert (right == 1.0).all()
     gap = (right - wrong) * 6  # the weight of patient b
     weights = np.concatenate([*metrics.patient_draws(3, 40, seed=0)])
@@ -80,13 +95,15 @@ def test_two_methods_on_the_same_patients_are_resampled_alike() -> None:
 
 def test_the_tails_of_an_interval_are_equal() -> None:
     drawn = [0.7, *np.linspace(0, 1, 101)]
-    assert metrics.percentile_interval(drawn, patients=10**9, level=0.9) == pytest.approx((0.7, 0.05, 0.95))
+    assert metrics.percentile_interval(drawn, patients=10**9, level=0.9) == pytest.approx(
+        (0.7, 0.05, 0.95)
+    )
 
 
 @pytest.mark.parametrize("patients", [4, 12, 400])
 def test_the_percentiles_of_few_patients_are_those_of_students_interval(patients: int) -> None:
-    """Draws of a mean are nearly normal, with variance (n − 1)/n · s²/(n + 1) for the standard deviation s of n
-    patients."""
+    """Draws of a mean are nearly normal, with variance (n − 1)/n · s²/(n + 1) for the standard
+    deviation s of n patients."""
     spread = 2.0
     draws = 1.0 + spread * math.sqrt((patients - 1) / patients / (patients + 1)) * normal.ppf(
         np.linspace(0, 1, 10**5 + 1)[1:-1]
@@ -97,13 +114,16 @@ def test_the_percentiles_of_few_patients_are_those_of_students_interval(patients
 
 
 def test_intervals_of_few_patients_hold_the_truth() -> None:
-    """Of eight patients with 20 images: 89 % of the plain percentile intervals of this simulation held it."""
+    """Of eight patients with 20 images: 89 % of the plain percentile intervals of this simulation
+    held it."""
     rng, held = np.random.default_rng(0), 0
     for seed in range(300):
         right = rng.random((8, 20)) < rng.beta(4, 2, (8, 1))
         grades = {"true": np.zeros(160, int), "predicted": 1 - right.ravel().astype(int)}
         groups = np.repeat(np.arange(8), 20).tolist()
-        drawn = metrics.resampled_metrics(**grades, num_classes=2, groups=groups, metrics=["accuracy"], seed=seed)
+        drawn = metrics.resampled_metrics(
+            **grades, num_classes=2, groups=groups, metrics=["accuracy"], seed=seed
+        )
         _, low, high = metrics.percentile_interval(drawn["accuracy"], patients=8)
         held += low <= 2 / 3 <= high
     assert 0.92 <= held / 300 <= 0.98
@@ -130,11 +150,14 @@ def test_holm_is_never_below_the_p_value_and_keeps_its_order(values: list[float]
 
 
 def test_the_interval_of_a_mean_is_students() -> None:
-    """With exact bootstrap variance (n − 1)/n · s²/(n + 1), the interval is that of the textbook."""
+    """With exact bootstrap variance (n − 1)/n · s²/(n + 1), the interval is that of the
+    textbook."""
     rng = np.random.default_rng(0)
     x = rng.normal(1, 2, 12)
     spread = math.sqrt(x.var() / (len(x) + 1))
-    draws = x.mean() + spread * np.array([-1, 1]) / math.sqrt(2)  # their variance is x.var() / (n + 1)
+    draws = x.mean() + spread * np.array([-1, 1]) / math.sqrt(
+        2
+    )  # their variance is x.var() / (n + 1)
     interval, p_value = t_interval([x.mean(), *draws], patients=12)
     error = x.std(ddof=1) / math.sqrt(12)
     assert interval.high - interval.value == pytest.approx(student.ppf(0.975, 11) * error)
@@ -171,7 +194,9 @@ def test_patients_and_trainings_together_have_satterthwaites_degrees() -> None:
 
 
 @pytest.mark.parametrize(("errors", "patients"), [(0, 40), (1, 40), (6, 60), (54, 60)])
-def test_a_share_of_independent_images_has_clopper_and_pearsons_interval(errors: int, patients: int) -> None:
+def test_a_share_of_independent_images_has_clopper_and_pearsons_interval(
+    errors: int, patients: int
+) -> None:
     """With tails of Student's distribution instead of 2.5 %."""
     true = np.zeros(patients, dtype=int)
     predicted = (np.arange(patients) < errors).astype(int)
@@ -195,12 +220,15 @@ def test_no_interval_has_width_0_where_all_answers_are_right() -> None:
 
 
 def test_images_that_err_together_count_as_one() -> None:
-    """Ten patients with ten images. Errors of whole patients: as ten images. Errors alone: nearly as a hundred."""
+    """Ten patients with ten images. Errors of whole patients: as ten images. Errors alone: nearly
+    as a hundred."""
     own = np.zeros((10, 2, 2))
     own[:, 0, 0] = 10
     off = ~np.eye(2, dtype=bool)
     size = own.sum(axis=(1, 2))
-    assert metrics.images_worth_one(own, off, size) == pytest.approx(10.0)  # nothing is known: as ten
+    assert metrics.images_worth_one(own, off, size) == pytest.approx(
+        10.0
+    )  # nothing is known: as ten
     together, alone = own.copy(), own.copy()
     together[:3] = [[0, 10], [0, 0]]
     alone[:] = [[7, 3], [0, 0]]
@@ -208,7 +236,9 @@ def test_images_that_err_together_count_as_one() -> None:
     assert metrics.images_worth_one(alone, off, size) == 1.0
     some = own.copy()
     some[0] = [[8, 2], [0, 0]]  # (2² · 0.9 of ten + 10) / (2 · 0.98 + 1)
-    assert metrics.images_worth_one(some, off, size) == pytest.approx((2**2 * 0.9 + 10) / (2 * 0.98 + 1))
+    assert metrics.images_worth_one(some, off, size) == pytest.approx(
+        (2**2 * 0.9 + 10) / (2 * 0.98 + 1)
+    )
 
 
 def test_one_error_more_weighs_as_many_images_as_are_worth_one() -> None:
@@ -222,7 +252,8 @@ def test_one_error_more_weighs_as_many_images_as_are_worth_one() -> None:
 
 
 def test_right_samples_of_a_grade_weigh_as_many_images_as_a_patient_has_of_it() -> None:
-    """Patients of one grade each, ten images, of which one is wrong: errors are alone, grades are not."""
+    """Patients of one grade each, ten images, of which one is wrong: errors are alone, grades are
+    not."""
     own = np.zeros((20, 2, 2))
     own[:10, 0], own[10:, 1] = [9, 1], [1, 9]
     drawn = np.broadcast_to(own.sum(axis=0), (20_001, 2, 2))
@@ -239,7 +270,8 @@ def test_effective_patients_by_hand() -> None:
 
 
 def test_a_rare_grade_that_is_absent_is_in_the_interval_of_macro_averages() -> None:
-    """Recall 1 for grades 0 and 1; grade 2 may be answered rightly or wrongly, grades 3 and 4 are too far away."""
+    """Recall 1 for grades 0 and 1; grade 2 may be answered rightly or wrongly, grades 3 and 4 are
+    too far away."""
     true = np.arange(40) % 2
     found = bootstrap_metrics(true, true, num_classes=3)["macro_recall"]
     assert found.value == 1.0
@@ -259,6 +291,8 @@ def test_intervals_hold_where_errors_are_rare(name: str) -> None:
     for seed in range(150):
         true = rng.integers(0, 3, 40)
         said = np.where(rng.random(40) < 0.03, (true + 1) % 3, true)
-        found = bootstrap_metrics(true, said, num_classes=3, metrics=[name], resamples=200, seed=seed)[name]
+        found = bootstrap_metrics(
+            true, said, num_classes=3, metrics=[name], resamples=200, seed=seed
+        )[name]
         held += found.low <= truth <= found.high
     assert held >= 0.93 * 150

@@ -16,12 +16,16 @@ from torch.nn import functional as F
 from srjt.errors import SrjtError
 from srjt.ordinal import losses
 
-grades_and_classes = st.integers(2, 12).flatmap(lambda c: st.tuples(st.integers(0, c - 1), st.just(c)))
+grades_and_classes = st.integers(2, 12).flatmap(
+    lambda c: st.tuples(st.integers(0, c - 1), st.just(c))
+)
 
 
 def test_soft_labels_of_four_grades_by_hand() -> None:
     # row 0: (1, 1/e, 1/e², 1/e³) / 1.553001; row 1: (1/e, 1, 1/e, 1/e²) / 1.871094
-    half = torch.tensor([[0.643914, 0.236883, 0.087144, 0.032059], [0.196612, 0.534447, 0.196612, 0.072330]])
+    half = torch.tensor(
+        [[0.643914, 0.236883, 0.087144, 0.032059], [0.196612, 0.534447, 0.196612, 0.072330]]
+    )
     whole = torch.cat([half, half.flip(0, 1)])
     torch.testing.assert_close(losses.soft_label_matrix(4), whole, atol=1e-6, rtol=0)
 
@@ -47,8 +51,12 @@ def test_a_soft_label_is_a_distribution_with_its_mode_at_the_label(case: tuple[i
 
 def test_smoothing_spreads_over_all_grades_the_label_included() -> None:
     # 0.1 over 4 grades: 0.025 each, and the label has 0.9 more
-    torch.testing.assert_close(losses.smooth_labels([1], 4), torch.tensor([[0.025, 0.925, 0.025, 0.025]]))
-    torch.testing.assert_close(losses.smooth_labels([1], 2, smoothing=1.0), torch.tensor([[0.5, 0.5]]))
+    torch.testing.assert_close(
+        losses.smooth_labels([1], 4), torch.tensor([[0.025, 0.925, 0.025, 0.025]])
+    )
+    torch.testing.assert_close(
+        losses.smooth_labels([1], 2, smoothing=1.0), torch.tensor([[0.5, 0.5]])
+    )
     assert torch.equal(losses.smooth_labels([1], 4, smoothing=0.0), losses.one_hot([1], 4))
 
 
@@ -102,7 +110,9 @@ def test_cross_entropy_by_hand() -> None:
     # τ = ½ squares the probabilities: (¼, 1/16, 1/16) / (6/16) = (2/3, 1/6, 1/6)
     assert value(losses.hard_cross_entropy(logits, label, temperature=0.5)) == pytest.approx(log(6))
     target = torch.tensor([[0.2, 0.3, 0.5]])
-    assert value(losses.soft_cross_entropy(logits, target)) == pytest.approx(0.2 * log(2) + 0.8 * log(4))
+    assert value(losses.soft_cross_entropy(logits, target)) == pytest.approx(
+        0.2 * log(2) + 0.8 * log(4)
+    )
 
 
 def test_divergences_by_hand() -> None:
@@ -117,7 +127,9 @@ def test_divergences_by_hand() -> None:
     sharp = losses.reverse_jensen_shannon(p, q, temperature=0.5)
     assert value(sharp) == pytest.approx(0.5 * log(0.25 / 0.09))
     # Jensen–Shannon itself would be ¾ ln(3/2) + ¼ ln(1/2)
-    assert value(losses.reverse_jensen_shannon(p, q)) != pytest.approx(0.75 * log(1.5) - 0.25 * log(2))
+    assert value(losses.reverse_jensen_shannon(p, q)) != pytest.approx(
+        0.75 * log(1.5) - 0.25 * log(2)
+    )
 
 
 def test_forward_correction_by_hand_uses_the_transpose() -> None:
@@ -130,18 +142,22 @@ def test_forward_correction_by_hand_uses_the_transpose() -> None:
 
 
 def test_readings_of_one_grade_are_not_the_sum_of_their_marginals() -> None:
-    """Two readers with their own matrices: log Σ_i p_i P_i P'_i from a posterior without its prior, and
-    log Σ_i p_i P_i + log Σ_i p_i P'_i from a row for each reading.
+    """Two readers with their own matrices: log Σ_i p_i P_i P'_i from a posterior without its prior,
+    and log Σ_i p_i P_i + log Σ_i p_i P'_i from a row for each reading.
     """
     p, prior = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]]).double()
-    first, second = torch.tensor([[0.8, 0.1, 0.0], [0.0, 0.4, 0.6]]).double()  # Pr(reading | true grade)
+    first, second = torch.tensor(
+        [[0.8, 0.1, 0.0], [0.0, 0.4, 0.6]]
+    ).double()  # Pr(reading | true grade)
     together = 0.3 * 0.1 * 0.4
     evidence = float((prior * first * second).sum())
     posterior = prior * first * second / evidence
     loss = losses.readings_likelihood(p.log()[None], (posterior / prior)[None, None])
     assert loss.item() == pytest.approx(-log(together / evidence))
     marginals = losses.readings_likelihood(p.log()[None], torch.stack([first, second])[None])
-    assert marginals.item() == pytest.approx(-log(0.5 * 0.8 + 0.3 * 0.1) - log(0.3 * 0.4 + 0.2 * 0.6))
+    assert marginals.item() == pytest.approx(
+        -log(0.5 * 0.8 + 0.3 * 0.1) - log(0.3 * 0.4 + 0.2 * 0.6)
+    )
     one = losses.readings_likelihood(p.log()[None], first[None, None])
     transition = torch.stack([first, 1.0 - first, torch.zeros_like(first)], dim=1)
     alone = losses.forward_corrected(p.log()[None], torch.tensor([0]), transition=transition)
@@ -154,11 +170,14 @@ def test_reweighting_by_hand_with_no_gradient_through_the_weight() -> None:
     weight = 0.25 / 0.35
     assert value(loss) == pytest.approx(weight * log(4))
     loss.sum().backward()
-    assert logits.grad[0].tolist() == pytest.approx([weight * 0.5, weight * (0.25 - 1), weight * 0.25])
+    assert logits.grad[0].tolist() == pytest.approx(
+        [weight * 0.5, weight * (0.25 - 1), weight * 0.25]
+    )
 
 
 @pytest.mark.parametrize(
-    ("label", "expected"), [(0, log(4) + log(1.25)), (1, log(4 / 3) + log(1.25)), (2, log(4 / 3) + log(5))]
+    ("label", "expected"),
+    [(0, log(4) + log(1.25)), (1, log(4 / 3) + log(1.25)), (2, log(4 / 3) + log(5))],
 )
 def test_coral_by_hand(label: int, expected: float) -> None:
     logits = torch.tensor([[log(3), -log(4)]], dtype=torch.float64)  # above 0: ¾, above 1: 1/5
@@ -171,7 +190,9 @@ def test_garg_by_hand() -> None:
     logits = torch.full((2, 1), log(3), dtype=torch.float64)
     below, above = log(4), log(4 / 3)  # coral's loss for grade 0 and 1
     expected = [(0.8 * below - 0.1 * above) / 0.7, (-0.2 * below + 0.9 * above) / 0.7]
-    assert losses.garg(logits, torch.tensor([0, 1]), inverse=inverse).tolist() == pytest.approx(expected)
+    assert losses.garg(logits, torch.tensor([0, 1]), inverse=inverse).tolist() == pytest.approx(
+        expected
+    )
 
 
 @given(logits_4, logits_4, st.sampled_from([0.1, 0.5, 1.0]))
@@ -185,7 +206,9 @@ def test_divergences_agree_with_torchs_kl(a: Tensor, b: Tensor, temperature: flo
     ours = losses.jeffreys(a, b, temperature=temperature)
     torch.testing.assert_close(ours, kl(log_p, log_q) + kl(log_q, log_p), rtol=1e-7, atol=1e-9)
     ours = losses.reverse_jensen_shannon(a, b, temperature=temperature)
-    torch.testing.assert_close(ours, (kl(log_m, log_p) + kl(log_m, log_q)) / 2, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        ours, (kl(log_m, log_p) + kl(log_m, log_q)) / 2, rtol=1e-7, atol=1e-9
+    )
 
 
 @given(arrays(np.float64, (6, 4), elements=st.floats(-30, 30)).map(torch.from_numpy))
@@ -196,16 +219,22 @@ def test_coral_agrees_with_coral_pytorch(logits: Tensor) -> None:
 
     labels = torch.tensor([0, 1, 2, 3, 4, 2])
     levels = levels_from_labelbatch(labels, num_classes=5)
-    torch.testing.assert_close(losses.coral(logits, labels), coral_loss(logits, levels, reduction=None))
+    torch.testing.assert_close(
+        losses.coral(logits, labels), coral_loss(logits, levels, reduction=None)
+    )
 
 
 @given(arrays(np.float64, (4, 3), elements=st.floats(-8, 8)).map(torch.from_numpy))
 def test_gargs_mean_over_the_noise_is_the_loss_on_the_true_grade(logits: Tensor) -> None:
     inverse = torch.linalg.inv(P4)
     for true in range(4):
-        of_label = (losses.garg(logits, torch.full((4,), given), inverse=inverse) for given in range(4))
+        of_label = (
+            losses.garg(logits, torch.full((4,), given), inverse=inverse) for given in range(4)
+        )
         mean = sum(P4[true, given] * loss for given, loss in enumerate(of_label))
-        torch.testing.assert_close(mean, losses.coral(logits, torch.full((4,), true)), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            mean, losses.coral(logits, torch.full((4,), true)), rtol=1e-9, atol=1e-9
+        )
 
 
 LABELS = torch.tensor([0, 3, 1, 2, 2])
@@ -241,7 +270,9 @@ def test_derivatives_are_right(loss: Callable[..., Tensor], scale: float) -> Non
 def test_a_grade_that_is_never_labelled_right_does_not_break_reweighting() -> None:
     """At the largest ρ the middle grades have P_ii = 0 and their weight has no bound."""
     edge = torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
-    logits = torch.tensor([[0.0, 1e4, 0.0], [0.0, 200.0, 0.0], [0.0, 20.0, 0.0]], requires_grad=True)
+    logits = torch.tensor(
+        [[0.0, 1e4, 0.0], [0.0, 200.0, 0.0], [0.0, 20.0, 0.0]], requires_grad=True
+    )
     loss = losses.reweighted(logits, torch.tensor([1, 1, 1]), transition=edge)
     assert loss.isfinite().all()
     loss.sum().backward()
@@ -269,7 +300,10 @@ def test_a_temperature_is_positive_and_there_are_as_many_labels_as_samples() -> 
     for size in (1, 4, 6):
         logits, labels = torch.zeros(5, 3), torch.zeros(size, dtype=torch.long)
         plain = (losses.hard_cross_entropy, losses.coral, losses.expected_absolute_error)
-        corrected = partial(losses.forward_corrected, transition=P3), partial(losses.garg, inverse=P4)
+        corrected = (
+            partial(losses.forward_corrected, transition=P3),
+            partial(losses.garg, inverse=P4),
+        )
         for loss in (*plain, *corrected):
             with pytest.raises(SrjtError, match=rf"one label per sample: \(5,\), not \({size},\)"):
                 loss(logits, labels)
@@ -278,7 +312,10 @@ def test_a_temperature_is_positive_and_there_are_as_many_labels_as_samples() -> 
 # R(T), the number kept, and which samples those are.
 def test_keep_rate_of_the_published_code() -> None:
     # ε = 0.45: linspace(0, 0.45, 10) climbs by 0.05 and starts at 0
-    rates = [losses.keep_rate(epoch, noise_rate=0.45, convention="published-code") for epoch in range(1, 13)]
+    rates = [
+        losses.keep_rate(epoch, noise_rate=0.45, convention="published-code")
+        for epoch in range(1, 13)
+    ]
     assert rates == pytest.approx([1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.55, 0.55])
 
 
@@ -288,7 +325,9 @@ def test_keep_rate_agrees_with_the_formulas(noise_rate: float, ramp: int, epoch:
     assert paper == pytest.approx(1 - min(epoch / ramp * noise_rate, noise_rate))
     forget = np.full(40, noise_rate)
     forget[:ramp] = np.linspace(0, noise_rate, ramp)
-    code = losses.keep_rate(epoch, noise_rate=noise_rate, ramp_epochs=ramp, convention="published-code")
+    code = losses.keep_rate(
+        epoch, noise_rate=noise_rate, ramp_epochs=ramp, convention="published-code"
+    )
     assert code == pytest.approx(1 - forget[epoch - 1])
 
 
@@ -311,7 +350,10 @@ def test_keep_count(batch: int, rate: float, paper: int, code: int) -> None:
 
 @given(st.integers(1, 4096), st.floats(0, 1))
 def test_keep_count_is_the_smallest_set_that_is_large_enough(batch: int, rate: float) -> None:
-    up, down = losses.keep_count(batch, rate), losses.keep_count(batch, rate, convention="published-code")
+    up, down = (
+        losses.keep_count(batch, rate),
+        losses.keep_count(batch, rate, convention="published-code"),
+    )
     assert 1 <= down <= up <= batch
     slack = 1e-9 * batch
     assert up >= rate * batch - slack
@@ -326,7 +368,10 @@ def test_keep_count_is_the_smallest_set_that_is_large_enough(batch: int, rate: f
         (lambda: losses.keep_rate(1, noise_rate=1.0), r"\[0, 1\); got 1"),
         (lambda: losses.keep_rate(1, noise_rate=math.nan), "got nan"),
         (lambda: losses.keep_rate(1, noise_rate=0.2, ramp_epochs=0), "at least one epoch; got 0"),
-        (lambda: losses.keep_rate(1, noise_rate=0.2, convention="published_code"), "mean 'published-code'"),
+        (
+            lambda: losses.keep_rate(1, noise_rate=0.2, convention="published_code"),
+            "mean 'published-code'",
+        ),
         (lambda: losses.keep_count(0, 0.5), "at least one sample; got 0"),
         (lambda: losses.keep_count(4, 0.5, convention="papr"), "did you mean 'paper'"),
     ],
@@ -337,16 +382,22 @@ def test_impossible_rates_are_named(call, sentence: str) -> None:
 
 
 # Few distinct values, so that ties are common: at τ = 0.1 many hard losses are exactly 0.
-tied_scores = st.lists(st.sampled_from([0.0, -0.0, 0.5, 1.0, math.inf, math.nan]), min_size=1, max_size=12)
+tied_scores = st.lists(
+    st.sampled_from([0.0, -0.0, 0.5, 1.0, math.inf, math.nan]), min_size=1, max_size=12
+)
 grades_of = partial(st.lists, st.integers(0, 3))
 batches = tied_scores.flatmap(
-    lambda s: st.tuples(st.just(s), grades_of(min_size=len(s), max_size=len(s)), st.integers(1, len(s)))
+    lambda s: st.tuples(
+        st.just(s), grades_of(min_size=len(s), max_size=len(s)), st.integers(1, len(s))
+    )
 )
 
 
 def smallest(scores: list[float], keep: int) -> set[int]:
     """By the rule in words: smaller first, not-a-number last, the earlier of equals first."""
-    finite = sorted((i for i in range(len(scores)) if not math.isnan(scores[i])), key=lambda i: (scores[i], i))
+    finite = sorted(
+        (i for i in range(len(scores)) if not math.isnan(scores[i])), key=lambda i: (scores[i], i)
+    )
     unknown = [i for i in range(len(scores)) if math.isnan(scores[i])]
     return set((finite + unknown)[:keep])
 
@@ -366,9 +417,13 @@ def test_selection_by_hand() -> None:
 
 
 @given(batches)
-def test_exactly_the_smallest_are_kept_and_per_class_the_same_share_of_each_grade(case: tuple) -> None:
+def test_exactly_the_smallest_are_kept_and_per_class_the_same_share_of_each_grade(
+    case: tuple,
+) -> None:
     scores, labels, keep = case
-    assert indices(losses.select_smallest(torch.tensor(scores), keep=keep)) == smallest(scores, keep)
+    assert indices(losses.select_smallest(torch.tensor(scores), keep=keep)) == smallest(
+        scores, keep
+    )
     size = len(scores)
     expected: set[int] = set()
     for grade in set(labels):
@@ -378,7 +433,9 @@ def test_exactly_the_smallest_are_kept_and_per_class_the_same_share_of_each_grad
     mask = losses.select_smallest(torch.tensor(scores), keep=keep, labels=torch.tensor(labels))
     assert indices(mask) == expected
     assert set(labels) == {labels[i] for i in indices(mask)}  # no grade is starved
-    scores = torch.zeros(1000)  # ties go to the earlier sample; unstable sorting shows only in larger batches
+    scores = torch.zeros(
+        1000
+    )  # ties go to the earlier sample; unstable sorting shows only in larger batches
     assert indices(losses.select_smallest(scores, keep=300)) == set(range(300))
     labels = torch.arange(1000) % 4
     assert indices(losses.select_smallest(scores, keep=300, labels=labels)) == set(range(300))
@@ -391,6 +448,8 @@ def test_a_tensor_keep_and_rows_of_scores_make_no_difference(case: tuple) -> Non
     rows = torch.stack([one, one.flip(0), torch.zeros_like(one)])
     for given_labels in (None, labels):
         by_int = losses.select_smallest(rows, keep=keep, labels=given_labels)
-        assert torch.equal(by_int, losses.select_smallest(rows, keep=torch.tensor(keep), labels=given_labels))
+        assert torch.equal(
+            by_int, losses.select_smallest(rows, keep=torch.tensor(keep), labels=given_labels)
+        )
         for row, mask in zip(rows, by_int, strict=True):
             assert torch.equal(mask, losses.select_smallest(row, keep=keep, labels=given_labels))

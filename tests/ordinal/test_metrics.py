@@ -51,7 +51,9 @@ def test_the_confusion_matrix_has_the_truth_in_rows(drawn: list[tuple[int, int]]
 def test_metrics_agree_with_scikit_learn(drawn: list[tuple[int, int]]) -> None:
     true, predicted, counts = split(drawn)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn warns of the divisions by zero that we compare
+        warnings.simplefilter(
+            "ignore"
+        )  # scikit-learn warns of the divisions by zero that we compare
         expected = {
             "accuracy": oracle.accuracy_score(true, predicted),
             "mae": oracle.mean_absolute_error(true, predicted),
@@ -59,11 +61,14 @@ def test_metrics_agree_with_scikit_learn(drawn: list[tuple[int, int]]) -> None:
             "macro_f1": oracle.f1_score(true, predicted, average="macro"),
             "macro_precision": oracle.precision_score(true, predicted, average="macro"),
             "macro_recall": oracle.recall_score(true, predicted, average="macro"),
-            # its weights are distances between *positions* in the list of labels: all must be listed
+            # its weights are distances between *positions* in the list of labels: all must be
+            # listed
             "qwk": oracle.cohen_kappa_score(true, predicted, weights="quadratic", labels=range(C)),
         }
     found = metrics.summary(counts)
-    assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True, abs=1e-12)
+    assert {name: found[name] for name in expected} == pytest.approx(
+        expected, nan_ok=True, abs=1e-12
+    )
 
 
 @given(pairs)
@@ -72,7 +77,9 @@ def test_the_other_metrics_agree_with_brute_force(drawn: list[tuple[int, int]]) 
     errors = {g: [abs(t - p) for t, p in drawn if t == g] for g in set(true)}
     by_grade = [sum(e) / len(e) for e in errors.values()]
     assert METRICS["macro_mae"](counts) == pytest.approx(sum(by_grade) / len(by_grade))
-    assert METRICS["one_off"](counts) == pytest.approx(sum(abs(t - p) <= 1 for t, p in drawn) / len(drawn))
+    assert METRICS["one_off"](counts) == pytest.approx(
+        sum(abs(t - p) <= 1 for t, p in drawn) / len(drawn)
+    )
 
 
 def test_every_metric_by_hand() -> None:
@@ -123,17 +130,25 @@ def test_label_precision_and_recall_by_hand() -> None:
     assert counts[0].tolist() == [[1, 1, 0, 0], [2, 1, 0, 0], [2, 2, 0, 0], [3, 2, 1, 0]]
     assert metrics.label_precision(counts[0]) == pytest.approx(2 / 3)
     assert metrics.label_recall(counts[0]) == pytest.approx(2 / 4)
-    np.testing.assert_equal(metrics.label_precision(counts[0], per_class=True), [0.5, 1, np.nan, np.nan])
-    np.testing.assert_equal(metrics.label_recall(counts[0], per_class=True), [0.5, 0.5, np.nan, np.nan])
+    np.testing.assert_equal(
+        metrics.label_precision(counts[0], per_class=True), [0.5, 1, np.nan, np.nan]
+    )
+    np.testing.assert_equal(
+        metrics.label_recall(counts[0], per_class=True), [0.5, 0.5, np.nan, np.nan]
+    )
     assert math.isnan(metrics.label_precision(counts[1]))  # nothing selected
     assert metrics.label_recall(counts[1]) == 0.0
 
 
-selections = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=30)
+selections = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=30
+)
 
 
 @given(selections, st.integers(1, 29))
-def test_label_precision_agrees_with_scikit_learn(drawn: list[tuple[int, int, bool]], cut: int) -> None:
+def test_label_precision_agrees_with_scikit_learn(
+    drawn: list[tuple[int, int, bool]], cut: int
+) -> None:
     def count(part: list[tuple[int, int, bool]]) -> torch.Tensor:
         labels, true, selected = (torch.tensor([d[k] for d in part]) for k in range(3))
         return metrics.selection_counts(selected, labels, true, num_classes=4)
@@ -141,7 +156,9 @@ def test_label_precision_agrees_with_scikit_learn(drawn: list[tuple[int, int, bo
     counts = sum(count(part) for part in (drawn[:cut], drawn[cut:]) if part)
     clean, chosen = [y == t for y, t, _ in drawn], [s for _, _, s in drawn]
     if any(chosen):
-        assert metrics.label_precision(counts) == pytest.approx(oracle.precision_score(clean, chosen))
+        assert metrics.label_precision(counts) == pytest.approx(
+            oracle.precision_score(clean, chosen)
+        )
     if any(clean):
         assert metrics.label_recall(counts) == pytest.approx(oracle.recall_score(clean, chosen))
 
@@ -176,12 +193,15 @@ def test_against_a_list_of_samples(training: list[int], side: list[int]) -> None
     assert naive.accuracy == pytest.approx((truth == most_frequent).mean())
     assert naive.mae == pytest.approx(np.abs(truth - lower_median).mean())
     always = np.full(len(truth), most_frequent)
-    assert naive.macro_f1 == pytest.approx(f1_score(truth, always, average="macro", zero_division=0))
+    assert naive.macro_f1 == pytest.approx(
+        f1_score(truth, always, average="macro", zero_division=0)
+    )
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
 def test_only_the_metric_that_the_grades_are_for_is_judged(purpose: Purpose) -> None:
-    """Answers beat it in this metric, or in the other three only; a perfect score passes where one grade is right."""
+    """Answers beat it in this metric, or in the other three only; a perfect score passes where one
+    grade is right."""
     naive = naive_baseline([4, 3, 2], [4, 3, 2])
     better = METRICS[purpose].lower_is_better
     same = getattr(naive, purpose)

@@ -13,7 +13,8 @@ from srjt.errors import SrjtError
 from srjt.readers import Readings, agreement
 from srjt.readers.agreement import ends, krippendorff_alpha
 
-# Krippendorff's example of four observers and twelve units ("Computing Krippendorff's Alpha-Reliability", 2011).
+# Krippendorff's example of four observers and twelve units ("Computing Krippendorff's
+# Alpha-Reliability", 2011).
 PUBLISHED = [
     [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
     [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
@@ -28,7 +29,9 @@ def from_table(table: list[list[int | None]], *, classes: int, **more: object) -
     return readings_of(*np.array(cells).T, classes=classes, **more)
 
 
-def random_table(seed: int, *, readers: int = 4, items: int = 60, classes: int = 5) -> list[list[int | None]]:
+def random_table(
+    seed: int, *, readers: int = 4, items: int = 60, classes: int = 5
+) -> list[list[int | None]]:
     rng = np.random.default_rng(seed)
     true = rng.integers(0, classes, size=items)
     table = (true + rng.integers(-1, 2, size=(readers, items))).clip(0, classes - 1)
@@ -41,11 +44,14 @@ def test_alpha_equals_the_krippendorff_package(seed: int) -> None:
     table = random_table(seed)
     data = np.array([[np.nan if g is None else g for g in row] for row in table])
     expected = krippendorff.alpha(reliability_data=data, level_of_measurement="ordinal")
-    assert agreement(from_table(table, classes=5), resamples=0).alpha.value == pytest.approx(expected)
+    assert agreement(from_table(table, classes=5), resamples=0).alpha.value == pytest.approx(
+        expected
+    )
 
 
 def test_the_published_example() -> None:
-    """Fleiss' κ: 0.76117 in Gwet's own publication of these data; it and AC2 by the package irrCAC 0.4.4."""
+    """Fleiss' κ: 0.76117 in Gwet's own publication of these data; it and AC2 by the package irrCAC
+    0.4.4."""
     table = [[None if grade is None else grade - 1 for grade in row] for row in PUBLISHED]
     found = agreement(from_table(table, classes=5), resamples=0)
     assert found.fleiss.value == pytest.approx(0.761169, abs=1e-6)
@@ -55,7 +61,8 @@ def test_the_published_example() -> None:
     assert krippendorff_alpha([[6, 2], [2, 10]]) == pytest.approx(1 - 19 * 2 / (8 * 12))
 
 
-# Six items, four readers (Shrout and Fleiss, Psychological Bulletin 1979, table 2), each row a reader
+# Six items, four readers (Shrout and Fleiss, Psychological Bulletin 1979, table 2), each row a
+# reader
 SHROUT_FLEISS = [[9, 6, 8, 7, 10, 6], [2, 1, 4, 1, 5, 2], [5, 3, 6, 2, 6, 4], [8, 2, 8, 6, 9, 7]]
 
 
@@ -63,7 +70,9 @@ def test_intraclass_correlations_of_the_published_example() -> None:
     """Published as .17, .29 and .71; the digits are those of pingouin."""
     found = agreement(from_table([list(row) for row in SHROUT_FLEISS], classes=11), resamples=0)
     expected = {"icc_one_way": 0.165742, "icc_agreement": 0.289764, "icc_consistency": 0.714841}
-    assert {name: getattr(found, name).value for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert {name: getattr(found, name).value for name in expected} == pytest.approx(
+        expected, abs=1e-6
+    )
     for row in found.pairs.to_dict("records"):  # Bland and Altman's limits
         difference = np.subtract(SHROUT_FLEISS[row["first"]], SHROUT_FLEISS[row["second"]])
         middle, width = difference.mean(), 1.96 * difference.std(ddof=1)
@@ -72,7 +81,8 @@ def test_intraclass_correlations_of_the_published_example() -> None:
 
 
 def test_intraclass_correlations_with_gaps() -> None:
-    """Two-way: of the items that all have read. One-way: the estimate of variances with unequal numbers of readings."""
+    """Two-way: of the items that all have read. One-way: the estimate of variances with unequal
+    numbers of readings."""
     table = [[*row, extra] for row, extra in zip(SHROUT_FLEISS, (3, 9, None, None), strict=True)]
     found = agreement(from_table(table, classes=11), resamples=0)
     assert found.icc_agreement.value == pytest.approx(0.289764, abs=1e-6)
@@ -136,11 +146,14 @@ def test_intervals_hold_the_value_and_resample_patients() -> None:
     third = table[2]
     table[2] = [grade if patients[i] == "0" else None for i, grade in enumerate(third)]
     found = agreement(from_table(table, classes=5, groups=patients), resamples=50).pairs
-    assert found["low"].isna().tolist() == [2 in pair for pair in zip(found["first"], found["second"], strict=True)]
+    assert found["low"].isna().tolist() == [
+        2 in pair for pair in zip(found["first"], found["second"], strict=True)
+    ]
 
 
 def test_few_patients_make_wider_intervals() -> None:
-    """Ends are nearest to the ends of all draws, as far as the number of the column's patients says."""
+    """Ends are nearest to the ends of all draws, as far as the number of the column's patients
+    says."""
     draws = np.linspace(0, 1, 1001)[:, None].repeat(4, axis=1)
     draws[::2, 3] = np.nan
     low, high = ends(np.vstack([draws[501], draws]), [2, 8, 10**6, 10**6], 0.95)
@@ -156,11 +169,20 @@ def test_one_more_disagreement_has_the_weight_of_a_patient() -> None:
 
 
 def test_readers_who_always_agree_have_an_interval_all_the_same() -> None:
-    """20 patients with one pair each: Wilson's interval with the quantile of t, as for few patients."""
+    """20 patients with one pair each: Wilson's interval with the quantile of t, as for few
+    patients."""
     found = agreement(from_table([[0, 1] * 10, [0, 1] * 10], classes=2), resamples=50)
     square = scipy.stats.t.ppf(0.975, 19) ** 2
     assert found.exact == pytest.approx((1.0, 20 / (20 + square), 1.0))
-    for name in ("quadratic", "alpha", "fleiss", "ac2", "icc_one_way", "icc_agreement", "icc_consistency"):
+    for name in (
+        "quadratic",
+        "alpha",
+        "fleiss",
+        "ac2",
+        "icc_one_way",
+        "icc_agreement",
+        "icc_consistency",
+    ):
         coefficient = getattr(found, name)
         assert coefficient.value == coefficient.high == pytest.approx(1.0)
         assert 0.3 < coefficient.low < 0.9
@@ -174,9 +196,15 @@ def test_a_biased_and_drifting_reader() -> None:
     items, seconds = 400, 2 * 365 * 86400
     rng = np.random.default_rng(0)
     true = rng.integers(1, 3, size=items)
-    when = np.datetime64("2020-01-01T00:00:00") + rng.integers(0, seconds, items).astype("timedelta64[s]")
+    when = np.datetime64("2020-01-01T00:00:00") + rng.integers(0, seconds, items).astype(
+        "timedelta64[s]"
+    )
     late = when > np.datetime64("2021-01-01")
-    read = np.tile(np.arange(items), 3), np.repeat([0, 1, 2], items), np.hstack([true, true, true + late])
+    read = (
+        np.tile(np.arange(items), 3),
+        np.repeat([0, 1, 2], items),
+        np.hstack([true, true, true + late]),
+    )
     names = ["steady", "same", "drifts"]
     readings = readings_of(*read, classes=5, readers=names, times=np.tile(when, 3))
     by_reader = agreement(readings, resamples=100).by_reader.set_index("reader")
@@ -213,6 +241,8 @@ def test_five_thousand_readers_share_few_items() -> None:
     rng = np.random.default_rng(0)
     item = rng.integers(0, 4000, size=15_000)
     grade = (item % 5 + rng.integers(-1, 2, size=15_000)).clip(0, 4)
-    found = agreement(readings_of(item, np.repeat(np.arange(5000), 3), grade, classes=5), resamples=5)
+    found = agreement(
+        readings_of(item, np.repeat(np.arange(5000), 3), grade, classes=5), resamples=5
+    )
     assert 10_000 < len(found.pairs) < 60_000
     assert 0.5 < found.alpha.low <= found.alpha.value <= found.alpha.high < 1.0

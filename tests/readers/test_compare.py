@@ -30,7 +30,9 @@ def test_a_good_network_is_not_inferior_and_a_bad_one_is_not_shown_to_be() -> No
     assert good.not_inferior
     assert good.difference.value > 0
     assert "not shown" not in good.sentence
-    bad = compare_network(readings, np.random.default_rng(1).integers(0, 4, size=200), resamples=100)
+    bad = compare_network(
+        readings, np.random.default_rng(1).integers(0, 4, size=200), resamples=100
+    )
     assert not bad.not_inferior
     assert "not shown" in bad.sentence
     kappas = [cohen_kappa_score(row, true, weights="quadratic") for row in table]
@@ -40,8 +42,12 @@ def test_a_good_network_is_not_inferior_and_a_bad_one_is_not_shown_to_be() -> No
 @pytest.mark.parametrize("patients", [1, 2, TOO_FEW - 1, TOO_FEW])
 def test_few_patients_show_nothing(patients: int) -> None:
     readings, true, _ = make()
-    found = compare_network(replace(readings, groups=[i % patients for i in range(200)]), true, resamples=100)
-    assert np.isnan(found.difference.low) == np.isnan(found.by_reader["low"]).all() == (patients == 1)
+    found = compare_network(
+        replace(readings, groups=[i % patients for i in range(200)]), true, resamples=100
+    )
+    assert (
+        np.isnan(found.difference.low) == np.isnan(found.by_reader["low"]).all() == (patients == 1)
+    )
     assert found.not_inferior == (patients >= TOO_FEW)
     assert (f"not shown with {patients} patient" in found.sentence) == (patients < TOO_FEW)
 
@@ -50,10 +56,14 @@ def test_a_copy_of_a_reader_equals_that_reader() -> None:
     readings, _, table = make()
     row = compare_network(readings, table[1], resamples=50).by_reader.set_index("reader").loc["r1"]
     assert row["difference"] == 0.0
-    assert -0.03 < row["low"] < 0.0 < row["high"] < 0.03  # by one more error of the one or the other
+    assert (
+        -0.03 < row["low"] < 0.0 < row["high"] < 0.03
+    )  # by one more error of the one or the other
     assert row["network_kappa"] == 1.0
     readings, _, table = make(readers=4)
-    alike = compare_network(readings.rows(readings.reader < 3), table[3], resamples=50)  # as good as they are
+    alike = compare_network(
+        readings.rows(readings.reader < 3), table[3], resamples=50
+    )  # as good as they are
     assert "κ differs by" in alike.sentence
 
 
@@ -114,11 +124,15 @@ def readings() -> Readings:
     rng = np.random.default_rng(0)
     items, classes = 120, 4
     true = rng.integers(0, classes, size=items)
-    table = (true + (rng.random((4, items)) < 0.25) * rng.choice([-1, 1], size=(4, items))).clip(0, 3)
+    table = (true + (rng.random((4, items)) < 0.25) * rng.choice([-1, 1], size=(4, items))).clip(
+        0, 3
+    )
     table[3] = rng.integers(0, classes, size=items)
     seen = rng.random((4, items)) < 0.6
     reader, item = np.nonzero(seen)
-    return readings_of(item, reader, table[reader, item], classes=4, readers=["a", "b", "c", "coin"])
+    return readings_of(
+        item, reader, table[reader, item], classes=4, readers=["a", "b", "c", "coin"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +183,9 @@ def test_the_list_is_by_gain_and_asks_nobody_twice(readings: Readings, found: Co
         next_readings(found, replace(readings, readers=["x", "y", "z", "w"]), count=1)
     # items with a reference are done
     known = replace(readings, reference=np.where(np.arange(120) < 100, 1, -1))
-    assert set(next_readings(consensus(known), known, count=120)["item"]) <= set(readings.items[100:])
+    assert set(next_readings(consensus(known), known, count=120)["item"]) <= set(
+        readings.items[100:]
+    )
 
 
 def test_a_new_reader_is_the_average_of_the_others(readings: Readings) -> None:
@@ -177,7 +193,9 @@ def test_a_new_reader_is_the_average_of_the_others(readings: Readings) -> None:
     alone = readings.rows(readings.reader == 0)
     found = consensus(alone)
     items = np.arange(20)
-    assert expected_gain(found, items, new_reader=True) == pytest.approx(expected_gain(found, items)[:, :1])
+    assert expected_gain(found, items, new_reader=True) == pytest.approx(
+        expected_gain(found, items)[:, :1]
+    )
     wanted = next_readings(found, alone, count=5, new_reader=True)
     assert wanted["reader"].tolist() == ["new reader"] * 5
     assert wanted["item"].is_unique

@@ -20,7 +20,14 @@ of = partial(readings_of, classes=3)
 
 
 def make(
-    seed: int = 0, *, items: int = 300, readers=4, count=3, classes=4, spread: float = 0.5, bias: float = 0.0
+    seed: int = 0,
+    *,
+    items: int = 300,
+    readers=4,
+    count=3,
+    classes=4,
+    spread: float = 0.5,
+    bias: float = 0.0,
 ) -> tuple[Readings, np.ndarray]:
     """Readers with normal noise, of which ``count`` read each item; reader 0 has the bias."""
     rng = np.random.default_rng(seed)
@@ -33,7 +40,9 @@ def make(
 
 
 def median_vote(readings: Readings) -> np.ndarray:
-    return np.array([np.median(readings.grade[readings.item == i]) for i in range(len(readings.items))])
+    return np.array(
+        [np.median(readings.grade[readings.item == i]) for i in range(len(readings.items))]
+    )
 
 
 def check(found) -> None:
@@ -123,7 +132,9 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
     assert not found.determined
     assert "No item has two readings" in found.reason
     assert "One reader alone" in consensus(make(readers=1, count=1)[0]).reason
-    assert "%" not in str(found) + str(found.report())  # a share of wrong readings would come from a default
+    assert "%" not in str(found) + str(
+        found.report()
+    )  # a share of wrong readings would come from a default
     low, high = found.overall_noise_rate_interval
     assert high - low > 0.2  # as wide as what is usual
     twice, _ = make(count=3)
@@ -172,7 +183,9 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
     readings, _ = make(seed, items=25, readers=3, count=2, classes=3)
     rng = np.random.default_rng(seed)
     items, readers, rows = rng.permutation(25), rng.permutation(3), rng.permutation(len(readings))
-    mixed = replace(readings, item=items[readings.item][rows], reader=readers[readings.reader][rows])
+    mixed = replace(
+        readings, item=items[readings.item][rows], reader=readers[readings.reader][rows]
+    )
     names = {"items": np.array(readings.items)[np.argsort(items)].tolist()}
     names["readers"] = np.array(readings.readers)[np.argsort(readers)].tolist()
     mixed = replace(mixed, grade=readings.grade[rows], **names)
@@ -215,7 +228,8 @@ def test_the_result_is_the_mean_of_variants_that_left_out_readings_support() -> 
 
 
 def test_a_variant_counts_by_the_root_of_its_likelihood() -> None:
-    """Readings of one item are not independent: twice the log-likelihood is needed for the same preference."""
+    """Readings of one item are not independent: twice the log-likelihood is needed for the same
+    preference."""
     found = model._weights({(True, 3.0): -100.0, (False, 3.0): -102.0, (True, 10.0): -130.0})
     near = np.exp(-1.0)
     assert found[True, 3.0] == pytest.approx(1 / (1 + near))
@@ -224,7 +238,8 @@ def test_a_variant_counts_by_the_root_of_its_likelihood() -> None:
 
 
 def test_the_shares_of_the_grades_are_laplaces() -> None:
-    """Where all grades are known: one item more of each grade than were counted, so no share is zero."""
+    """Where all grades are known: one item more of each grade than were counted, so no share is
+    zero."""
     readings, true = make(items=40, classes=4)
     true = np.where(true == 3, 2, true)  # the gravest grade does not occur
     found = consensus(replace(readings, reference=true))
@@ -232,9 +247,11 @@ def test_the_shares_of_the_grades_are_laplaces() -> None:
 
 
 def test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family() -> None:
-    """Two readers, one true grade, strength s: rows (s·f + N)/(s + n), first of both readers' counts, then of each's.
+    """Two readers, one true grade, strength s: rows (s·f + N)/(s + n), first of both readers'
+    counts, then of each's.
 
-    So a reader of whom little is known gets the errors that the others make, not those of the family.
+    So a reader of whom little is known gets the errors that the others make, not those of the
+    family.
     """
     family, strength = np.array([0.5, 0.25, 0.25]), 10.0
     counts = np.zeros((2, 3, 3))
@@ -248,8 +265,8 @@ def test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family() -> N
 
 
 def test_the_consensus_of_single_readings_is_these_readings() -> None:
-    """Nobody has compared the readers, so only the model's defaults could say that a reading is wrong: where grades are
-    rare they would, and no image of the rare grade would be left."""
+    """Nobody has compared the readers, so only the model's defaults could say that a reading is
+    wrong: where grades are rare they would, and no image of the rare grade would be left."""
     grade = np.repeat([0, 1, 2, 3], [300, 60, 6, 1])
     for readers, repeats in ((1, "independent"), (1, "one reading"), (3, "one reading")):
         item = np.arange(len(grade))
@@ -260,7 +277,8 @@ def test_the_consensus_of_single_readings_is_these_readings() -> None:
         np.testing.assert_array_equal(found.certainty, chosen)
 
 
-# Intervals of the readers: patients with several images, and images that a reader has read several times.
+# Intervals of the readers: patients with several images, and images that a reader has read several
+# times.
 COPIES = 5
 
 
@@ -320,7 +338,9 @@ def test_the_other_readings_of_an_image_are_those_of_other_readers() -> None:
     by_lee = fit.prior * fit.matrices[1, :, 1]
     by_lee /= by_lee.sum()
     likelihood = np.einsum("s,tsj->tj", by_lee, fit.family.matrices)
-    kim = np.exp(prior) * np.sqrt(likelihood[:, 0] * likelihood[:, 2])  # each of the two weighs a half
+    kim = np.exp(prior) * np.sqrt(
+        likelihood[:, 0] * likelihood[:, 2]
+    )  # each of the two weighs a half
     types = model._types_given_others(found.variants.evidence, fit, times=np.ones(2))
     assert types[0] == pytest.approx(kim / kim.sum())
 
@@ -338,8 +358,8 @@ def test_independent_repeats_are_other_readings() -> None:
 
 
 def test_resampling_gives_the_variance_of_a_share() -> None:
-    """Where the truth is known, the share of wrong readings p of n patients has the variance p(1 − p)/n, however many
-    images of a patient say the same."""
+    """Where the truth is known, the share of wrong readings p of n patients has the variance p(1 −
+    p)/n, however many images of a patient say the same."""
     rng, readers, patients, wrong = np.random.default_rng(0), 20, 200, 0.2
     true = rng.integers(0, 2, size=patients)
     said = np.where(rng.random((readers, patients)) < wrong, 1 - true, true)
@@ -362,7 +382,8 @@ def test_resampling_gives_the_variance_of_a_share() -> None:
 
 
 def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Independent doubts: variances add, so squared widths grow by (2 · 1.96)² times what is added."""
+    """Independent doubts: variances add, so squared widths grow by (2 · 1.96)² times what is
+    added."""
     readings, more = make(items=200)[0], 0.03**2
 
     def squares(variance: float) -> list[np.ndarray]:
@@ -372,7 +393,9 @@ def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.M
 
         monkeypatch.setattr(model, "_resampled", drawn)
         found = alone(readings)
-        middle = (found.matrices > 0.3) & (found.matrices < 0.7)  # near 0 and 1 an interval is cut off
+        middle = (found.matrices > 0.3) & (
+            found.matrices < 0.7
+        )  # near 0 and 1 an interval is cut off
         intervals = [
             found.matrices_interval[:, middle],
             found.bias_interval,
@@ -383,7 +406,9 @@ def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.M
 
     for without, added in zip(squares(0.0), squares(more), strict=True):
         assert len(added)
-        assert added - without == pytest.approx(np.full(len(added), (2 * 1.96) ** 2 * more), rel=0.1)
+        assert added - without == pytest.approx(
+            np.full(len(added), (2 * 1.96) ** 2 * more), rel=0.1
+        )
 
 
 # What readings cannot tell: who of two is right, and what misleads every reader of an item.
@@ -396,7 +421,11 @@ def off_by_one(true: np.ndarray, wrong: np.ndarray, rng: np.random.Generator) ->
 def read(*grades: np.ndarray, pairs: list[tuple[int, int]] | None = None) -> Readings:
     """Readings (I,) of each reader; pairs: of these two readers only, by turns."""
     items, readers = len(grades[0]), len(grades)
-    who = [tuple(range(readers))] * items if pairs is None else [pairs[i % len(pairs)] for i in range(items)]
+    who = (
+        [tuple(range(readers))] * items
+        if pairs is None
+        else [pairs[i % len(pairs)] for i in range(items)]
+    )
     item, reader = np.array([(i, r) for i in range(items) for r in who[i]]).T
     names = [f"r{r}" for r in range(readers)]
     return of(item, reader, np.stack(grades)[reader, item], classes=4, readers=names)
@@ -413,7 +442,9 @@ def test_of_two_readers_either_may_be_the_one_who_is_right() -> None:
     assert (rates <= high).all()
     differ = (grades[0] != grades[1]).mean()
     assert (high > differ).all()  # he may be wrong wherever they differ
-    assert result.error_interval[0] == 0 <= (result.grade != true).mean() <= result.error_interval[1]
+    assert (
+        result.error_interval[0] == 0 <= (result.grade != true).mean() <= result.error_interval[1]
+    )
     assert "third reader" in result.assumption
     check(result)
 
@@ -446,13 +477,17 @@ def test_the_disagreement_is_the_share_of_other_readings_that_differ() -> None:
     differ, items = evidence_of(readings, repeats="one reading").disagreement()
     assert items == pytest.approx([4, 4, 4])
     # by item: reader 0 differs from 0, 1, 2 and 2 of two others
-    assert differ == pytest.approx([(0 + 0.5 + 1 + 1) / 4, (0 + 0.5 + 0.5 + 1) / 4, (0 + 1 + 0.5 + 1) / 4])
+    assert differ == pytest.approx(
+        [(0 + 0.5 + 1 + 1) / 4, (0 + 0.5 + 0.5 + 1) / 4, (0 + 1 + 0.5 + 1) / 4]
+    )
 
 
 @pytest.mark.slow
 def test_shared_errors_blur_the_posterior_by_the_mean_matrix_and_move_no_grade() -> None:
     readings = make(items=200)[0]
-    none, half, all_of_them = (consensus(readings, shared_errors=amount) for amount in (0.0, 0.5, 1.0))
+    none, half, all_of_them = (
+        consensus(readings, shared_errors=amount) for amount in (0.0, 0.5, 1.0)
+    )
     seen = 0.5 * np.eye(4) + 0.5 * none.mean_matrix
     assert half.posterior == pytest.approx(none.posterior @ (seen / seen.sum(axis=0)).T)
     assert half.matrices[1] == pytest.approx(seen @ none.matrices[1])
@@ -490,7 +525,9 @@ def test_shared_errors_widen_the_interval_of_the_consensus_by_their_largest_shar
     misled = none.overall_noise_rate_interval[1]
     assert half.error_interval == pytest.approx((low, 1 - (1 - high) * (1 - misled)))
     assert half.error_interval[1] > high + 0.05
-    assert consensus(readings).posterior == pytest.approx(half.posterior)  # the default that the evidence is of
+    assert consensus(readings).posterior == pytest.approx(
+        half.posterior
+    )  # the default that the evidence is of
     assert half.overall_noise_rate_interval == pytest.approx(
         (none.overall_noise_rate_interval[0], 1 - (1 - misled) ** 2)
     )
@@ -503,9 +540,13 @@ def test_a_hard_item_has_three_times_the_spread() -> None:
     family = model.reader_family(states, favourites=False)
     usual = (family.bias == 0) & (family.slope == 1) & (family.lapse == 0)
     narrow, wide = (usual & np.isclose(family.spread, spread) for spread in (0.2, 0.65))
-    hard, middle = (int(np.flatnonzero((states.grade == 1) & (states.kind == kind))[0]) for kind in (2, 0))
+    hard, middle = (
+        int(np.flatnonzero((states.grade == 1) & (states.kind == kind))[0]) for kind in (2, 0)
+    )
     # a spread of 0.2 on a hard item is one of 0.6 on an easy one
-    assert family.matrices[narrow, hard, 1][0] == pytest.approx(family.matrices[wide, middle, 1][0], abs=0.05)
+    assert family.matrices[narrow, hard, 1][0] == pytest.approx(
+        family.matrices[wide, middle, 1][0], abs=0.05
+    )
 
 
 def test_the_doubt_of_readers_of_whom_nothing_is_known_is_not_averaged_away() -> None:

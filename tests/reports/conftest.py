@@ -1,4 +1,5 @@
-"""A made-up study with the shape of a real one: curves that rise, noise that hurts, runs that failed."""
+"""A made-up study with the shape of a real one: curves that rise, noise that hurts, runs that
+failed."""
 
 from __future__ import annotations
 
@@ -30,14 +31,16 @@ def make_study(
     source: str = "labels.csv",
     **facts: Any,
 ) -> StudyResults:
-    """methods: with their variants, as on the command line. statuses: key → status of runs that are not done; keys
-    are "method noise fold"."""
+    """methods: with their variants, as on the command line. statuses: key → status of runs that are
+    not done; keys are "method noise fold"."""
     rng = np.random.default_rng(0)
     counts = np.array([3060, 1800, 740, 400, 210, 90, 50][: len(grades)])
     metrics, runs, noise_rows, confusions = [], [], [], {}
     for noise in noises:
         kind, _, rate_text = noise.partition(":")
-        known: dict[str, Any] = dict.fromkeys(("rho", "nominal_rate", "condition_number", "estimated_rate"), np.nan)
+        known: dict[str, Any] = dict.fromkeys(
+            ("rho", "nominal_rate", "condition_number", "estimated_rate"), np.nan
+        )
         known |= {"matrix": None, "matrix_estimated": False}
         known |= {"estimated_low": np.nan, "estimated_high": np.nan, "determined": False}
         rate = 0.3
@@ -63,8 +66,16 @@ def make_study(
                     "error": "Traceback (most recent call last):\n  RuntimeError: <b>boom</b>" * (status == "failed"),
                     "rate_source": rate_source(method, variant, study_rate=None), "used_rate": np.nan,
                 })  # fmt: skip
-                ours, joint = method.endswith("+ours"), place >= 8 or method.startswith(("co", "jocor"))
-                top = 0.80 - rate * (0.35 - 0.1 * joint - 0.1 * ours) - 0.005 * (place % 5) + rng.normal(0, 0.01)
+                ours, joint = (
+                    method.endswith("+ours"),
+                    place >= 8 or method.startswith(("co", "jocor")),
+                )
+                top = (
+                    0.80
+                    - rate * (0.35 - 0.1 * joint - 0.1 * ours)
+                    - 0.005 * (place % 5)
+                    + rng.normal(0, 0.01)
+                )
                 reached = {"done": epochs, "running": epochs // 2}.get(status, 0)
                 for network in ("1", "2") if joint else ("1",):
                     for epoch in range(1, reached + 1):
@@ -73,7 +84,10 @@ def make_study(
                         if joint:
                             kept = min(1, kept + 0.9 * rate * (1 - np.exp(-epoch / 4)))
                         at = {**cell, "epoch": epoch, "network": network}
-                        recalls = [0.97 - 0.08 * c + 0.02 * ours if joint else 1.0 for c in range(len(grades))]
+                        recalls = [
+                            0.97 - 0.08 * c + 0.02 * ours if joint else 1.0
+                            for c in range(len(grades))
+                        ]
                         row = [
                             ("test", "accuracy", accuracy),
                             ("test", "mae", 1.25 * (1 - accuracy)),
@@ -81,17 +95,28 @@ def make_study(
                             ("test", "qwk", accuracy + 0.05),
                             ("validation", "accuracy", accuracy * (1 - rate)),
                             ("train", "loss", 1.2 - accuracy),
-                            ("train", "label_precision", kept - 0.01 * (not ours) + rng.normal(0, 0.003)),
+                            (
+                                "train",
+                                "label_precision",
+                                kept - 0.01 * (not ours) + rng.normal(0, 0.003),
+                            ),
                             ("train", "label_recall", 0.93 if joint else 1.0),
-                            *(("train", f"label_recall[{c}]", recall) for c, recall in enumerate(recalls)),
+                            *(
+                                ("train", f"label_recall[{c}]", recall)
+                                for c, recall in enumerate(recalls)
+                            ),
                         ]
-                        metrics += [{**at, "split": s, "metric": m, "value": float(v)} for s, m, v in row]
+                        metrics += [
+                            {**at, "split": s, "metric": m, "value": float(v)} for s, m, v in row
+                        ]
                 if status == "done":
                     right, shape = np.clip(top, 0.05, 0.95), (len(grades), len(grades))
                     shares = np.full(shape, (1 - right) / (len(grades) - 1))
                     np.fill_diagonal(shares, right)
                     confusions[key] = ((counts // 5)[:, None] * shares).round().astype(np.int64)
-    metric_table = pd.DataFrame(metrics, columns=[*CELL, "epoch", "split", "network", "metric", "value"])
+    metric_table = pd.DataFrame(
+        metrics, columns=[*CELL, "epoch", "split", "network", "metric", "value"]
+    )
     done = {run["key"] for run in runs if run["status"] == "done"}
     recent = metric_table[metric_table["key"].isin(done) & (metric_table["epoch"] > epochs - 10)]
     scores = recent.groupby([*CELL, "split", "metric"], sort=False)["value"].mean().reset_index()
@@ -105,7 +130,12 @@ def make_study(
                 "seeds": [0],
                 "preset": None,
                 "grade_names": {},
-                "train": {"network": "tiny", "epochs": epochs, "batch_size": 64, "learning_rate": 1e-4},
+                "train": {
+                    "network": "tiny",
+                    "epochs": epochs,
+                    "batch_size": 64,
+                    "learning_rate": 1e-4,
+                },
             },
             "grades": list(grades),
             "class_counts": counts.tolist(),
@@ -116,7 +146,9 @@ def make_study(
             "splits_hash": "5f2c9e0a11d4",
             **facts,
         },
-        runs=pd.DataFrame(runs, columns=[*CELL, "status", "seconds", "error", "rate_source", "used_rate"]),
+        runs=pd.DataFrame(
+            runs, columns=[*CELL, "status", "seconds", "error", "rate_source", "used_rate"]
+        ),
         metrics=metric_table,
         scores=scores,
         confusions=confusions,
@@ -131,7 +163,8 @@ def study() -> Callable[..., StudyResults]:
 
 @pytest.fixture(scope="session")
 def run_with_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run on image files of 30 patients; its grades have names. The files are in ../set."""
+    """The folder of a finished run on image files of 30 patients; its grades have names. The files
+    are in ../set."""
     base = tmp_path_factory.mktemp("images")
     made = srjt.data.synthetic.generate(images=120, patients=30, size=32)
     data = srjt.data.read(srjt.data.synthetic.write(made, base / "set")).manifest

@@ -8,7 +8,8 @@ VOID = {"meta", "br", "img"}
 
 
 class Tree(HTMLParser):
-    """Elements with their attributes, the text, and whether every element is closed where it should be."""
+    """Elements with their attributes, the text, and whether every element is closed where it should
+    be."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

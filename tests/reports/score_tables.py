@@ -17,14 +17,30 @@ NAMES = ["key", "method", "variant", "noise", "fold", "seed"]
 SOFT = "select=soft,update=soft"
 
 
-def scores(*cells: tuple[str, str, list[float] | dict[Any, float]], metric: str = "accuracy") -> pd.DataFrame:
+def scores(
+    *cells: tuple[str, str, list[float] | dict[Any, float]], metric: str = "accuracy"
+) -> pd.DataFrame:
     """(method or method[variant], noise, values by fold or by (fold, seed)) …"""
     rows = []
     for who, noise, values in cells:
         method, _, variant = who.rstrip("]").partition("[")
-        runs = values if isinstance(values, dict) else {(fold, 0): v for fold, v in enumerate(values)}
+        runs = (
+            values if isinstance(values, dict) else {(fold, 0): v for fold, v in enumerate(values)}
+        )
         for (fold, seed), value in runs.items():
-            rows.append((f"{who}-{noise}-{fold}-{seed}", method, variant, noise, fold, seed, "test", metric, value))
+            rows.append(
+                (
+                    f"{who}-{noise}-{fold}-{seed}",
+                    method,
+                    variant,
+                    noise,
+                    fold,
+                    seed,
+                    "test",
+                    metric,
+                    value,
+                )
+            )
     return pd.DataFrame(rows, columns=[*NAMES, "split", "metric", "value"])
 
 
@@ -39,9 +55,17 @@ def planned(table: pd.DataFrame, **status: str) -> pd.DataFrame:
 def as_printed(dataset: str, table: str = "comparison") -> pd.DataFrame:
     """The paper's means as if they were runs of one fold."""
     found = paper_results().query("dataset == @dataset and table == @table")
-    variants = [f"select={s},update={u}" if s else "" for s, u in zip(found["select"], found["update"], strict=True)]
-    noise = [k if k == "none" else f"{k}:{r:g}" for k, r in zip(found["noise"], found["rate"], strict=True)]
-    shown = found.assign(variant=variants, noise=noise, fold=0, seed=0, split="test", value=found["mean"])
+    variants = [
+        f"select={s},update={u}" if s else ""
+        for s, u in zip(found["select"], found["update"], strict=True)
+    ]
+    noise = [
+        k if k == "none" else f"{k}:{r:g}"
+        for k, r in zip(found["noise"], found["rate"], strict=True)
+    ]
+    shown = found.assign(
+        variant=variants, noise=noise, fold=0, seed=0, split="test", value=found["mean"]
+    )
     keys = [f"{m}-{v}-{n}" for m, v, n in zip(found["method"], variants, noise, strict=True)]
     return shown.assign(key=keys)[[*NAMES, "split", "metric", "value"]]
 
@@ -57,8 +81,11 @@ def marked(table: Table, name: str, mark: str) -> set[str]:
     return {label for label, cell in column(table, name).items() if cell.mark == mark}
 
 
-def results_of(table: pd.DataFrame, *, runs: pd.DataFrame | None = None, preset: str | None = None) -> StudyResults:
-    """Without a plan, all runs of the scores are planned and done. Five folds: test/train is 1/3."""
+def results_of(
+    table: pd.DataFrame, *, runs: pd.DataFrame | None = None, preset: str | None = None
+) -> StudyResults:
+    """Without a plan, all runs of the scores are planned and done. Five folds: test/train is
+    1/3."""
     counts = PUBLISHED_COUNTS.get(preset or "", (5, 5))
     study = {"preset": preset, "train": {}, "noise_rate": 0.3 if preset == "dr" else None}
     facts = {"name": "mine", "study": study, "class_counts": counts, "folds": 5}
@@ -68,7 +95,11 @@ def results_of(table: pd.DataFrame, *, runs: pd.DataFrame | None = None, preset:
 
 
 def tables_of(
-    table: pd.DataFrame, *, metrics: Sequence[str] = PAPER_METRICS, paper: str | None = None, **options: Any
+    table: pd.DataFrame,
+    *,
+    metrics: Sequence[str] = PAPER_METRICS,
+    paper: str | None = None,
+    **options: Any,
 ) -> StudyTables:
     return StudyTables(results_of(table, preset=paper, **options), metrics)
 

@@ -1,4 +1,5 @@
-"""The pages of predictions and of evaluations: every sentence is true of the answers that it is about."""
+"""The pages of predictions and of evaluations: every sentence is true of the answers that it is
+about."""
 
 from __future__ import annotations
 
@@ -55,13 +56,18 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     expected = evaluate_sides(run, Answering(per=("patient",) if per else (), **how))["test"]
     facts = prediction_facts(table, expected)
     value, low, high = expected.intervals["mae"]
-    assert f"to be {value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's " in facts.error
+    assert (
+        f"to be {value:.2f} grades off on average ({low:.2f} – {high:.2f}), as on the run's "
+        in facts.error
+    )
     assert f", by {expected.judged_by}" in facts.error
     assert (", of one view of each" in facts.error) == ("views" in options)
     of = "30 patients (120 images)" if per else "120 images"
     most = " or ".join(run.grades.show(str(grade)) for grade in sorted(table["grade"].mode()))
     count = "" if table["grade"].nunique() == 1 else "most often "
-    assert facts.counted == (f"Refer {facts.refer} of {of}" if facts.refer >= 0 else f"{of}: {count}grade {most}")
+    assert facts.counted == (
+        f"Refer {facts.refer} of {of}" if facts.refer >= 0 else f"{of}: {count}grade {most}"
+    )
     assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
     for column, marked in (("refer", facts.refer), ("unsure", facts.unsure)):
         assert marked == ((table[column] == "yes").sum() if column in table else -1)
@@ -105,7 +111,9 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         ("133", "3 images: most often grade 3 (severe)"),
     ],
 )
-def test_equally_frequent_grades_are_all_meant(run: Trained, data: Manifest, grades: str, title: str) -> None:
+def test_equally_frequent_grades_are_all_meant(
+    run: Trained, data: Manifest, grades: str, title: str
+) -> None:
     table = srjt.predict(run, data.select(np.arange(len(grades))))
     table["grade"] = list(grades)
     assert prediction_facts(table).counted == title
@@ -131,14 +139,19 @@ def test_the_page_of_an_evaluation(
         table = table.drop(columns="patient")
     judged = replace(data, table=table).select(np.arange(40))
     found = srjt.evaluate(run, judged, resamples=20, **options)
-    page = evaluation_page(found, run=run, data=judged, sources=[judged.source], command="srjt evaluate x")
+    page = evaluation_page(
+        found, run=run, data=judged, sources=[judged.source], command="srjt evaluate x"
+    )
     rows, per = found.answers, "per" in options
     assert len(rows) == found.samples
     facts = evaluation_facts(found)
     people = len(set(judged.patients or ()))
     whose = f"40 images of {people} patients" if patients else "40 images"
     assert facts.samples == (f"{found.samples} patients (40 images)" if per else whose)
-    assert (facts.judged_by, facts.by_patient) == ("true grades" if truth else "given grades", patients)
+    assert (facts.judged_by, facts.by_patient) == (
+        "true grades" if truth else "given grades",
+        patients,
+    )
     assert (facts.views, facts.per) == (options.get("views", 1), "patient" if per else "")
     wrong = (rows["label"].astype(int) - rows["grade"].astype(int)).abs()
     assert facts.score == pytest.approx(wrong.mean())
@@ -152,14 +165,19 @@ def test_the_page_of_an_evaluation(
     assert page.remarks == sentences(evaluation.NOTES, facts)
     learnt = len(set(run.training_ids) & set(judged.ids))
     warnings = page.warnings
-    assert any(text.startswith(f"The run was trained on {learnt} of these 40") for text in warnings) == bool(learnt)
+    assert any(
+        text.startswith(f"The run was trained on {learnt} of these 40") for text in warnings
+    ) == bool(learnt)
     assert (evaluation.NO_PATIENTS in warnings) != patients
     shared = len(set(run.held_out["validation"].ids) & set(judged.ids))
     used = "coverage" in options or found.recalibration
     assert any(text.startswith(f"{shared} sample") for text in warnings) == bool(used and shared)
 
     sections = {section.slug: section for section in page.sections}
-    assert ("decision" in sections, "ranges" in sections) == ("refer_from" in options, "coverage" in options)
+    assert ("decision" in sections, "ranges" in sections) == (
+        "refer_from" in options,
+        "coverage" in options,
+    )
     assert ("examples" in sections) == (not per)
     scores = {row.cells[0].text: row.cells[1].value for row in _tables(page)["All metrics"].rows}
     assert scores["accuracy ↑"] == pytest.approx((rows["label"] == rows["grade"]).mean())
@@ -201,7 +219,9 @@ def test_a_held_out_side_is_judged_by_its_true_grades_where_they_are_known(truth
 
 def test_long_grade_names_are_not_column_headings_of_a_terminal() -> None:
     named = Grades("0123", {grade: f"very long name {grade}" for grade in "0123"})
-    found = evaluate_sides(made_run(held_out={"test": drawn_side(40)}, grades=named), resamples=0)["test"]
+    found = evaluate_sides(made_run(held_out={"test": drawn_side(40)}, grades=named), resamples=0)[
+        "test"
+    ]
     table = confusion_table(found)
     assert [column.label for column in table.columns[1:-1]] == list("0123")
     assert [row.cells[0].text for row in table.rows] == named.shown
@@ -232,15 +252,21 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     assert evaluation_facts(found).judged_by == "consensus grades"
     table = _tables(compared)["The network as one more reader"]
     assert [row.cells[0].text for row in table.rows] == ["<i>A", "B", "C"]
-    assert [row.cells[2].value for row in table.rows] == found.readers.by_reader["reader_to_consensus"].tolist()
+    assert [row.cells[2].value for row in table.rows] == found.readers.by_reader[
+        "reader_to_consensus"
+    ].tolist()
     assert "<i>A" not in render(compared)
-    alone = replace(readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"])
+    alone = replace(
+        readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"]
+    )
     found = srjt.evaluate(run, data, readings=alone, resamples=10)
     assert found.not_compared in found.report().warnings
 
 
 @pytest.mark.slow
-def test_predictions_and_evaluations_are_saved_as_pages(run: Trained, run_with_images: Path, tmp_path: Path) -> None:
+def test_predictions_and_evaluations_are_saved_as_pages(
+    run: Trained, run_with_images: Path, tmp_path: Path
+) -> None:
     new = run_with_images.parent / "set"
     (path,) = srjt.predict(run, new).report().save(tmp_path / "deep" / "new.html")
     assert (

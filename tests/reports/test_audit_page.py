@@ -1,4 +1,5 @@
-"""The text of the audit page is true for all data: with and without patients, images and known true grades."""
+"""The text of the audit page is true for all data: with and without patients, images and known true
+grades."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def test_a_label_that_is_the_most_probable_grade_has_no_arrow(
     assert [tile.text for tile in section.tiles] == found.ids
 
 
-def test_the_command_works_from_any_folder_name(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_command_works_from_any_folder_name(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = write_folder(tmp_path / "my audit", make_audit_folder)
     assert audit_page(folder).sections[-1].code == f"srjt review '{folder}'"
 
@@ -78,11 +81,15 @@ def test_a_folder_that_is_damaged_is_refused_in_one_sentence(
     with pytest.raises(SrjtError, match="damaged or not from srjt"):
         srjt.report(folder)
     (folder / "summary.json").unlink()
-    with pytest.raises(SrjtError, match=r"is not the folder of an audit \(it contains no summary\.json\)"):
+    with pytest.raises(
+        SrjtError, match=r"is not the folder of an audit \(it contains no summary\.json\)"
+    ):
         audit_page(folder)
 
 
-def test_half_of_an_audit_is_no_audit(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
+def test_half_of_an_audit_is_no_audit(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = write_folder(tmp_path / "audit", make_audit_folder)
     lines = (folder / "audit.csv").read_text().splitlines(keepends=True)
     (folder / "audit.csv").write_text("".join(lines[: len(lines) // 2]))

@@ -1,4 +1,5 @@
-"""Every sentence and every fact on the page of an audit is true, with and without patients, images and true grades."""
+"""Every sentence and every fact on the page of an audit is true, with and without patients, images
+and true grades."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def folder_of(case: tuple[Any, ...], folder: Path, make_audit_folder: Callable[.
         scores["twins"] = ["1", "1", *[""] * (images - 2)]
         scores.to_csv(folder / "audit.csv", index=False)
         summary = json.loads((folder / "summary.json").read_text())
-        (folder / "summary.json").write_text(json.dumps({**summary, "twins": {"images": 1, "labels": 2}}))
+        (folder / "summary.json").write_text(
+            json.dumps({**summary, "twins": {"images": 1, "labels": 2}})
+        )
     return folder
 
 
@@ -73,7 +76,9 @@ def test_the_page_of_an_audit_is_true(
         "several": False,
         "twins": "2 labels" if twins else "",
         "another_likelier": another,
-        "accuracy": pytest.approx(np.mean([g == audit.labels for g in audit.network_grades]), abs=1e-4),
+        "accuracy": pytest.approx(
+            np.mean([g == audit.labels for g in audit.network_grades]), abs=1e-4
+        ),
         "naive_accuracy": pytest.approx(np.bincount(audit.labels).max() / images, abs=1e-4),
         "folds": 5,
     }
@@ -88,14 +93,20 @@ def test_the_page_of_an_audit_is_true(
     assert page.remarks == sentences(audit_page.REMARKS, facts)
     legend = "A → B: label A, suggested grade B."
     numbered = f"A number is the probability that the label is right; {legend}"
-    assert {text for section in page.sections for text in section.text} <= {numbered if identifiable else legend}
+    assert {text for section in page.sections for text in section.text} <= {
+        numbered if identifiable else legend
+    }
     numbers = {number.label: number for number in page.key_numbers}
     assert ("known wrong labels" in numbers) == truth
     assert numbers["wrong labels"].value.count("%") == (1 if identifiable else 2)
     assert bool(numbers["wrong labels"].interval) == identifiable
     shown = facts_of(page)
     assert ("likeliest form" in shown) == identifiable
-    assert (shown["method"], shown["network"], shown["samples"]) == ("co-teaching+ours", "tiny", str(images))
+    assert (shown["method"], shown["network"], shown["samples"]) == (
+        "co-teaching+ours",
+        "tiny",
+        str(images),
+    )
     tables = {table.slug: table for section in page.sections for table in section.tables}
     assert ("rates-patient" in tables) == (patients and learnt)
     for table in tables.values():
@@ -107,22 +118,39 @@ def test_the_page_of_an_audit_is_true(
     tiles = [tile for section in page.sections for tile in section.tiles]
     assert any("→" in tile.title for tile in tiles) == (learnt and not features)
     unseen = set(facts.unrecognised)
-    known = [learnt and identifiable and label not in unseen for label in scores_of(folder)["grade"]]
+    known = [
+        learnt and identifiable and label not in unseen for label in scores_of(folder)["grade"]
+    ]
     assert [tile.share is not None for tile in tiles] == known[: len(tiles)]
     assert [bool(tile.number) for tile in tiles] == known[: len(tiles)]
-    assert ["identical images, 1" in tile.text for tile in tiles] == [twins and n < 2 for n in range(len(tiles))]
+    assert ["identical images, 1" in tile.text for tile in tiles] == [
+        twins and n < 2 for n in range(len(tiles))
+    ]
 
 
 def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
-    """Each holds for some audit, and not for all. Those of several readers have a test of their own."""
+    """Each holds for some audit, and not for all. Those of several readers have a test of their
+    own."""
     every = []
     for number, case in enumerate(CASES):
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
         every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder), folder))
     every.append(
-        SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False, "identifiable": True})
+        SimpleNamespace(
+            **{
+                **vars(every[0]),
+                "suggested": 3,
+                "several": True,
+                "learnt": False,
+                "identifiable": True,
+            }
+        )
     )
-    every.append(SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0}))
+    every.append(
+        SimpleNamespace(
+            **{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0}
+        )
+    )
     every.append(SimpleNamespace(**{**vars(every[0]), "verify": "56 labels", "random": 100}))
     # the first two remarks are always made
     rules = [*audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]

@@ -37,7 +37,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 def report(study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All methods of the paper; one of them has failed everywhere."""
     failed = {f"mixup quasi:0.2 {fold}": "failed" for fold in range(2)}
-    made = study(folds=2, epochs=6, noises=("quasi:0.2",), source=HOSTILE, statuses=failed, patients=None)
+    made = study(
+        folds=2, epochs=6, noises=("quasi:0.2",), source=HOSTILE, statuses=failed, patients=None
+    )
     path = tmp_path_factory.mktemp("report") / "report <b>&.html"
     write_page(study_page(made), path)
     return path
@@ -59,7 +61,9 @@ def column(tab: Tab, number: int) -> list[str]:
 
 
 def state(tab: Tab, number: int) -> str:
-    return tab.js(f"{TABLE}.querySelectorAll('thead tr:last-child th')[{number}].getAttribute('aria-sort')")
+    return tab.js(
+        f"{TABLE}.querySelectorAll('thead tr:last-child th')[{number}].getAttribute('aria-sort')"
+    )
 
 
 def heading(number: int) -> str:
@@ -97,7 +101,9 @@ def test_the_keyboard_sorts_too(tab: Tab) -> None:
     assert state(tab, 0) == "ascending"
     names = column(tab, 0)
     assert names == sorted(names, key=str.lower)
-    assert tab.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"  # the focus is seen
+    assert (
+        tab.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    )  # the focus is seen
 
 
 def test_a_hostile_file_name_stays_text_and_a_script_would_not_run(tab: Tab) -> None:
@@ -109,7 +115,9 @@ def test_a_hostile_file_name_stays_text_and_a_script_would_not_run(tab: Tab) -> 
     tab.js(
         "{ const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s); }"
     )
-    tab.js("document.body.insertAdjacentHTML('beforeend', '<b id=b onclick=\"window.evil = 1\">x</b>')")
+    tab.js(
+        "document.body.insertAdjacentHTML('beforeend', '<b id=b onclick=\"window.evil = 1\">x</b>')"
+    )
     tab.click("#b")
     assert tab.js("window.evil === undefined")
 
@@ -120,19 +128,31 @@ def test_a_telephone_is_wide_enough(tab: Tab) -> None:
     assert tab.js("document.documentElement.scrollWidth") == 375
     overflowing = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).length"
     assert tab.js(overflowing) > 0  # tables scroll inside their frames
-    sizes = "[...document.querySelectorAll('figure text')].map((e) => e.getBoundingClientRect().height)"
+    sizes = (
+        "[...document.querySelectorAll('figure text')].map((e) => e.getBoundingClientRect().height)"
+    )
     assert min(tab.js(sizes)) > 7  # pixels
 
 
 @pytest.fixture(scope="module")
-def pages(run_with_images: Path, report: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(
+    run_with_images: Path, report: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """Every kind of page, with everything on it."""
     folder, new = tmp_path_factory.mktemp("pages"), run_with_images.parent / "set"
     run = srjt.load_run(run_with_images, device="cpu")
     table = srjt.predict(run, new, coverage=0.9, refer_from=2)
-    found = srjt.evaluate(run, new / "labels.csv", resamples=20, coverage=0.9, refer_from=2, abstain=0.2)
-    rows = [(f"i{n}", who, str((n + k * (n % 3 == 0)) % 4)) for n in range(40) for k, who in enumerate("abc")]
-    pd.DataFrame(rows, columns=["item", "reader", "grade"]).to_csv(folder / "readings.csv", index=False)
+    found = srjt.evaluate(
+        run, new / "labels.csv", resamples=20, coverage=0.9, refer_from=2, abstain=0.2
+    )
+    rows = [
+        (f"i{n}", who, str((n + k * (n % 3 == 0)) % 4))
+        for n in range(40)
+        for k, who in enumerate("abc")
+    ]
+    pd.DataFrame(rows, columns=["item", "reader", "grade"]).to_csv(
+        folder / "readings.csv", index=False
+    )
     read = read_readings(folder / "readings.csv")
     agreed, agree = combine(read.readings), agreement(read.readings)
     shown = {
@@ -142,8 +162,12 @@ def pages(run_with_images: Path, report: Path, tmp_path_factory: pytest.TempPath
         "live": run_page(run_with_images, live="training"),
         "comparison": srjt.compare(run, run, resamples=20).report(),
         "explanation": srjt.explain(run, new).report(),
-        "audit": srjt.audit(new / "labels.csv", out=folder / "audit", folds=2, epochs=1, **SMALL).report(),
-        "readers": readers_page(read, agree, agreed, source="readings.csv", grades=Grades(read.readings.grades)),
+        "audit": srjt.audit(
+            new / "labels.csv", out=folder / "audit", folds=2, epochs=1, **SMALL
+        ).report(),
+        "readers": readers_page(
+            read, agree, agreed, source="readings.csv", grades=Grades(read.readings.grades)
+        ),
         "agreement": agree.report(),
         "consensus": agreed.report(),
         "plan": plan(metric="sensitivity", value=0.9, half_width=0.05).report(),
@@ -178,7 +202,10 @@ ACCESSIBLE = """(() => {
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_for_everybody(page: Tab, pages: dict[str, Path], name: str) -> None:
     for scheme in ("light", "dark"):
-        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        page.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         page.open(pages[name])
         page.js("document.querySelectorAll('details').forEach((folded) => { folded.open = true; })")
         background, texts = page.js(CONTRAST)
@@ -192,12 +219,16 @@ def test_every_page_is_for_everybody(page: Tab, pages: dict[str, Path], name: st
         "dead links": 0, "without language": False,
     }  # fmt: skip
     page.press("Tab")
-    assert page.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"  # the focus is seen
+    assert (
+        page.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    )  # the focus is seen
     for width in (1280, 375):
         page.resize(width, 800, mobile=width < 500)
         page.open(pages[name])
         assert page.js("document.documentElement.scrollWidth") <= width
-        tops = page.js("['.lead', '.first'].map((s) => document.querySelector(s)?.getBoundingClientRect().top ?? 0)")
+        tops = page.js(
+            "['.lead', '.first'].map((s) => document.querySelector(s)?.getBoundingClientRect().top ?? 0)"
+        )
         assert max(tops) < 800  # verdict, numbers and figure begin on the first screen
     page.call("Emulation.clearDeviceMetricsOverride")
     page.call("Emulation.setEmulatedMedia", media="", features=[])
@@ -226,8 +257,16 @@ def test_it_prints_on_white_with_everything_open(tab: Tab) -> None:
     pdf = base64.b64decode(tab.call("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
     assert tab.js("document.querySelector('#runs details').open")
-    assert not tab.js("document.querySelector('.notes details').open")  # tracebacks are not for paper
+    assert not tab.js(
+        "document.querySelector('.notes details').open"
+    )  # tracebacks are not for paper
     # on the width of A4 without its margins no table is cut
-    tab.call("Emulation.setDeviceMetricsOverride", width=673, height=1000, deviceScaleFactor=1, mobile=False)
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=673,
+        height=1000,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
     right = "[...document.querySelectorAll('table, svg, pre')].map((e) => e.getBoundingClientRect().right)"
     assert max(tab.js(right)) <= tab.js("document.documentElement.clientWidth") + 1

@@ -75,11 +75,16 @@ def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
         "probabilities_sha256": None, "readings": 1200, "items": 600, "noun": "image",
         "agreement": {"alpha": {"value": 0.5, "low": 0.25, "high": 0.75}, "exact": {"value": 1, "low": 1, "high": 1}},
     }))  # fmt: skip
-    edit_json(folder / "run.json", noise={"requested": 0.2, "used": 0.25, "estimated": None, "why": ""})
+    edit_json(
+        folder / "run.json", noise={"requested": 0.2, "used": 0.25, "estimated": None, "why": ""}
+    )
     known, _ = known_facts(folder, [evaluated, audited(tmp_path), readers])
     assert named == set(known)
     assert {*checklist.METHODS.split(), *checklist.RESULTS.split()} <= named
-    assert known["readers"] == ("2 readers gave 1,200 grades to 600 images.", "readers/readers.json")
+    assert known["readers"] == (
+        "2 readers gave 1,200 grades to 600 images.",
+        "readers/readers.json",
+    )
     agreement = "Krippendorff's α 0.500 (95 % CI 0.250 to 0.750), share of equal pairs 1.000"
     assert known["agreement"].text == f"Agreement of the readers: {agreement}."
     assert known["noise"] == ("Training took the share of wrong labels to be 25%.", "run.json")
@@ -87,7 +92,9 @@ def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_left_to_the_authors() -> None:
-    assert {item.authors for item in checklist_items("claim", Known()).itertuples()} == {f"{AUTHORS}."}
+    assert {item.authors for item in checklist_items("claim", Known()).itertuples()} == {
+        f"{AUTHORS}."
+    }
 
 
 def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
@@ -95,7 +102,10 @@ def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
     facts = json.loads((folder / "run.json").read_text())["data"]
     held_out = pd.read_csv(folder / "held_out.csv")
     test = held_out[held_out["side"] == "test"]
-    assert f"{facts['samples']['test']} for test ({test['patient'].nunique()} patients)" in known["flow"].text
+    assert (
+        f"{facts['samples']['test']} for test ({test['patient'].nunique()} patients)"
+        in known["flow"].text
+    )
     assert known["disjoint"].text == "No patient is on two sides."
     assert known["left_out"].text == "No row of the table was left out."
     networks = np.stack([test[[f"p{k}_{grade}" for grade in range(4)]] for k in (1,)]).mean(axis=0)
@@ -104,7 +114,9 @@ def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
     assert f"{(wrong > 0).sum()} are wrong, {(wrong > 1).sum()} by more" in known["failures"].text
     assert f"mean absolute error {wrong.mean():.3f} (" in known["performance"].text
     assert [int(cell.text) for row in table.rows for cell in row.cells[1:-1]] == [
-        int(((test["grade"] == true) & (median == given)).sum()) for true in range(4) for given in range(4)
+        int(((test["grade"] == true) & (median == given)).sum())
+        for true in range(4)
+        for given in range(4)
     ]
 
 
@@ -114,14 +126,20 @@ def test_each_answer_names_a_file_that_is_there(folder: Path) -> None:
         items = list(checklist_items(name, known).itertuples())
         assert [item.item for item in items if bool(item.known) != bool(item.files)] == []
         files = {file for item in items for file in item.files.split(", ") if file}
-        missing = {file for file in files if not any((at / file).exists() for at in (folder, folder.parent))}
+        missing = {
+            file
+            for file in files
+            if not any((at / file).exists() for at in (folder, folder.parent))
+        }
         assert missing == set()
 
 
 def test_rows_that_were_left_out_and_shared_patients_are_said(folder: Path) -> None:
     data = json.loads((folder / "run.json").read_text())["data"]
     sides = {name: count + 1 for name, count in data["side_patients"].items()}
-    edit_json(folder / "run.json", data={**data, "side_patients": sides, "left_out": {"missing-grade": 2}})
+    edit_json(
+        folder / "run.json", data={**data, "side_patients": sides, "left_out": {"missing-grade": 2}}
+    )
     known, _ = known_facts(folder)
     assert known["left_out"].text == "Left out, by reason: missing grade: 2."
     assert known["disjoint"].text == "3 patients are on more than one side."
@@ -152,14 +170,21 @@ def test_each_evaluation_says_what_it_counts_and_what_its_numbers_are(folder: Pa
     paths = [evaluation(folder), folder.parent / "per_patient.json"]
     scores = {"mae": {"value": 0.5, "low": 0.25, "high": 0.75}}
     truth = {"basis": "verified grades", "scores": scores}
-    shutil.move(evaluation(folder, samples=20, images=80, per=["patient"], true_scores=truth), paths[1])
+    shutil.move(
+        evaluation(folder, samples=20, images=80, per=["patient"], true_scores=truth), paths[1]
+    )
     evaluation(folder)
     known, _ = known_facts(folder, paths)
     interval = "0.500 (95 % CI 0.250 to 0.750)"
     rule = f"if p(grade ≥ 2) ≥ 0.25: sensitivity {interval}. The threshold is given."
-    assert known["decision"].text == f"Referral of 80 images {rule} Referral of 20 patients (80 images) {rule}"
+    assert (
+        known["decision"].text
+        == f"Referral of 80 images {rule} Referral of 20 patients (80 images) {rule}"
+    )
     held = "hold the grade for 50% (95 % CI 25% to 75%); grades in one: 0.5 (95 % CI 0.2 to 0.8)."
-    first, second = ("Ranges that promise 90%, of " + of for of in ("80 images", "20 patients (80 images)"))
+    first, second = (
+        "Ranges that promise 90%, of " + of for of in ("80 images", "20 patients (80 images)")
+    )
     assert known["ranges"].text == f"{first}, {held} {second}, {held}"
     # bounds are no confidence interval, and there is no estimate between them
     assert known["true_scores"].text == (
@@ -177,7 +202,9 @@ def test_each_evaluation_says_what_it_counts_and_what_its_numbers_are(folder: Pa
         ({"samples": -1}, "damaged or not from srjt"),
     ],
 )
-def test_a_file_that_does_not_fit_is_one_sentence(folder: Path, changes: dict[str, Any], said: str) -> None:
+def test_a_file_that_does_not_fit_is_one_sentence(
+    folder: Path, changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(SrjtError, match=said):
         known_facts(folder, [evaluation(folder, **changes)])
 
@@ -198,7 +225,10 @@ def audited(tmp_path: Path) -> Path:
 def test_an_audit_says_how_many_labels_are_wrong(folder: Path, tmp_path: Path) -> None:
     audit = audited(tmp_path)
     known, _ = known_facts(folder, [audit])
-    assert known["audit_noise"].text == "An audit puts the share of wrong labels at 25% (95 % CI 12% to 50%)."
+    assert (
+        known["audit_noise"].text
+        == "An audit puts the share of wrong labels at 25% (95 % CI 12% to 50%)."
+    )
     assert known["verified"].text == "9 labels of a random sample were verified: 2 were wrong."
     edit_json(audit / "summary.json", reason="readers are unsure.", identifiable=False)
     known, _ = known_facts(folder, [audit])
@@ -225,7 +255,9 @@ def test_the_files_for_a_journal_are_plain(folder: Path) -> None:
 
 
 def test_an_evaluation_knows_the_samples_of_its_run(folder: Path) -> None:
-    data = srjt.data.read(Path(json.loads((folder / "run.json").read_text())["data"]["source"]["path"])).manifest
+    data = srjt.data.read(
+        Path(json.loads((folder / "run.json").read_text())["data"]["source"]["path"])
+    ).manifest
     run = srjt.load_run(folder, device="cpu")
     with pytest.warns(UserWarning, match="trained on"):
         assert srjt.evaluate(run, data, resamples=2, progress=False).own_samples == len(data)

@@ -75,7 +75,9 @@ def curve_of(captioned: CaptionedFigure, epochs: int) -> list[np.ndarray]:
     st.lists(st.floats(-1, 2, allow_subnormal=False), min_size=1, max_size=14),
     st.floats(0.01, 0.2),
 )
-def test_labels_keep_their_distance_their_order_and_their_place(wanted: list[float], gap: float) -> None:
+def test_labels_keep_their_distance_their_order_and_their_place(
+    wanted: list[float], gap: float
+) -> None:
     placed = spread_apart(wanted, gap=gap, low=0.0, high=1.0)
     assert placed.min() >= -1e-9
     assert placed.max() <= 1 + 1e-9
@@ -88,7 +90,9 @@ def test_labels_keep_their_distance_their_order_and_their_place(wanted: list[flo
 def test_labels_move_only_as_far_as_they_must() -> None:
     np.testing.assert_allclose(spread_apart([0.5, 0.5], gap=0.2, low=0, high=1), [0.4, 0.6])
     np.testing.assert_allclose(spread_apart([0.9, 0.1], gap=0.2, low=0, high=1), [0.9, 0.1])
-    np.testing.assert_allclose(spread_apart([0.0, 0.0, 0.9], gap=0.1, low=0, high=1), [0.0, 0.1, 0.9])
+    np.testing.assert_allclose(
+        spread_apart([0.0, 0.0, 0.9], gap=0.1, low=0, high=1), [0.0, 0.1, 0.9]
+    )
 
 
 def test_among_fourteen_ours_and_hosts_stand_out_in_pairs() -> None:
@@ -104,7 +108,9 @@ def test_among_fourteen_ours_and_hosts_stand_out_in_pairs() -> None:
     assert sum(not look.prominent for look in chosen.values()) == 8
 
 
-@pytest.mark.parametrize("methods", [list(DISPLAY_NAMES), ["standard", "mixup", "mine"], ["a", "a+ours", "b", "c"]])
+@pytest.mark.parametrize(
+    "methods", [list(DISPLAY_NAMES), ["standard", "mixup", "mine"], ["a", "a+ours", "b", "c"]]
+)
 def test_coloured_lines_differ_without_their_colour(methods: list[str]) -> None:
     coloured = [look for look in method_styles(methods).values() if look.prominent]
     assert len({(look.dashes, look.marker, look.filled) for look in coloured}) == len(coloured)
@@ -113,14 +119,19 @@ def test_coloured_lines_differ_without_their_colour(methods: list[str]) -> None:
 
 def test_curves_are_the_mean_over_folds_with_the_population_std_as_band(study) -> None:
     values = {("standard", 0): 0.6, ("standard", 1): 0.8}
-    captioned = figures.score_curves(with_values(study(**FEW), values), "quasi:0.2", metric="accuracy")
+    captioned = figures.score_curves(
+        with_values(study(**FEW), values), "quasi:0.2", metric="accuracy"
+    )
     assert any(np.allclose(curve, 0.7) for curve in curve_of(captioned, 4))
     bands = [band.get_paths()[0].vertices[:, 1] for band in captioned.figure.axes[0].collections]
     assert any(np.isclose(band.min(), 0.6) and np.isclose(band.max(), 0.8) for band in bands)
     assert captioned.caption.endswith("over the folds (population, ddof = 0).")
     twice = study(**FEW)
     twice = replace(twice, metrics=twice.metrics.assign(seed=twice.metrics["fold"]))
-    assert "folds, means over the seeds" in figures.score_curves(twice, "quasi:0.2", metric="accuracy").caption
+    assert (
+        "folds, means over the seeds"
+        in figures.score_curves(twice, "quasi:0.2", metric="accuracy").caption
+    )
 
 
 def test_an_ensemble_takes_no_part_in_the_mean_of_the_networks(study) -> None:
@@ -132,7 +143,9 @@ def test_an_ensemble_takes_no_part_in_the_mean_of_the_networks(study) -> None:
 
 
 def test_unfinished_runs_are_left_out(study) -> None:
-    half = study(**FEW, statuses={"standard quasi:0.2 1": "running", "co-teaching quasi:0.2 0": "failed"})
+    half = study(
+        **FEW, statuses={"standard quasi:0.2 1": "running", "co-teaching quasi:0.2 0": "failed"}
+    )
     half = with_values(half, {("standard", 0): 0.6, ("standard", 1): 0.0})
     captioned = figures.score_curves(half, "quasi:0.2", metric="accuracy")
     assert any(np.allclose(curve, 0.6) for curve in curve_of(captioned, 4))
@@ -141,7 +154,9 @@ def test_unfinished_runs_are_left_out(study) -> None:
 
 
 def test_every_line_is_named_at_its_end(study) -> None:
-    captioned = figures.score_curves(study(folds=1, epochs=3, noises=("quasi:0.2",)), "quasi:0.2", metric="mae")
+    captioned = figures.score_curves(
+        study(folds=1, epochs=3, noises=("quasi:0.2",)), "quasi:0.2", metric="mae"
+    )
     assert set(texts(captioned)) == set(DISPLAY_NAMES.values())
     at = sorted(text.get_position()[1] for text in captioned.figure.axes[0].texts)
     height = captioned.figure.get_figheight() * captioned.figure.axes[0].get_position().height
@@ -149,7 +164,9 @@ def test_every_line_is_named_at_its_end(study) -> None:
 
 
 def precision_curves(results, noise: str) -> CaptionedFigure:
-    return next(f for f in figures.noise_figures(results, noise) if f.name.startswith("label-precision"))
+    return next(
+        f for f in figures.noise_figures(results, noise) if f.name.startswith("label-precision")
+    )
 
 
 def test_label_precision_shows_the_methods_that_select_and_what_no_selection_gives(study) -> None:
@@ -168,7 +185,9 @@ def test_selection_recall_is_per_grade_over_the_last_ten_epochs(study) -> None:
     m.loc[early, "value"] = -5.0  # must not matter
     captioned = figures.selection_recall(made, "quasi:0.2")
     np.testing.assert_allclose(curve_of(captioned, 4)[0], [0.97, 0.89, 0.81, 0.73])
-    assert [t.get_text() for t in captioned.figure.axes[0].get_xticklabels()] == made.facts["grades"]
+    assert [t.get_text() for t in captioned.figure.axes[0].get_xticklabels()] == made.facts[
+        "grades"
+    ]
 
 
 def test_confusions_are_summed_over_folds_and_shown_as_shares_and_counts(study) -> None:
@@ -206,7 +225,9 @@ def test_the_noise_matrix_is_the_nominal_one(study) -> None:
         (True, False, "Estimated, not determined"),
     ],
 )
-def test_a_matrix_of_labels_as_given_names_its_source(study, estimated: bool, determined: bool, title: str) -> None:
+def test_a_matrix_of_labels_as_given_names_its_source(
+    study, estimated: bool, determined: bool, title: str
+) -> None:
     made = study(**{**FEW, "noises": ("none",)})
     made.noise["matrix"] = [np.eye(4).tolist()] * len(made.noise)
     made.noise["matrix_estimated"] = estimated
@@ -236,7 +257,9 @@ def test_any_name_can_be_drawn_and_stays_text(study, tmp_path: Path) -> None:
         svg, _ = save_figure(captioned, tmp_path)
         words = [e.text for e in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
         assert "$x^{$" in words
-        assert any(word and word.startswith("<script>") for word in words)  # parsed as text, not as an element
+        assert any(
+            word and word.startswith("<script>") for word in words
+        )  # parsed as text, not as an element
         assert "<script" not in inline_svg(captioned)
 
 
@@ -264,7 +287,9 @@ def test_the_same_figure_gives_the_same_bytes(study) -> None:
 
 
 def test_files_are_svg_and_png_on_white(study, tmp_path: Path) -> None:
-    svg, png = save_figure(figures.noise_matrix(study(**FEW), "quasi:0.2"), tmp_path / "new" / "folder")
+    svg, png = save_figure(
+        figures.noise_matrix(study(**FEW), "quasi:0.2"), tmp_path / "new" / "folder"
+    )
     assert (svg.name, png.name) == ("noise-quasi-0.2.svg", "noise-quasi-0.2.png")
     assert to_hex(np.asarray(Image.open(png).convert("RGB"))[0, 0] / 255) == "#ffffff"
 
@@ -334,7 +359,9 @@ def test_the_decision_curve_says_where_its_axis_ends(lowest: float) -> None:
     decision, _ = decided()
     model = decision.net_benefit.model.copy()
     model[len(model) // 2] = lowest
-    drawn = replace(decision, net_benefit=decision.net_benefit._replace(model=np.maximum(model, lowest)))
+    drawn = replace(
+        decision, net_benefit=decision.net_benefit._replace(model=np.maximum(model, lowest))
+    )
     figure = next(f for f in decision_figures(drawn, grade="2") if f.name == "decision-curve")
     bottom, _ = figure.figure.axes[0].get_ylim()
     assert bottom < min(0.0, decision.net_benefit.refer_all[0])
@@ -364,7 +391,10 @@ def test_without_positives_only_the_decision_curve_remains() -> None:
 
 
 def made(*skills: float, patients: int | None = 30) -> Comparison:
-    runs = [made_run(held_out={"test": drawn_side(120, patients=patients, skill=skill)}) for skill in skills]
+    runs = [
+        made_run(held_out={"test": drawn_side(120, patients=patients, skill=skill)})
+        for skill in skills
+    ]
     return compare(*runs, resamples=200)
 
 
@@ -386,7 +416,9 @@ def test_a_forest_plot_counts_what_it_shows(skills: tuple[float, ...]) -> None:
         ((1.0, 1.0, 3.0), 30, "several"),
     ],
 )
-def test_the_verdict_of_a_comparison(skills: tuple[float, ...], patients: int | None, outcome: str) -> None:
+def test_the_verdict_of_a_comparison(
+    skills: tuple[float, ...], patients: int | None, outcome: str
+) -> None:
     found = replace(made(*skills, patients=patients), trained_on={"run 2": 3})
     facts = comparison_facts(found)
     assert (facts.better, facts.worse) == {
@@ -395,11 +427,17 @@ def test_the_verdict_of_a_comparison(skills: tuple[float, ...], patients: int | 
     page = comparison_page(found)
     assert (page.title, page.lead) == verdict(COMPARED, facts)
     assert page.remarks == sentences(COMPARED_NOTES, facts)
-    assert page.warnings == ["run 2 was trained on 3 of the samples (same ids): its numbers look too good."]
-    assert ("resample patients" in " ".join(sentences(COMPARED_NOTES, facts))) == (patients is not None)
+    assert page.warnings == [
+        "run 2 was trained on 3 of the samples (same ids): its numbers look too good."
+    ]
+    assert ("resample patients" in " ".join(sentences(COMPARED_NOTES, facts))) == (
+        patients is not None
+    )
     (table,) = page.sections[0].tables
     assert {row.cells[1].text for row in table.rows} == set(found.runs[1:])
 
 
 def test_a_page_escapes_names() -> None:
-    assert "<b>a</b>" not in render(comparison_page(replace(made(1.0, 2.0), runs=("<b>a</b>", "run 2"))))
+    assert "<b>a</b>" not in render(
+        comparison_page(replace(made(1.0, 2.0), runs=("<b>a</b>", "run 2")))
+    )

@@ -60,5 +60,7 @@ def test_a_study_keeps_and_shows_them(tmp_path: Path) -> None:
     page = srjt.report(folder)[0].read_text()
     assert "Mayo 3 (severe)" in page
     assert "<b>mild" not in page
-    config = StudyConfig.from_dict({"source": "labels.csv", "grade_names": {0: "none", "1": "some"}})
+    config = StudyConfig.from_dict(
+        {"source": "labels.csv", "grade_names": {0: "none", "1": "some"}}
+    )
     assert StudyConfig.from_dict(config.to_dict()).grade_names == {"0": "none", "1": "some"}

@@ -28,7 +28,9 @@ HOSTILE = "<img src=x onerror=alert(1)>.png"
 
 @pytest.fixture(scope="module")
 def page(study) -> str:
-    return render(study_page(study(**FEW, source=HOSTILE, statuses={"standard quasi:0.2 1": "failed"})))
+    return render(
+        study_page(study(**FEW, source=HOSTILE, statuses={"standard quasi:0.2 1": "failed"}))
+    )
 
 
 def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(page: str) -> None:
@@ -46,12 +48,16 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(page: str) -> 
 
 def test_only_the_page_s_own_script_may_run(page: str) -> None:
     tree = Tree(page)
-    policy = next(m["content"] for m in tree.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        m["content"] for m in tree.all("meta") if m.get("http-equiv") == "Content-Security-Policy"
+    )
     (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
-    assert not [name for _, attributes in tree.elements for name in attributes if name.startswith("on")]
+    assert not [
+        name for _, attributes in tree.elements for name in attributes if name.startswith("on")
+    ]
 
 
 @pytest.mark.slow
@@ -83,7 +89,9 @@ def test_the_page_can_be_read_without_seeing_it(page: str) -> None:
     targets = {a["href"][1:] for a in tree.all("a")}
     assert targets <= set(ids)
     regions = [div for div in tree.all("div") if div.get("role") == "region"]
-    assert all(region["tabindex"] == "0" and region["aria-label"] for region in regions)  # scrolled by keyboard
+    assert all(
+        region["tabindex"] == "0" and region["aria-label"] for region in regions
+    )  # scrolled by keyboard
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -102,7 +110,10 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
     assert "Garg" not in " ".join(study_page(study(**singular)).warnings)  # nobody inverts it
     methods = ("standard", "garg")
-    assert "condition number up to 2" in study_page(study(**{**singular, "methods": methods})).warnings[0]
+    assert (
+        "condition number up to 2"
+        in study_page(study(**{**singular, "methods": methods})).warnings[0]
+    )
     assert not study_page(study(**{**FEW, "noises": ("quasi:0.2",), "methods": methods})).warnings
 
 
@@ -160,7 +171,13 @@ def test_the_paired_test_knows_the_true_sizes_of_the_sides(study, tmp_path: Path
 
 def test_how_to_reproduce_names_everything(page: str) -> None:
     words = "".join(Tree(page).text)
-    for what in ("srjt study labels.csv --methods all", "torch 2.13.0", "5f2c9e0a11d4", "564", "batch size"):
+    for what in (
+        "srjt study labels.csv --methods all",
+        "torch 2.13.0",
+        "5f2c9e0a11d4",
+        "564",
+        "batch size",
+    ):
         assert what in words
 
 

@@ -40,12 +40,25 @@ def test_it_shows_validation_beside_one_grade_for_all_and_not_the_test_side(tmp_
     assert '<progress max="100" value="50.0"' in html
 
 
-def test_the_verdict_against_one_grade_is_by_the_metric_that_the_grades_are_for(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", finished=False, data={**COUNTS, "class_counts": [9, 3, 2, 1]})
+def test_the_verdict_against_one_grade_is_by_the_metric_that_the_grades_are_for(
+    tmp_path: Path,
+) -> None:
+    folder = make_run(
+        tmp_path / "run", finished=False, data={**COUNTS, "class_counts": [9, 3, 2, 1]}
+    )
     metrics = pd.read_csv(folder / "metrics.csv")
-    for mae, accuracy, judged in ((1.2, 0.9, "not better"), (0.1, 0.4, "unclear")):  # without its patients
-        values = metrics["metric"].map({"accuracy": accuracy, "mae": mae}).where(metrics["split"] == "validation")
-        metrics.assign(value=values.fillna(metrics["value"])).to_csv(folder / "metrics.csv", index=False)
+    for mae, accuracy, judged in (
+        (1.2, 0.9, "not better"),
+        (0.1, 0.4, "unclear"),
+    ):  # without its patients
+        values = (
+            metrics["metric"]
+            .map({"accuracy": accuracy, "mae": mae})
+            .where(metrics["split"] == "validation")
+        )
+        metrics.assign(value=values.fillna(metrics["value"])).to_csv(
+            folder / "metrics.csv", index=False
+        )
         facts = run_page_facts(read_record(folder, live="training"))
         assert (facts.score, facts.verdict) == (pytest.approx(mae), judged)
         assert facts.naive == pytest.approx(10 / 12)
@@ -70,7 +83,9 @@ def settings(data: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_training_writes_it_and_the_report(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_training_writes_it_and_the_report(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
     seen = []
 
     class Watcher(LiveReporter):

@@ -1,4 +1,5 @@
-"""Long tables in a real browser: rows by a text or a grade, columns behind a switch, and a cue that there are more."""
+"""Long tables in a real browser: rows by a text or a grade, columns behind a switch, and a cue that
+there are more."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     short = data_table(pd.DataFrame({"grade": ["0", "1"], "images": [3, 4]}), title="Short")
     tile = Tile(picture=PIXEL, title="wide")
     sections = [
-        Section("answers", "Answers", tables=[table], tiles=[tile], links=[("Beside it", "other/page.html")]),
+        Section(
+            "answers",
+            "Answers",
+            tables=[table],
+            tiles=[tile],
+            links=[("Beside it", "other/page.html")],
+        ),
         Section("short", "Short", tables=[short]),
     ]
     path = tmp_path_factory.mktemp("page") / "page.html"
@@ -44,13 +51,19 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 
 def shown(tab: Tab) -> int:
-    return int(tab.js("[...document.querySelectorAll('#answers tbody tr')].filter((row) => !row.hidden).length"))
+    return int(
+        tab.js(
+            "[...document.querySelectorAll('#answers tbody tr')].filter((row) => !row.hidden).length"
+        )
+    )
 
 
 def choose(tab: Tab, tag: str, value: str, event: str) -> None:
     """As a person types or chooses it."""
     field = f"const field = document.querySelector('#answers .filter {tag}');"
-    tab.js(f"(() => {{ {field} field.value = '{value}'; field.dispatchEvent(new Event('{event}')); }})()")
+    tab.js(
+        f"(() => {{ {field} field.value = '{value}'; field.dispatchEvent(new Event('{event}')); }})()"
+    )
 
 
 def test_rows_are_found_by_a_text_and_by_a_grade(tab: Tab) -> None:
@@ -89,7 +102,10 @@ def test_a_telephone_says_that_there_are_more_columns(tab: Tab) -> None:
 
 
 def test_pictures_have_no_bars_and_links_lead_to_pages_beside(tab: Tab) -> None:
-    assert tab.js("getComputedStyle(document.querySelector('.picture')).backgroundColor") == "rgba(0, 0, 0, 0)"
+    assert (
+        tab.js("getComputedStyle(document.querySelector('.picture')).backgroundColor")
+        == "rgba(0, 0, 0, 0)"
+    )
     assert tab.js("getComputedStyle(document.querySelector('.picture img')).objectFit") == "contain"
     assert tab.js("document.querySelector('.links a').getAttribute('href')") == "other/page.html"
     assert tab.js("document.querySelectorAll('#answers tbody img').length") == 1

@@ -1,4 +1,5 @@
-"""The model card and the sections of a run's page about its answers: what they say is true of the run."""
+"""The model card and the sections of a run's page about its answers: what they say is true of the
+run."""
 
 from __future__ import annotations
 
@@ -54,9 +55,15 @@ def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> 
 
 @pytest.mark.parametrize(
     ("method", "cited"),
-    [("jocor+ours", "Self-Relaxed Joint Training"), ("jocor", "Wei et al., CVPR 2020"), ("eae", None)],
+    [
+        ("jocor+ours", "Self-Relaxed Joint Training"),
+        ("jocor", "Wei et al., CVPR 2020"),
+        ("eae", None),
+    ],
 )
-def test_the_card_cites_the_method_that_was_used(tmp_path: Path, method: str, cited: str | None) -> None:
+def test_the_card_cites_the_method_that_was_used(
+    tmp_path: Path, method: str, cited: str | None
+) -> None:
     card = model_card(make_run(tmp_path / "run", method=method, noise_rate=0.2))
     assert "The software: srjt" in card
     assert ("The method:" in card) == (cited is not None)
@@ -75,7 +82,9 @@ def test_the_page_has_scores_examples_and_how_the_run_was_made(folder: Path) -> 
     assert tiles
     assert {tile.number for tile in tiles} <= {"right", "off by one", "off by more"}
     assert all(tile.picture.startswith("data:image/jpeg") for tile in tiles)
-    assert "confusion" not in {figure.name for section in sections.values() for figure in section.figures}
+    assert "confusion" not in {
+        figure.name for section in sections.values() for figure in section.figures
+    }
     assert "<b>moderate" not in render(run_page(folder))
 
 
@@ -86,7 +95,10 @@ def test_the_page_has_scores_examples_and_how_the_run_was_made(folder: Path) -> 
         ("metrics.csv", lambda lines: lines[:-1]),
         ("weights.safetensors", lambda lines: []),
         ("held_out.csv", lambda lines: [lines[0], *lines[2:]]),
-        ("held_out.csv", lambda lines: [line.replace(b"0.", b"0.0") for line in lines]),  # of another run
+        (
+            "held_out.csv",
+            lambda lines: [line.replace(b"0.", b"0.0") for line in lines],
+        ),  # of another run
     ],
 )
 def test_a_page_of_files_that_the_run_has_not_written_is_refused(
@@ -106,7 +118,9 @@ def test_a_page_of_files_that_the_run_has_not_written_is_refused(
 
 
 @pytest.mark.slow
-def test_without_images_weights_or_sides_nothing_untrue_is_said(folder: Path, tmp_path: Path) -> None:
+def test_without_images_weights_or_sides_nothing_untrue_is_said(
+    folder: Path, tmp_path: Path
+) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(folder, moved)
     table = (moved / "held_out.csv").read_text()
@@ -127,7 +141,9 @@ def test_without_images_weights_or_sides_nothing_untrue_is_said(folder: Path, tm
     srjt.train(data, out=tmp_path / "all", **SETTINGS)
     text = write_model_card(tmp_path / "all").read_text()
     assert "All samples were used for training" in text
-    assert not {"scores", "examples"} & {section.slug for section in run_page(tmp_path / "all").sections}
+    assert not {"scores", "examples"} & {
+        section.slug for section in run_page(tmp_path / "all").sections
+    }
 
 
 def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
@@ -135,7 +151,9 @@ def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
     grades = np.arange(90) % 3
     rows = (rng.normal(size=(90, 4)) + grades[:, None]).astype(np.float32)
     data = srjt.data.from_arrays(rows, grades).manifest
-    srjt.train(data, out=tmp_path / "run", split=srjt.data.folds(data)[0], method="standard", epochs=2)
+    srjt.train(
+        data, out=tmp_path / "run", split=srjt.data.folds(data)[0], method="standard", epochs=2
+    )
     card = model_card(tmp_path / "run")
     assert "tabular-classification" in card
     assert "There are no patient ids" in card
@@ -148,7 +166,9 @@ def test_text_from_elsewhere_is_escaped(tmp_path: Path) -> None:
     source = {"path": "/data/`x` [y](http://evil) <img src=x>.csv"}
     folder = make_run(tmp_path / "run_[a](b)", data={"source": source})
     facts = json.loads((folder / "run.json").read_text())
-    facts["grade_names"] = {grade: f"<b>[x](http://evil)|{n}" for n, grade in enumerate(facts["grades"])}
+    facts["grade_names"] = {
+        grade: f"<b>[x](http://evil)|{n}" for n, grade in enumerate(facts["grades"])
+    }
     facts["noise"] = {"estimated": None, "used": None, "why": "[click](http://evil) <script>"}
     (folder / "run.json").write_text(json.dumps(facts))
     card = model_card(folder).split("---", 2)[2]

@@ -1,4 +1,5 @@
-"""Whether a run beats one grade for all samples: every place says the same, of the answers of srjt predict."""
+"""Whether a run beats one grade for all samples: every place says the same, of the answers of srjt
+predict."""
 
 from __future__ import annotations
 
@@ -29,8 +30,11 @@ pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
-def test_every_place_judges_the_answers_of_predict(run_with_images: Path, tmp_path: Path, right: bool) -> None:
-    """The predictions that the run keeps are made right, or all of the severest grade; metrics.csv stays as it is."""
+def test_every_place_judges_the_answers_of_predict(
+    run_with_images: Path, tmp_path: Path, right: bool
+) -> None:
+    """The predictions that the run keeps are made right, or all of the severest grade; metrics.csv
+    stays as it is."""
     folder = shutil.copytree(run_with_images, tmp_path / "run")
     kept = pd.read_csv(folder / "held_out.csv")
     answer = kept["grade"].to_numpy() if right else np.full(len(kept), 3)
@@ -81,9 +85,14 @@ def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
     warnings = evaluation_notes(found)[0]
     assert "Grades 2 and 3 are never predicted" in warnings[0]
     assert "--coverage-by grade" in warnings[0]
-    inside, never = Interval(0.9, 0.8, 1.0), Interval(0.0, 0.0, 0.4)  # seven samples, whose ranges lack their grade
+    inside, never = (
+        Interval(0.9, 0.8, 1.0),
+        Interval(0.0, 0.0, 0.4),
+    )  # seven samples, whose ranges lack their grade
     of_grades = [(9, inside), (9, inside), (0, never), (7, never)]
-    ranges = RangeEvaluation(promised=0.9, coverage=inside, width=inside, grades=of_grades, promise="")
+    ranges = RangeEvaluation(
+        promised=0.9, coverage=inside, width=inside, grades=of_grades, promise=""
+    )
     for by in (None, "grade"):
         judged = replace(found, ranges=ranges, coverage_by=by)
         assert evaluation_facts(judged).uncovered == "Grade 3 is"
@@ -97,7 +106,11 @@ def test_grades_that_are_never_predicted_are_said_on_every_page() -> None:
 def test_a_test_side_far_from_the_validation_side_is_said() -> None:
     side = drawn_side(300, wrong=0.0, truth=True)
     right, off = drawn_answers(side, side.labels), drawn_answers(side, (side.labels + 2) % 4)
-    for test, validation, apart in ((right, off, "better"), (off, right, "worse"), (right, right, "")):
+    for test, validation, apart in (
+        (right, off, "better"),
+        (off, right, "worse"),
+        (right, right, ""),
+    ):
         run = made_run(held_out={"validation": validation, "test": test})
         sides = evaluate_sides(run, Answering(recalibrate=False, decoding="argmax"), resamples=50)
         facts = sides_apart(sides, "accuracy")

@@ -42,7 +42,9 @@ def facts_of(table: pd.DataFrame, *, ask: int | None = None, **options: Any) -> 
     read = read_readings(table, grades=("0", "1"))
     agreed = combine(read.readings, **options)
     wanted = None if ask is None else worklist_table(read, agreed, ask, per_reader=None)
-    return page_facts(read, agreement(read.readings), agreed, shown=["none", "some"], worklist=wanted)
+    return page_facts(
+        read, agreement(read.readings), agreed, shown=["none", "some"], worklist=wanted
+    )
 
 
 TRUSTED = {image: n % 2 for n, image in enumerate(IMAGES)}
@@ -54,8 +56,14 @@ SOME = [TRUSTED[image] if image < "3" else None for image, *_ in WHOLE]
     [
         (table_of([*ANNA, *BO]), []),
         (table_of(WHOLE), ["Every reader has read every image in doubt: ask a new reader."]),
-        (table_of(WHOLE, reference=SOME), ["Every reader has read every image in doubt: ask a new reader."]),
-        (table_of(WHOLE).drop(columns="reader"), ["Nothing to read next: the table names no readers"]),
+        (
+            table_of(WHOLE, reference=SOME),
+            ["Every reader has read every image in doubt: ask a new reader."],
+        ),
+        (
+            table_of(WHOLE).drop(columns="reader"),
+            ["Nothing to read next: the table names no readers"],
+        ),
         (
             table_of(WHOLE, reference=[TRUSTED[image] for image, *_ in WHOLE]),
             ["Nothing to read next: every image has a trusted grade."],
@@ -70,17 +78,35 @@ def test_who_is_asked_next(table: pd.DataFrame, start: list[str]) -> None:
 @pytest.mark.parametrize(
     ("table", "options", "expected"),
     [
-        (table_of([*ANNA, *BO]), {}, {"nothing_learnt": False, "no_overlap": False, "exact": 5 / 6, "single": 3}),
+        (
+            table_of([*ANNA, *BO]),
+            {},
+            {"nothing_learnt": False, "no_overlap": False, "exact": 5 / 6, "single": 3},
+        ),
         (table_of(ANNA), {}, {"nothing_learnt": True, "no_overlap": False, "exact": None}),
         (table_of(ANNA), {"probabilities": [[0.5, 0.5]] * 9}, {"nothing_learnt": False}),
-        (table_of(ANNA, reference=[1, 0, *[None] * 7]), {}, {"nothing_learnt": False, "trusted": 2}),
-        (table_of([*ANNA[:5], *CY[5:]]), {}, {"constant": "", "no_overlap": True}),  # four readings may be chance
+        (
+            table_of(ANNA, reference=[1, 0, *[None] * 7]),
+            {},
+            {"nothing_learnt": False, "trusted": 2},
+        ),
+        (
+            table_of([*ANNA[:5], *CY[5:]]),
+            {},
+            {"constant": "", "no_overlap": True},
+        ),  # four readings may be chance
         (table_of([*ANNA, *CY]), {}, {"constant": "cy (some)", "no_overlap": False}),
-        (table_of([*ANNA, ("1.png", "bo", 7), ("2.png", "bo", 8)]), {}, {"kinds": "2 invalid-grade"}),
+        (
+            table_of([*ANNA, ("1.png", "bo", 7), ("2.png", "bo", 8)]),
+            {},
+            {"kinds": "2 invalid-grade"},
+        ),
         (table_of([*ANNA, *BO], patient="p"), {}, {"resampled": "patients"}),
     ],
 )
-def test_what_the_rules_know_is_so(table: pd.DataFrame, options: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_what_the_rules_know_is_so(
+    table: pd.DataFrame, options: dict[str, Any], expected: dict[str, Any]
+) -> None:
     facts = facts_of(table, **options)
     assert {name: getattr(facts, name) for name in expected} == pytest.approx(expected)
 
@@ -96,7 +122,9 @@ def test_every_rule_is_needed() -> None:
         facts_of(table_of(WHOLE).drop(columns="reader"), ask=1),
         facts_of(table_of(WHOLE, reference=[TRUSTED[image] for image, *_ in WHOLE]), ask=1),
     ]
-    every.append(SimpleNamespace(**{**vars(every[0]), "determined": True}))  # these tables are small
+    every.append(
+        SimpleNamespace(**{**vars(every[0]), "determined": True})
+    )  # these tables are small
     for holds, template, *_ in [*VERDICT[:-1], *WARNINGS, *REMARKS]:
         assert {bool(holds(facts)) for facts in every} == {True, False}, template
         assert all(template.format(f=facts) for facts in every if holds(facts))
@@ -104,9 +132,13 @@ def test_every_rule_is_needed() -> None:
 
 def test_the_page_has_the_numbers_of_the_results() -> None:
     """The tables of readers, pairs and readings are those of agreement and consensus."""
-    read = read_readings(table_of([*ANNA, *BO, *CY], date=[f"2024-01-{1 + n % 28:02d}" for n in range(24)]))
+    read = read_readings(
+        table_of([*ANNA, *BO, *CY], date=[f"2024-01-{1 + n % 28:02d}" for n in range(24)])
+    )
     agree, agreed = agreement(read.readings), combine(read.readings)
-    page = readers_page(read, agree, agreed, source="t.csv", grades=Grades(("0", "1"), {"0": "none", "1": "some"}))
+    page = readers_page(
+        read, agree, agreed, source="t.csv", grades=Grades(("0", "1"), {"0": "none", "1": "some"})
+    )
     tables = {table.slug: table for section in page.sections for table in section.tables}
     headings = [column.label.strip() for column in tables["readers"].columns]
     assert headings == ["reader", "readings", "right", "95 %", "higher", "95 %", "drift", "95 %"]
@@ -115,11 +147,17 @@ def test_the_page_has_the_numbers_of_the_results() -> None:
     for place, name in enumerate(agree.readers):
         assert rows[name][2] == pytest.approx(1 - agreed.noise_rate[place])
         assert rows[name][4] == pytest.approx(agree.by_reader["bias"][place])
-    pairs = {tuple(cell.text for cell in row.cells[:2]): row.cells[3].value for row in tables["pairs"].rows}
+    pairs = {
+        tuple(cell.text for cell in row.cells[:2]): row.cells[3].value
+        for row in tables["pairs"].rows
+    }
     for pair in agree.pairs.itertuples():
         assert pairs[agree.readers[pair.first], agree.readers[pair.second]] == pytest.approx(
             pair.quadratic, nan_ok=True
         )
     worst = min(agreed.posterior[read.readings.item, read.readings.grade])
     assert tables["worst-readings"].rows[0].cells[-1].value == pytest.approx(worst)
-    assert {cell.text for row in tables["worst-readings"].rows for cell in row.cells[2:4]} == {"0 (none)", "1 (some)"}
+    assert {cell.text for row in tables["worst-readings"].rows for cell in row.cells[2:4]} == {
+        "0 (none)",
+        "1 (some)",
+    }

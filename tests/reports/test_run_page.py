@@ -31,7 +31,13 @@ SUMMARY = {"epochs": 2, "last_epochs": [], "confusion": {"test": [[[1, 0], [0, 1
 
 
 def write_run(folder: Path, *, finished: bool = True, truth: bool = True, **settings: Any) -> Path:
-    given = {"method": "co-teaching+ours", "noise_rate": 0.25, "network": "tiny", "epochs": 2, **settings}
+    given = {
+        "method": "co-teaching+ours",
+        "noise_rate": 0.25,
+        "network": "tiny",
+        "epochs": 2,
+        **settings,
+    }
     facts = RunFacts(
         config=TrainConfig(**given),
         grades=Grades(("low", HOSTILE)),
@@ -43,7 +49,10 @@ def write_run(folder: Path, *, finished: bool = True, truth: bool = True, **sett
     for epoch in (1, 2):
         for network in ("1", "2"):
             for split in ("test", "validation"):
-                lines += [f"{epoch},{split},{network},{score}" for score in (f"accuracy,0.{epoch}5", "mae,0.5")]
+                lines += [
+                    f"{epoch},{split},{network},{score}"
+                    for score in (f"accuracy,0.{epoch}5", "mae,0.5")
+                ]
             if truth:
                 selected = ("label_precision,0.8", "label_recall,0.9")
                 lines += [f"{epoch},train,{network},{score}" for score in selected]
@@ -97,7 +106,10 @@ def test_a_run_says_what_was_used_and_why(tmp_path: Path) -> None:
     [
         ({"network": "resnet18", "weights": "mine.pth"}, None),  # instead of the published ones
         ({"network": "timm:convnext_tiny", "pretrained": True}, "yes"),
-        *(({"network": name, "pretrained": True}, None) for name in ("tiny", "tiny-gn", "linear", "mlp")),
+        *(
+            ({"network": name, "pretrained": True}, None)
+            for name in ("tiny", "tiny-gn", "linear", "mlp")
+        ),
     ],
 )
 def test_pretrained_is_shown_only_if_the_network_has_published_weights(

@@ -49,20 +49,35 @@ OF_IMAGES = {"image size", "crop", "resize", "flip"}
 
 # truth × method gives 20 combinations; the others vary along with them, each at its own pace
 COMBINATIONS = [
-    (METHODS[n % 10], NETWORKS[(n // 2) % 5], SIDES[(n + n // 10) % 4], LENGTHS[(n // 3) % 5], n % 20 < 10)
+    (
+        METHODS[n % 10],
+        NETWORKS[(n // 2) % 5],
+        SIDES[(n + n // 10) % 4],
+        LENGTHS[(n // 3) % 5],
+        n % 20 < 10,
+    )
     for n in range(24)
 ]
 
 
-def scores(folder: Path, *, side: str, reached: int, pooled: bool, finished: bool) -> tuple[float, float]:
-    """Computed anew from the run's files: the mean absolute error, and that of the median training label."""
+def scores(
+    folder: Path, *, side: str, reached: int, pooled: bool, finished: bool
+) -> tuple[float, float]:
+    """Computed anew from the run's files: the mean absolute error, and that of the median training
+    label."""
     metrics = pd.read_csv(folder / "metrics.csv", dtype={"network": str})
-    recent = metrics[(metrics["split"] == side) & (metrics["epoch"] > reached - 10) & (metrics["metric"] == "mae")]
+    recent = metrics[
+        (metrics["split"] == side)
+        & (metrics["epoch"] > reached - 10)
+        & (metrics["metric"] == "mae")
+    ]
     networks = ["pooled"] if pooled and "pooled" in set(recent["network"]) else ["1", "2"]
     score = recent.loc[recent["network"].isin(networks), "value"].mean()
     if not finished:
         return score, math.nan
-    training = np.repeat(np.arange(4), json.loads((folder / "run.json").read_text())["data"]["class_counts"])
+    training = np.repeat(
+        np.arange(4), json.loads((folder / "run.json").read_text())["data"]["class_counts"]
+    )
     counts = json.loads((folder / "summary.json").read_text())["confusion"][side][0]
     truth = np.repeat(np.arange(4), np.sum(counts, axis=1))
     return score, np.abs(truth - np.sort(training)[(len(training) - 1) // 2]).mean()
@@ -87,20 +102,33 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     pooled = settings.get("convention") == "published-code"
     facts = run_page_facts(read_record(folder))
     assert facts.state == ("finished" if finished else "unfinished")
-    assert (facts.reached, facts.planned, facts.training, facts.sides) == (reached, epochs, 40, set(sides))
-    assert (facts.side, facts.kept, facts.averaged) == (side, 0, min(10, reached) if evaluated else 0)
+    assert (facts.reached, facts.planned, facts.training, facts.sides) == (
+        reached,
+        epochs,
+        40,
+        set(sides),
+    )
+    assert (facts.side, facts.kept, facts.averaged) == (
+        side,
+        0,
+        min(10, reached) if evaluated else 0,
+    )
     assert (facts.answers, facts.truth, facts.starved) == (False, truth and reached > 0, "")
     np.testing.assert_equal(facts.wrong, 0.25 if truth and finished else math.nan)
     if evaluated:
         expected = scores(folder, side=side, reached=reached, pooled=pooled, finished=finished)
         np.testing.assert_allclose((facts.score, facts.naive), expected)
-        known = "unknown" if math.isnan(expected[1]) else "unclear"  # without answers nothing is shown to be better
+        known = (
+            "unknown" if math.isnan(expected[1]) else "unclear"
+        )  # without answers nothing is shown to be better
         assert facts.verdict == ("not better" if expected[0] >= expected[1] else known)
     page = run_page(folder)
     check_sentences(page, facts)
     numbers = {number.label: number for number in page.key_numbers}
     assert (f"mean absolute error ↓, {side}" in numbers) == evaluated
-    assert bool({"wrong labels, estimated", "wrong labels"} & numbers.keys()) == (estimated is not None)
+    assert bool({"wrong labels, estimated", "wrong labels"} & numbers.keys()) == (
+        estimated is not None
+    )
     name = "your own network" if network.get("own_network") else network.get("network", "mlp")
     assert numbers["training samples"].compared.endswith(f" on {name}")
 
@@ -108,13 +136,21 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     assert {side: shown.get(f"{side} samples") for side in SIZES} == {
         side: str(SIZES[side]) if side in sides else None for side in SIZES
     }
-    assert shown.get("wrong labels") == ("25.0% of the training side" if truth and finished else None)
-    assert shown.get("noise rate") == (str(settings["noise_rate"]) if "noise_rate" in settings else None)
-    pretrained = None if network.get("network") != "resnet18" else "no" if "pretrained" in network else "yes"
+    assert shown.get("wrong labels") == (
+        "25.0% of the training side" if truth and finished else None
+    )
+    assert shown.get("noise rate") == (
+        str(settings["noise_rate"]) if "noise_rate" in settings else None
+    )
+    pretrained = (
+        None if network.get("network") != "resnet18" else "no" if "pretrained" in network else "yes"
+    )
     assert shown.get("pretrained") == pretrained
     assert shown["network"] == ("your own" if network.get("own_network") else name)
     assert OF_IMAGES & shown.keys() == (set() if network.get("features") else OF_IMAGES)
-    assert not any("patient" in text or "fold" in text for text in shown.values())  # a run does not know them
+    assert not any(
+        "patient" in text or "fold" in text for text in shown.values()
+    )  # a run does not know them
     data = next(section for section in all_sections(page) if section.slug == "data")
     [table] = data.tables
     grades, counts, _ = zip(*([cell.text for cell in row.cells] for row in table.rows), strict=True)
@@ -132,9 +168,14 @@ PLAIN = SimpleNamespace(
 )  # fmt: skip
 
 
-RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, and what is said then only
+RULES: list[
+    tuple[dict[str, Any], str | None]
+] = [  # what differs from PLAIN, and what is said then only
     ({"verdict": "not better", "naive": 0.5}, "No better than one grade for all"),
-    ({"state": "training", "verdict": "not better", "naive": 0.5}, "No better than one grade for all so far"),
+    (
+        {"state": "training", "verdict": "not better", "naive": 0.5},
+        "No better than one grade for all so far",
+    ),
     ({"head": "Of two heads the better one."}, "Of two heads the better one."),
     ({"apart": "better"}, "much better than the validation side: MAE 0.300 and 0.600. Why."),
     ({"sides": {"train", "validation"}}, "There is no test side"),
@@ -155,10 +196,16 @@ RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, a
     ({"frozen": ["one", "two", "A head on features."]}, "A head on features."),
     ({"answers": True}, None),
     ({"truth": False}, None),
-    ({"verdict": "unknown"}, "The MAE is 0.500 on it. How one grade for all would do is not known."),
+    (
+        {"verdict": "unknown"},
+        "The MAE is 0.500 on it. How one grade for all would do is not known.",
+    ),
     ({"side": ""}, "All 40 samples were used for training"),
     ({"verdict": "unclear"}, "Not clearly better"),
-    ({"verdict": "unclear", "untested": "Few."}, "maybe by chance, by MAE. 0.500 on it; 0.800 for one grade. Few."),
+    (
+        {"verdict": "unclear", "untested": "Few."},
+        "maybe by chance, by MAE. 0.500 on it; 0.800 for one grade. Few.",
+    ),
 ]
 
 
@@ -168,13 +215,17 @@ def test_each_rule_speaks_when_it_should_and_none_is_idle() -> None:
     for changes, said in RULES:
         cases.append(SimpleNamespace(**{**vars(PLAIN), **changes}))
         words = all_said(cases[-1])
-        assert len(words) < len(plain) if said is None else said in words and said not in plain, changes
+        assert len(words) < len(plain) if said is None else said in words and said not in plain, (
+            changes
+        )
     for holds, template, *_ in [*VERDICT[:-1], *WARNINGS, *NOTES]:
         assert {bool(holds(facts)) for facts in cases} == {True, False}, template
 
 
 def all_said(facts: SimpleNamespace) -> str:
-    return " ".join([". ".join(verdict(VERDICT, facts)), *sentences(WARNINGS, facts), *sentences(NOTES, facts)])
+    return " ".join(
+        [". ".join(verdict(VERDICT, facts)), *sentences(WARNINGS, facts), *sentences(NOTES, facts)]
+    )
 
 
 def test_a_finished_run_without_its_weights_is_still_finished(tmp_path: Path) -> None:

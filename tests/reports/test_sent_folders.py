@@ -111,10 +111,14 @@ def test_what_is_inside_a_folder(tmp_path: Path) -> None:
         {"seed": True},
     ],
 )
-def test_a_study_with_a_strange_run_is_refused(changed: dict[str, object], secret: Path, tmp_path: Path) -> None:
+def test_a_study_with_a_strange_run_is_refused(
+    changed: dict[str, object], secret: Path, tmp_path: Path
+) -> None:
     folder = make_study(tmp_path / "study", statuses={"sord_fold1": "failed"})
     facts = json.loads((folder / "study.json").read_text())
-    cells = [{**cell, **changed} if cell["key"] == "sord_fold1" else cell for cell in facts["cells"]]
+    cells = [
+        {**cell, **changed} if cell["key"] == "sord_fold1" else cell for cell in facts["cells"]
+    ]
     edit_json(folder / "study.json", cells=cells)
     with pytest.raises(SrjtError, match=r"study\.json is damaged or not from srjt") as refusal:
         report(folder)
@@ -165,11 +169,18 @@ def pictures(audit: Path, names: dict[int, str]) -> list[int]:
     return [line for line, tile in enumerate(section.tiles) if tile.picture]
 
 
-def test_the_page_of_an_audit_shows_no_image_outside_its_folder(audit: Path, tmp_path: Path) -> None:
+def test_the_page_of_an_audit_shows_no_image_outside_its_folder(
+    audit: Path, tmp_path: Path
+) -> None:
     Image.new("RGB", (8, 8), "red").save(tmp_path / "private.png")
     (audit / "images" / "link.png").symlink_to(tmp_path / "private.png")
     (audit / "folder").symlink_to(tmp_path)
-    outside = ["../private.png", "images/link.png", "images/../../private.png", "folder/private.png"]
+    outside = [
+        "../private.png",
+        "images/link.png",
+        "images/../../private.png",
+        "folder/private.png",
+    ]
     assert pictures(audit, dict(enumerate(outside, start=3))) == [0, 1, 2, 7, 8, 9, 10, 11]
 
 

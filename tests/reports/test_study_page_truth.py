@@ -1,4 +1,5 @@
-"""Every sentence on the page of a study is true: unfinished, failed, one run only, no test side, no patients."""
+"""Every sentence on the page of a study is true: unfinished, failed, one run only, no test side, no
+patients."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ NEEDY = ("standard", "co-teaching")
 RATED = {"noise_rate": 0.2}
 ONE_RUN = {"methods": ("sord",), "folds": 1}
 NO_TEST = ("train", "validation")
-LEFT = {"standard_fold0": "left", "sord_fold0": "left", "standard_fold1": "left", "sord_fold1": "left"}
+LEFT = {
+    "standard_fold0": "left",
+    "sord_fold0": "left",
+    "standard_fold1": "left",
+    "sord_fold1": "left",
+}
 
 # options of make_study, and what was written to study.json
 STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -115,7 +121,11 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     results = results_of(tmp_path / "study", options, changes)
     facts, expected = study_facts(results), expected_facts(options, changes)
     assert {field: getattr(facts, field) for field in expected} == expected
-    page, methods, folds = study_page(results), options.get("methods", PLAIN), options.get("folds", 2)
+    page, methods, folds = (
+        study_page(results),
+        options.get("methods", PLAIN),
+        options.get("folds", 2),
+    )
     # nothing is said but what the rules say
     assert (page.title, page.lead) == verdict(VERDICT, facts)
     assert page.warnings == sentences(WARNINGS, facts)
@@ -125,20 +135,35 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     # and what they list is so: the best mean, and means that are no better than one grade for all
     means = results.scores[results.scores["split"].eq("test") & results.scores["metric"].eq("mae")]
     means = means[means["key"].isin(results.runs.loc[results.runs["status"] == "done", "key"])]
-    complete = means.groupby("method").filter(lambda rows: len(rows) == folds).groupby("method")["value"].mean()
+    complete = (
+        means.groupby("method")
+        .filter(lambda rows: len(rows) == folds)
+        .groupby("method")["value"]
+        .mean()
+    )
     naive = results.naive.loc[results.naive["metric"] == "mae", "value"].mean()
     if len(complete) > 1:
-        best = {display_name(method) for method in complete.index[complete <= complete.min() + 1e-9]}
+        best = {
+            display_name(method) for method in complete.index[complete <= complete.min() + 1e-9]
+        }
         if complete.min() >= naive - 1e-9:  # one grade for all takes part
             best = {"one grade for all"}
         assert set(facts.leader.split(" and ")) == best
     if len(means):
-        assert facts.none_better == bool((means.groupby("method")["value"].mean() >= naive - 1e-9).all())
+        assert facts.none_better == bool(
+            (means.groupby("method")["value"].mean() >= naive - 1e-9).all()
+        )
     worse = means.groupby("method")["value"].mean() >= naive - 1e-9
     for method in methods:
-        assert (display_name(method) in facts.not_better.split("; ")) == bool(worse.get(method, False))
+        assert (display_name(method) in facts.not_better.split("; ")) == bool(
+            worse.get(method, False)
+        )
     shown = facts_of(page)
-    used = "3 folds, 1 of them used" if facts.planned_folds == 3 else f"{folds} fold{'s' * (folds != 1)}"
+    used = (
+        "3 folds, 1 of them used"
+        if facts.planned_folds == 3
+        else f"{folds} fold{'s' * (folds != 1)}"
+    )
     assert shown["split"] == used + (", each patient on one side only" if facts.patients else "")
     assert shown["patients"] == ("30" if facts.patients else "unknown")
     tables = {table.slug: table for section in all_sections(page) for table in section.tables}
@@ -147,13 +172,20 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     assert ("estimated" in labels) == ("estimated" in options and options.get("used") != 0.0)
     assert shown.get("noise rate", "") == str(results.facts["study"]["noise_rate"] or "")
     words = {"done": "done", "failed": "failed", "left": "not started", "unfinished": "not started"}
-    statuses = [options.get("statuses", {}).get(f"{m}_fold{k}", "done") for k in range(folds) for m in methods]
-    assert [row.cells[4].text for row in tables["runs"].rows] == [words[status] for status in statuses]
+    statuses = [
+        options.get("statuses", {}).get(f"{m}_fold{k}", "done")
+        for k in range(folds)
+        for m in methods
+    ]
+    assert [row.cells[4].text for row in tables["runs"].rows] == [
+        words[status] for status in statuses
+    ]
     assert "0.0" not in [row.cells[5].text for row in tables["runs"].rows]  # minutes
 
 
 def test_the_noise_of_every_fold_is_as_it_was_used(tmp_path: Path) -> None:
-    """Fold 0 used less than was estimated, and in fold 1 nothing could be estimated: the mean does not hide it."""
+    """Fold 0 used less than was estimated, and in fold 1 nothing could be estimated: the mean does
+    not hide it."""
     folder = tmp_path / "study"
     make_study(folder, noise="none", methods=("standard", "srjt"), folds=2, estimated=0.625)
     for path in folder.glob("runs/srjt*/run.json"):
@@ -173,7 +205,10 @@ def test_the_noise_of_every_fold_is_as_it_was_used(tmp_path: Path) -> None:
 
 def test_every_rule_is_needed(tmp_path: Path) -> None:
     """Each holds for some study, and not for all of them."""
-    every = [study_facts(results_of(tmp_path / str(n) / "study", *study)) for n, study in enumerate(STUDIES.values())]
+    every = [
+        study_facts(results_of(tmp_path / str(n) / "study", *study))
+        for n, study in enumerate(STUDIES.values())
+    ]
     for holds, template, *_ in [*VERDICT[1:-1], *WARNINGS, *NOISE]:
         if "singular" not in template:  # tested with Garg's loss
             assert {bool(holds(facts)) for facts in every} == {True, False}, template

@@ -38,7 +38,8 @@ from srjt.training.config import load_preset
 
 # A study's tables: numbers, marks, and what is missing.
 
-# --- the numbers ----------------------------------------------------------------------------------------------
+# --- the numbers
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_cell_is_the_mean_and_the_populations_std_over_folds_and_seeds() -> None:
@@ -80,7 +81,8 @@ def test_other_metrics_on_request_and_a_misspelt_one_is_told() -> None:
         comparison_tables(both, metrics=[])
 
 
-# --- the marks ------------------------------------------------------------------------------------------------
+# --- the marks
+# ------------------------------------------------------------------------------------------------
 
 OURS = {"Co-teaching + Ours", "JoCor + Ours", "CoDis + Ours"}
 
@@ -102,7 +104,9 @@ OURS = {"Co-teaching + Ours", "JoCor + Ours", "CoDis + Ours"}
         ("private", "quasi:0.4 mae", {"JoCor", "JoCor + Ours"}, set()),
     ],
 )
-def test_best_and_second_are_the_papers(dataset: str, name: str, best: set[str], second: set[str]) -> None:
+def test_best_and_second_are_the_papers(
+    dataset: str, name: str, best: set[str], second: set[str]
+) -> None:
     tables = {table.slug: table for table in comparison_tables(as_printed(dataset))}
     table = tables[f"comparison-{name.partition(' ')[0].partition(':')[0]}"]
     assert (marked(table, name, "best"), marked(table, name, "second")) == (best, second)
@@ -110,7 +114,10 @@ def test_best_and_second_are_the_papers(dataset: str, name: str, best: set[str],
 
 def test_bold_is_where_the_paper_sets_it() -> None:
     quasi, _ = comparison_tables(as_printed("private"))
-    bold = {c.name: {m for m, cell in column(quasi, c.name).items() if cell.bold} for c in quasi.columns[1:]}
+    bold = {
+        c.name: {m for m, cell in column(quasi, c.name).items() if cell.bold}
+        for c in quasi.columns[1:]
+    }
     without_jocor = OURS - {"JoCor + Ours"}
     assert bold == {
         "quasi:0.2 accuracy": OURS,
@@ -123,7 +130,9 @@ def test_bold_is_where_the_paper_sets_it() -> None:
 
 
 def test_of_two_methods_one_is_best_and_none_second() -> None:
-    [table] = comparison_tables(scores(("cdr", "none", [0.5]), ("sord", "none", [0.6])), metrics=["accuracy"])
+    [table] = comparison_tables(
+        scores(("cdr", "none", [0.5]), ("sord", "none", [0.6])), metrics=["accuracy"]
+    )
     assert marked(table, "none accuracy", "best") == {"Sord"}
     assert set(table.legend) == {"best"}
 
@@ -132,7 +141,11 @@ def test_unequal_runs_are_not_ranked_and_bold_compares_common_ones() -> None:
     table = scores(
         ("standard", "none", [0.5, 0.6, 0.7]),
         ("sord", "none", [0.6, 0.6, 0.7]),
-        ("jocor", "none", {(0, 0): 0.2, (1, 0): 0.9}),  # by the mean over all folds ours would be worse
+        (
+            "jocor",
+            "none",
+            {(0, 0): 0.2, (1, 0): 0.9},
+        ),  # by the mean over all folds ours would be worse
         ("jocor+ours", "none", [0.3, 0.9, 0.3]),
         ("garg", "none", {(0, 0): 0.99}),
     )
@@ -142,7 +155,8 @@ def test_unequal_runs_are_not_ranked_and_bold_compares_common_ones() -> None:
     assert column(table_, "none accuracy")["JoCor + Ours"].bold
 
 
-# --- what is missing ------------------------------------------------------------------------------------------
+# --- what is missing
+# ------------------------------------------------------------------------------------------
 
 
 def test_an_incomplete_study_says_what_its_cells_rest_on() -> None:
@@ -180,7 +194,8 @@ def test_a_value_that_is_no_number_counts_as_missing() -> None:
     assert column(table, "none accuracy")["CDR"].text == "0.500"
 
 
-# --- the paper beside -----------------------------------------------------------------------------------------
+# --- the paper beside
+# -----------------------------------------------------------------------------------------
 
 
 def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
@@ -202,7 +217,9 @@ def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
 def test_a_setting_that_is_not_the_papers_is_named_and_other_data_have_no_such_column() -> None:
     mine = scores(("cdr", "quasi:rho=0.1,rate=0.2", [0.5, 0.6]))
     results = results_of(mine, preset="limuc")
-    results.facts["study"] |= {"train": {"network": "tiny", "epochs": 14, "image_size": 64, "crop": 56}}
+    results.facts["study"] |= {
+        "train": {"network": "tiny", "epochs": 14, "image_size": 64, "crop": 56}
+    }
     [table] = study_tables(results, metrics=["accuracy"])
     assert table.caption.endswith(
         "Here differ from it: network tiny (paper: resnet18); image size 64 (paper: 256); crop 56 (paper: 224); "
@@ -222,7 +239,8 @@ def test_the_papers_dr_has_means_only() -> None:
     assert column(table, "none accuracy paper")["Garg"] == TableCell(text="0.729", value=0.729)
 
 
-# --- the ablation ---------------------------------------------------------------------------------------------
+# --- the ablation
+# ---------------------------------------------------------------------------------------------
 
 
 def test_the_ablation_has_all_hosts_and_the_papers_colours() -> None:
@@ -244,7 +262,16 @@ def test_the_ablation_has_all_hosts_and_the_papers_colours() -> None:
         "CoDis hard soft",
         "CoDis soft hard",
     ]
-    assert [row.rule for row in quasi.rows] == [False, False, False, True, False, True, False, False]
+    assert [row.rule for row in quasi.rows] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
     host = {"Co-teaching hard hard", "Co-teaching soft soft", "Co-teaching hard soft"}
     # red: both at 0.726; blue in macro-F1 at 0.4: hard/hard
     assert marked(quasi, "quasi:0.2 accuracy", "best") & host == {
@@ -304,7 +331,15 @@ def tricky(text: str) -> Table:
             Row(
                 cells=(
                     TableCell(text=text),
-                    TableCell(text="0.5 ± 0.1", value=0.5, std=0.1, runs=2, mark="best", bold=True, partial=True),
+                    TableCell(
+                        text="0.5 ± 0.1",
+                        value=0.5,
+                        std=0.1,
+                        runs=2,
+                        mark="best",
+                        bold=True,
+                        partial=True,
+                    ),
                     TableCell(text="0.4", value=0.4),
                 )
             ),
@@ -327,7 +362,9 @@ def test_markdown_keeps_text_as_text() -> None:
 
 @pytest.mark.slow
 @given(st.text(min_size=1, max_size=30))
-def test_latex_has_balanced_braces_and_the_right_number_of_columns_whatever_the_text(text: str) -> None:
+def test_latex_has_balanced_braces_and_the_right_number_of_columns_whatever_the_text(
+    text: str,
+) -> None:
     latex = tricky(text).latex().replace(r"\\", "")  # the ends of rows; a person's \ is spelt out
     bare = re.sub(r"\\[\\{}&%$#_]", "", latex)
     assert bare.count("{") == bare.count("}")
@@ -349,7 +386,9 @@ def test_latex_spells_special_characters() -> None:
 
 
 def test_csv_has_full_numbers_and_reads_back() -> None:
-    [table] = comparison_tables(scores(("cdr", "quasi:0.2", [0.5, 0.6123456])), paper="limuc", metrics=["accuracy"])
+    [table] = comparison_tables(
+        scores(("cdr", "quasi:0.2", [0.5, 0.6123456])), paper="limuc", metrics=["accuracy"]
+    )
     [row] = csv.DictReader(io.StringIO(table.csv()))
     assert row == {
         "method": "CDR",
@@ -426,7 +465,10 @@ def test_the_ablation_is_a_section_and_in_no_figure(study, variant: str, shown: 
     methods = ("co-teaching", "co-teaching+ours", f"co-teaching:{variant}")
     page = study_page(study(methods=methods, noises=("quasi:0.4",), folds=2, epochs=4))
     assert ("ablation" in [section.slug for section in page.sections]) == shown
-    assert {text.get_text() for text in page.figure.figure.axes[0].texts} == {"Co-teaching", "Co-teaching + Ours"}
+    assert {text.get_text() for text in page.figure.figure.axes[0].texts} == {
+        "Co-teaching",
+        "Co-teaching + Ours",
+    }
 
 
 # The tables of paired tests: differences, intervals, corrected p-values, and the pooled comparison.
@@ -441,7 +483,15 @@ def test_the_paired_table_shows_difference_interval_p_and_folds() -> None:
     )
     [table] = paired_tables(mine, metrics=["accuracy"])
     first, second = ([cell.text for cell in row.cells] for row in table.rows)
-    host = ["JoCor + Ours", "Quasi-Gaussian noise, ε = 0.2", "Acc. ↑", "JoCor (host)", "+0.020", "−0.012", "+0.052"]
+    host = [
+        "JoCor + Ours",
+        "Quasi-Gaussian noise, ε = 0.2",
+        "Acc. ↑",
+        "JoCor (host)",
+        "+0.020",
+        "−0.012",
+        "+0.052",
+    ]
     assert first == [*host, "0.158", "0.317", "5"]  # Holm: twice the smaller of two, 0.1583
     assert second[3:5] == ["CDR (best baseline)", "+0.006"]
     assert second[8] == second[7]
@@ -497,7 +547,11 @@ def test_the_papers_noises_of_one_rate_are_pooled_although_their_rho_differs() -
     noises = load_preset("limuc")["noises"]
     mine = scores(
         *((host, noise, [0.5, 0.6, 0.7]) for host in ("jocor", "codis") for noise in noises),
-        *((f"{host}+ours", noise, [0.5, 0.62, 0.73]) for host in ("jocor", "codis") for noise in noises),
+        *(
+            (f"{host}+ours", noise, [0.5, 0.62, 0.73])
+            for host in ("jocor", "codis")
+            for noise in noises
+        ),
     )
     [table] = pooled_table(mine, metrics=["accuracy"])
     assert [[cell.text for cell in row.cells[:2]] for row in table.rows] == [
@@ -510,7 +564,10 @@ def test_the_papers_noises_of_one_rate_are_pooled_although_their_rho_differs() -
     [table] = pooled_table(by_rho, metrics=["accuracy"])
     assert [row.cells[0].text for row in table.rows] == [
         *(f"{kind}-Gaussian noise, ρ = {rho}" for kind, rho in (("Quasi", 0.1), ("Quasi", 0.2))),
-        *(f"{kind}-Gaussian noise, ρ = {rho}" for kind, rho in (("Truncated", 0.15), ("Truncated", 0.3))),
+        *(
+            f"{kind}-Gaussian noise, ρ = {rho}"
+            for kind, rho in (("Truncated", 0.15), ("Truncated", 0.3))
+        ),
         "all",
     ]
 
@@ -533,7 +590,8 @@ def test_pooling_averages_over_hosts_and_noises_within_a_fold() -> None:
         ["Quasi-Gaussian noise, ε = 0.4", "2", "Acc. ↑", "+0.130"],
         ["all", "2 × 3", "Acc. ↑", "+0.070"],
     ]
-    # the folds' means are 0.03, 0.04 and 0.05: s = 0.01, t = 0.04 / (0.01 √(1/3 + 1/3)) with 2 degrees of freedom
+    # the folds' means are 0.03, 0.04 and 0.05: s = 0.01, t = 0.04 / (0.01 √(1/3 + 1/3)) with 2
+    # degrees of freedom
     first = table.rows[0].cells
     assert first[6].value == pytest.approx(2 * stats.t.sf(4 / math.sqrt(2 / 3), 2))
     assert first[8].text == "3"

@@ -18,9 +18,19 @@ def test_sentences_tables_and_tiles_name_nobody() -> None:
     columns = (Column(name="patient", label="Patient"), Column(name="grade", label="Grade"))
     rows = (Row(cells=(TableCell(text="mrs-smith"), TableCell(text="2"))),)
     table = Table(slug="t", title="t", caption="of mrs-smith", columns=columns, rows=rows)
-    tile = Tile(picture="data:image/jpeg;base64,/9j/4AAQ", title="1 → 2", text="mrs-smith", similar=[("", "mr-jones")])
+    tile = Tile(
+        picture="data:image/jpeg;base64,/9j/4AAQ",
+        title="1 → 2",
+        text="mrs-smith",
+        similar=[("", "mr-jones")],
+    )
     section = Section(
-        "a", "A", text=["See mrs-smith."], code="srjt train /home/eva/x.csv", tiles=[tile], tables=[table]
+        "a",
+        "A",
+        text=["See mrs-smith."],
+        code="srjt train /home/eva/x.csv",
+        tiles=[tile],
+        tables=[table],
     )
     page = Page(
         kind="Run", title="Good", lead="0.5 / 0.7 of mr-jones, in ../data/eva/x.csv", sections=[section],
@@ -44,14 +54,45 @@ def test_pages_of_commands_name_nobody(tmp_path: Path, monkeypatch: pytest.Monke
     x = np.random.default_rng(0).standard_normal((80, 3))
     names = [f"smith-{row:03d}" for row in range(80)]
     table = pd.DataFrame(
-        {"id": [f"sample-{name}" for name in names], "patient": names, "grade": np.digitize(x[:, 0], [0])}
+        {
+            "id": [f"sample-{name}" for name in names],
+            "patient": names,
+            "grade": np.digitize(x[:, 0], [0]),
+        }
     )
     table.assign(f0=x[:, 0], f1=x[:, 1], f2=x[:, 2]).to_csv("a.csv", index=False)
     data = srjt.data.read(where / "a.csv", feature_columns="f*").manifest
-    srjt.train(data, split=srjt.data.folds(data)[0], out="run", epochs=1, method="standard", network="linear")
+    srjt.train(
+        data,
+        split=srjt.data.folds(data)[0],
+        out="run",
+        epochs=1,
+        method="standard",
+        network="linear",
+    )
     commands = {
-        "e.html": ["evaluate", "run", "a.csv", "--feature-columns", "f*", "--splits", "run", "--html", "e.html"],
-        "p.html": ["predict", "run", "a.csv", "--feature-columns", "f*", "--out", "p.csv", "--html", "p.html"],
+        "e.html": [
+            "evaluate",
+            "run",
+            "a.csv",
+            "--feature-columns",
+            "f*",
+            "--splits",
+            "run",
+            "--html",
+            "e.html",
+        ],
+        "p.html": [
+            "predict",
+            "run",
+            "a.csv",
+            "--feature-columns",
+            "f*",
+            "--out",
+            "p.csv",
+            "--html",
+            "p.html",
+        ],
         "r.html": ["report", "run", "--out", "r.html"],
     }
     for file, words in commands.items():
@@ -62,4 +103,6 @@ def test_pages_of_commands_name_nobody(tmp_path: Path, monkeypatch: pytest.Monke
         assert "Ids, patients and paths were left out." in page
         for name in ("smith-", "clinic-of-doctor"):
             assert name not in page, (file, page[page.index(name) - 200 : page.index(name) + 50])
-    assert json.loads(Path("run/run.json").read_text())["data"]["source"]["path"].startswith(str(where))
+    assert json.loads(Path("run/run.json").read_text())["data"]["source"]["path"].startswith(
+        str(where)
+    )

@@ -40,7 +40,11 @@ class Witness(StudyWatcher):
 
 def small(**changes: Any) -> StudyConfig:
     train = {**TRAIN, **changes.pop("train", {})}
-    settings = {"source": "synthetic", "reading": {"images": 120, "patients": 24, "size": 32}, "folds": 3}
+    settings = {
+        "source": "synthetic",
+        "reading": {"images": 120, "patients": 24, "size": 32},
+        "folds": 3,
+    }
     settings |= {"methods": ("standard", "garg", "co-teaching+ours"), "noises": ("quasi:0.4",)}
     return StudyConfig(**{**settings, **changes}, train=train)
 
@@ -64,7 +68,11 @@ def run(
     data = open_data(config)
     planned_runs = write_plan(folder, data, command="srjt study …")
     execute = partial(run_locally, devices=("cpu",) * jobs, threads=1)
-    return data, planned_runs, train_runs(folder, planned_runs, execute, watcher=watcher or Witness())
+    return (
+        data,
+        planned_runs,
+        train_runs(folder, planned_runs, execute, watcher=watcher or Witness()),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +81,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "study"
     data = open_data(small(only_folds=(0,), train={"epochs": 12}))
     for planned in write_plan(folder, data, command="srjt study …"):
-        run_planned(folder, data, planned, device="cpu")  # here: worker processes take longer to start
+        run_planned(
+            folder, data, planned, device="cpu"
+        )  # here: worker processes take longer to start
     return folder
 
 

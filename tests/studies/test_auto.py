@@ -1,4 +1,5 @@
-"""A study whose methods use an estimate of the noise: made once for all methods with the same labels."""
+"""A study whose methods use an estimate of the noise: made once for all methods with the same
+labels."""
 
 import json
 from pathlib import Path
@@ -55,13 +56,17 @@ def test_what_cannot_be_is_one_sentence() -> None:
 
 
 @pytest.mark.slow
-def test_the_estimate_is_made_once_and_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_estimate_is_made_once_and_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = small(methods=METHODS, noise_rate="auto", only_folds=(0,))
     _, planned_runs, outcome = run(tmp_path / "study", config)
     assert set(outcome.values()) == {"done"}
     estimates = list((tmp_path / "study" / "estimates").iterdir())
     assert len(estimates) == 1
-    assert [path.name for path in estimates[0].glob("[!.]*")] == ["noise.json"]  # the warm-up is gone
+    assert [path.name for path in estimates[0].glob("[!.]*")] == [
+        "noise.json"
+    ]  # the warm-up is gone
     estimate = json.loads((estimates[0] / "noise.json").read_text())["estimate"]
     rate = estimate["rate"]
     for planned in planned_runs:
@@ -82,7 +87,9 @@ def test_the_estimate_is_made_once_and_shared(tmp_path: Path, monkeypatch: pytes
 def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate() -> None:
     own = tuple(f"co-teaching+ours:noise_rate={rate}" for rate in (0.3, "auto"))
     texts = ("sord", "co-teaching+ours", "srjt", *own)
-    data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))
+    data = open_data(
+        small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25)
+    )
     runs = list(data.planned_runs())
     given = {(c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in runs}
     injected = pytest.approx(0.4, abs=0.05)
@@ -94,7 +101,9 @@ def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate() -> None:
     # the study knows its matrix
     (corrected,) = plan(small(methods=("f-correction:noise_rate=auto",))).values()
     assert (corrected.config.noise_rate, corrected.config.transition) == ("auto", None)
-    estimates = {data.estimate_name(c) for c in data.planned_runs() if c.config.noise_rate == "auto"}
+    estimates = {
+        data.estimate_name(c) for c in data.planned_runs() if c.config.noise_rate == "auto"
+    }
     assert len(estimates) == 2  # one for each noise: a recipe's settings are no part of the warm-up
     alone = small(methods=("srjt",), noises=("none",))  # nothing injected, nothing known
     assert plan(alone)["srjt"].config.noise_rate == "auto"

@@ -1,4 +1,5 @@
-"""One damaged file in a study: its run counts as failed and is named, and everything else is shown."""
+"""One damaged file in a study: its run counts as failed and is named, and everything else is
+shown."""
 
 import errno
 import json
@@ -26,7 +27,9 @@ def cut(path: Path) -> None:
 
 def other_types(path: Path) -> None:
     facts = json.loads(path.read_text())
-    path.write_text(json.dumps({**facts, "epochs": {}} if "epochs" in facts else {**facts, "seed": "x"}))
+    path.write_text(
+        json.dumps({**facts, "epochs": {}} if "epochs" in facts else {**facts, "seed": "x"})
+    )
 
 
 def test_a_study_that_somebody_sent_changes_no_file_outside(copied: Path, tmp_path: Path) -> None:
@@ -35,11 +38,18 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(copied: Path, tmp_pa
     key = collect_results(copied).runs["key"][0]
     run = run_folder(copied, key)
     summary = (run / "summary.json").read_bytes()
-    for file in (copied / "splits.csv", error_file(copied, key), run / "run.json", run / "summary.json"):
+    for file in (
+        copied / "splits.csv",
+        error_file(copied, key),
+        run / "run.json",
+        run / "summary.json",
+    ):
         file.parent.mkdir(exist_ok=True)
         file.unlink(missing_ok=True)
         file.symlink_to(own)
-    write_plan(copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study")
+    write_plan(
+        copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study"
+    )
     study_folder.write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
     assert study_folder.read_error(copied, key).startswith("a folder's name is any bytes: ")
     write_files(copied, {f"runs/{key}/run.json": b"{}", f"runs/{key}/summary.json": summary})
@@ -57,7 +67,9 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(copied: Path, tmp_pa
         ("noise.json", cut),
     ],
 )
-def test_a_damaged_run_is_named_and_the_others_are_read(copied: Path, name: str, damage: Any) -> None:
+def test_a_damaged_run_is_named_and_the_others_are_read(
+    copied: Path, name: str, damage: Any
+) -> None:
     key, *others = collect_results(copied).runs["key"]
     (run_folder(copied, key) / name).touch()
     damage(run_folder(copied, key) / name)
@@ -79,16 +91,24 @@ def test_a_run_with_a_cut_summary_is_trained_again(copied: Path) -> None:
     assert (run_folder(copied, key) / "weights.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize("change", [{"study": "x"}, {"noise": 3}, {"folds": [{}]}, {"cells": [{"key": ".."}]}])
+@pytest.mark.parametrize(
+    "change", [{"study": "x"}, {"noise": 3}, {"folds": [{}]}, {"cells": [{"key": ".."}]}]
+)
 def test_a_study_with_other_types_is_one_sentence(copied: Path, change: dict[str, Any]) -> None:
     facts = json.loads((copied / "study.json").read_text())
     (copied / "study.json").write_text(json.dumps({**facts, **change}))
-    with pytest.raises(SrjtError, match=rf"study\.json is damaged or not from srjt \({next(iter(change))}"):
+    with pytest.raises(
+        SrjtError, match=rf"study\.json is damaged or not from srjt \({next(iter(change))}"
+    ):
         collect_results(copied)
 
 
-@pytest.mark.parametrize(("number", "name"), [(errno.ENOSPC, "study.json"), (errno.EROFS, "splits.csv")])
-def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: Any, number: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "name"), [(errno.ENOSPC, "study.json"), (errno.EROFS, "splits.csv")]
+)
+def test_a_disk_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: Any, number: int, name: str
+) -> None:
     real = os.replace
 
     def fail(source: Any, target: Any) -> None:
@@ -98,12 +118,21 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: Any, number:
 
     monkeypatch.setattr(os, "replace", fail)
     monkeypatch.setattr(Path, "replace", fail)
-    execute, data = choose_executor(Execution(jobs=1, device="cpu")), open_data(small(only_folds=(0,)))
-    with pytest.raises(SrjtError, match=f"The study cannot be written to .*: {os.strerror(number)}"):
-        run_study(data, tmp_path / "study", command="srjt study", execute=execute, watcher=StudyWatcher())
+    execute, data = (
+        choose_executor(Execution(jobs=1, device="cpu")),
+        open_data(small(only_folds=(0,))),
+    )
+    with pytest.raises(
+        SrjtError, match=f"The study cannot be written to .*: {os.strerror(number)}"
+    ):
+        run_study(
+            data, tmp_path / "study", command="srjt study", execute=execute, watcher=StudyWatcher()
+        )
 
 
-def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_which_no_lock_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.open
 
     def read_only(path: Any, flags: int, *more: Any, **options: Any) -> int:
@@ -122,7 +151,9 @@ def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("name", ["study.json", "splits.csv"])
 def test_a_changed_plan_is_noticed(copied: Path, name: str) -> None:
     text = (copied / name).read_text()
-    (copied / name).write_text(text.replace('"seed": 0', '"seed": 1') if name == "study.json" else text + "\n")
+    (copied / name).write_text(
+        text.replace('"seed": 0', '"seed": 1') if name == "study.json" else text + "\n"
+    )
     with pytest.raises(SrjtError, match=f"{name} is not the file that srjt has written"):
         collect_results(copied)
 

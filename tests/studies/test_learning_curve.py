@@ -20,8 +20,12 @@ from srjt.studies.plan import StudyPlan
 def plan_of() -> StudyPlan:
     rng = np.random.default_rng(0)
     patients = np.repeat(np.arange(40), 3).astype(str).tolist()
-    data = from_arrays(rng.normal(size=(120, 2)), rng.integers(3, size=120), patients=patients).manifest
-    config = StudyConfig(source="synthetic", methods=("standard",), noises=learning_curve(["quasi:0.2"]))
+    data = from_arrays(
+        rng.normal(size=(120, 2)), rng.integers(3, size=120), patients=patients
+    ).manifest
+    config = StudyConfig(
+        source="synthetic", methods=("standard",), noises=learning_curve(["quasi:0.2"])
+    )
     return StudyPlan(config, data, folds(data))
 
 
@@ -29,7 +33,12 @@ def test_a_share_is_of_the_training_patients_and_part_of_larger_ones() -> None:
     plan = plan_of()
     whole = plan.splits[1]
     rows = {spec.label: set(plan.split(spec, 1).train.tolist()) for spec in plan.noises}
-    assert rows["quasi:0.2@0.25"] < rows["quasi:0.2@0.5"] < rows["quasi:0.2"] == set(whole.train.tolist())
+    assert (
+        rows["quasi:0.2@0.25"]
+        < rows["quasi:0.2@0.5"]
+        < rows["quasi:0.2"]
+        == set(whole.train.tolist())
+    )
     owners = plan.manifest.patients
     kept = {owners[row] for row in rows["quasi:0.2@0.25"]}
     assert len(kept) == 6  # of 24
@@ -73,7 +82,9 @@ def test_better_labels_are_the_true_or_verified_grades(column: str) -> None:
     arms = {spec.label: spec for spec in plan.noises}
     assert list(arms) == ["none@0.25", "none@0.5", "none", "corrected"]
     split = plan.splits[0]
-    corrected, as_given = (plan.labelled(arms[name], 0, 0)[0].labels for name in ("corrected", "none"))
+    corrected, as_given = (
+        plan.labelled(arms[name], 0, 0)[0].labels for name in ("corrected", "none")
+    )
     assert np.array_equal(corrected, np.where(known, better, given))
     rows = np.concatenate([split.train, split.validation])
     assert np.array_equal(as_given[rows], given[rows])
@@ -82,27 +93,47 @@ def test_better_labels_are_the_true_or_verified_grades(column: str) -> None:
     assert plan.given_noise(arms["none"])[0] == 0.3
 
 
-def results_of(values: dict[str, list[float]], *, metric: str = "mae", one_grade: float = 0.9) -> Any:
+def results_of(
+    values: dict[str, list[float]], *, metric: str = "mae", one_grade: float = 0.9
+) -> Any:
     rows = [
         ("srjt", "", noise, fold, 0, "test", metric, value)
         for noise, own in values.items()
         for fold, value in enumerate(own)
     ]  # fmt: skip
     columns = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
-    naive = [(noise, fold, 0, metric, one_grade) for noise, own in values.items() for fold in range(len(own))]
+    naive = [
+        (noise, fold, 0, metric, one_grade)
+        for noise, own in values.items()
+        for fold in range(len(own))
+    ]
     always = pd.DataFrame(naive, columns=["noise", "fold", "seed", "metric", "value"])
     folder = Path("no-such-folder")
-    return SimpleNamespace(scores=pd.DataFrame(rows, columns=columns), naive=always, folder=folder, facts={})
+    return SimpleNamespace(
+        scores=pd.DataFrame(rows, columns=columns), naive=always, folder=folder, facts={}
+    )
 
 
 @pytest.mark.parametrize(
     ("half", "better", "rule"),
     [
-        ([0.5, 0.52, 0.5, 0.51, 0.53], [0.39, 0.4, 0.38, 0.4, 0.4], 4),  # the images gain 0.1, half the noise 0.01
+        (
+            [0.5, 0.52, 0.5, 0.51, 0.53],
+            [0.39, 0.4, 0.38, 0.4, 0.4],
+            4,
+        ),  # the images gain 0.1, half the noise 0.01
         ([0.41, 0.42, 0.4, 0.41, 0.43], [0.2, 0.22, 0.19, 0.21, 0.2], 3),
-        ([0.5, 0.41, 0.5, 0.41, 0.5], [0.35, 0.3, 0.35, 0.3, 0.35], 5),  # in one fold the one, in others the other
+        (
+            [0.5, 0.41, 0.5, 0.41, 0.5],
+            [0.35, 0.3, 0.35, 0.3, 0.35],
+            5,
+        ),  # in one fold the one, in others the other
         ([0.5, 0.52, 0.5, 0.51, 0.53], None, 1),
-        ([0.5, 0.52], [0.39, 0.4], 2),  # of two runs, the smallest gain exceeds the largest by chance in a third
+        (
+            [0.5, 0.52],
+            [0.39, 0.4],
+            2,
+        ),  # of two runs, the smallest gain exceeds the largest by chance in a third
         ([0.5], [0.39], 2),
     ],
 )
@@ -117,10 +148,13 @@ def test_the_verdict_follows_from_a_paired_test(half: list[float], better: Any, 
     doubling, improved = (row.cells for row in section.tables[0].rows)
     gains = np.array(half) - whole
     assert [cell.text for cell in doubling[:3]] == ["srjt", "ε = 0.2", "twice the patients"]
-    assert [cell.value for cell in doubling[3:]] == pytest.approx([gains.mean(), gains.min(), gains.max()])
+    assert [cell.value for cell in doubling[3:]] == pytest.approx(
+        [gains.mean(), gains.min(), gains.max()]
+    )
     assert improved[2].text == "half of the noise"
     assert (improved[3].text == "–") == (better is None)
-    # better on average, by less than the folds differ; two folds show nothing, so the verdict is theirs
+    # better on average, by less than the folds differ; two folds show nothing, so the verdict is
+    # theirs
     for one_grade, shown in ((0.3, True), (0.408, len(half) > 2)):
         (poor,) = learning_curve_section(results_of(values, one_grade=one_grade), metric="mae")
         assert poor.text[0].endswith(GAIN_VERDICT[0][1]) == shown

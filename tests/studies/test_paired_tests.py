@@ -22,7 +22,9 @@ THIRD = 1 / 3
 BY_ACCURACY: dict[str, Any] = {"test_train_ratio": THIRD, "metrics": ["accuracy"]}
 
 
-def scores(table: dict[str, dict[tuple[int, int], float]], *, metric: str = "accuracy") -> pd.DataFrame:
+def scores(
+    table: dict[str, dict[tuple[int, int], float]], *, metric: str = "accuracy"
+) -> pd.DataFrame:
     """{method: {(fold, seed): value}} as a study's scores."""
     rows = [
         (f"{method}-{fold}-{seed}", method, "", "quasi:0.2", fold, seed, "test", metric, value)
@@ -38,7 +40,8 @@ def by_fold(*values: float) -> dict[tuple[int, int], float]:
 
 
 def test_by_hand() -> None:
-    # mean 0.02, s² = 0.00025, (1/5 + 1/3)·s² = 0.0004/3, so t = 0.02·√(3/0.0004) = √3 with 4 degrees of freedom.
+    # mean 0.02, s² = 0.00025, (1/5 + 1/3)·s² = 0.0004/3, so t = 0.02·√(3/0.0004) = √3 with 4
+    # degrees of freedom.
     test = corrected_t_test([0.02, 0.01, 0.03, 0.00, 0.04], test_train_ratio=THIRD)
     assert test.n == 5
     assert test.difference == pytest.approx(0.02)
@@ -51,8 +54,12 @@ def test_by_hand() -> None:
     assert (test.low, test.high) == pytest.approx((0.02 - half, 0.02 + half), abs=1e-8)
 
 
-@given(st.lists(st.floats(-1, 1), min_size=3, max_size=12).filter(lambda values: np.std(values) > 1e-3))
-def test_without_correction_it_is_the_paired_t_test_and_with_it_less_sure(values: list[float]) -> None:
+@given(
+    st.lists(st.floats(-1, 1), min_size=3, max_size=12).filter(lambda values: np.std(values) > 1e-3)
+)
+def test_without_correction_it_is_the_paired_t_test_and_with_it_less_sure(
+    values: list[float],
+) -> None:
     plain = corrected_t_test(values, test_train_ratio=0.0)
     known = stats.ttest_1samp(values, 0.0)
     assert (plain.t, plain.p_value) == pytest.approx((known.statistic, known.pvalue))
@@ -66,10 +73,14 @@ def test_without_correction_it_is_the_paired_t_test_and_with_it_less_sure(values
 
 
 def test_no_interval_leaves_the_range_of_its_metric_and_two_folds_make_none() -> None:
-    two = corrected_t_test([0.1, 0.017], test_train_ratio=THIRD, largest=largest_difference("accuracy"))
+    two = corrected_t_test(
+        [0.1, 0.017], test_train_ratio=THIRD, largest=largest_difference("accuracy")
+    )
     assert (two.n, two.difference) == (2, pytest.approx(0.0585))
     assert two.t is two.p_value is two.low is two.high is None
-    wide = corrected_t_test([0.9, -0.8, 0.7], test_train_ratio=THIRD, largest=largest_difference("accuracy"))
+    wide = corrected_t_test(
+        [0.9, -0.8, 0.7], test_train_ratio=THIRD, largest=largest_difference("accuracy")
+    )
     assert (wide.low, wide.high) == (-1.0, 1.0)
     assert [largest_difference(name) for name in ("macro_f1", "qwk", "mae")] == [1.0, 2.0, np.inf]
 
@@ -77,7 +88,9 @@ def test_no_interval_leaves_the_range_of_its_metric_and_two_folds_make_none() ->
 @pytest.mark.parametrize(
     ("values", "difference"), [([], None), ([0.1], 0.1), ([0.1, 0.1, 0.1], 0.1), ([0.0, 0.0], 0.0)]
 )
-def test_where_nothing_varies_there_is_no_test(values: list[float], difference: float | None) -> None:
+def test_where_nothing_varies_there_is_no_test(
+    values: list[float], difference: float | None
+) -> None:
     test = corrected_t_test(values, test_train_ratio=THIRD)
     assert test.n == len(values)
     assert test.difference == (None if difference is None else pytest.approx(difference))
@@ -105,7 +118,11 @@ def test_ours_meets_its_host_and_the_best_baseline() -> None:
 
 
 def test_lower_is_better_for_errors() -> None:
-    errors = {"sord": by_fold(0.3, 0.4), "jocor": by_fold(0.5, 0.6), "jocor+ours": by_fold(0.4, 0.45)}
+    errors = {
+        "sord": by_fold(0.3, 0.4),
+        "jocor": by_fold(0.5, 0.6),
+        "jocor+ours": by_fold(0.4, 0.45),
+    }
     table = scores(errors, metric="mae")
     found = compare_ours(table, test_train_ratio=THIRD, metrics=["mae"])
     assert found["against"].tolist() == ["jocor", "sord"]
@@ -121,11 +138,13 @@ def test_a_lucky_single_fold_is_not_the_best_baseline() -> None:
 
 
 def test_the_opponent_in_a_fold_is_the_best_of_the_other_folds() -> None:
-    """Each baseline is lucky in one fold: chosen by the same results, the best would look better than it is."""
+    """Each baseline is lucky in one fold: chosen by the same results, the best would look better
+    than it is."""
     baselines = {"sord": by_fold(0.9, 0.5, 0.6), "cdr": by_fold(0.5, 0.8, 0.5)}
     table = scores({**baselines, "jocor+ours": by_fold(0.7, 0.7, 0.7)})
     found = compare_ours(table, **BY_ACCURACY)
-    # fold 0: cdr (0.65 against 0.55 elsewhere); folds 1 and 2: sord (0.75 and 0.7 against 0.5 and 0.65)
+    # fold 0: cdr (0.65 against 0.55 elsewhere); folds 1 and 2: sord (0.75 and 0.7 against 0.5 and
+    # 0.65)
     assert found["against"].tolist() == ["sord, cdr"]
     assert found["difference"].tolist() == pytest.approx([(0.2 + 0.2 + 0.1) / 3])
     alone = compare_ours(table[table["fold"] == 0], **BY_ACCURACY)
@@ -142,12 +161,15 @@ def test_choosing_by_other_folds_is_unbiased_where_all_methods_are_alike() -> No
         table = scores({name: by_fold(*random.normal(size=5)) for name in names})
         compared = compare_ours(table, **BY_ACCURACY)
         found.append(float(compared["difference"].iloc[0]))
-    assert abs(np.mean(found)) < 3 * np.std(found) / math.sqrt(len(found))  # chosen by the same folds: −0.5
+    assert abs(np.mean(found)) < 3 * np.std(found) / math.sqrt(
+        len(found)
+    )  # chosen by the same folds: −0.5
 
 
 @pytest.mark.slow
 def test_over_folds_that_share_training_data_the_coverage_is_nominal() -> None:
-    """Patients and trainings both vary; the shared data correlates folds by test/(test + train), as assumed."""
+    """Patients and trainings both vary; the shared data correlates folds by test/(test + train), as
+    assumed."""
     random, n, folds = np.random.default_rng(1), 2000, 3
     shared = THIRD / (1 + THIRD)
     common = random.normal(size=(n, 1)) * math.sqrt(shared)
@@ -171,7 +193,9 @@ def test_without_ours_or_scores_there_are_no_rows_and_an_unknown_metric_is_an_er
     assert compare_ours(scores({"cdr": by_fold(0.5)}), **BY_ACCURACY).empty
     assert compare_ours(scores({}), test_train_ratio=THIRD).empty
     with pytest.raises(SrjtError, match="did you mean 'accuracy'"):
-        compare_ours(scores({"jocor+ours": by_fold(0.5)}), test_train_ratio=THIRD, metrics=["acuracy"])
+        compare_ours(
+            scores({"jocor+ours": by_fold(0.5)}), test_train_ratio=THIRD, metrics=["acuracy"]
+        )
 
 
 def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
@@ -184,7 +208,11 @@ def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
 
 
 def test_a_recipe_is_no_baseline_but_compared_with_the_best_of_both() -> None:
-    others = {"sord": by_fold(0.6, 0.7), "jocor": by_fold(0.5, 0.5), "jocor+ours": by_fold(0.6, 0.6)}
+    others = {
+        "sord": by_fold(0.6, 0.7),
+        "jocor": by_fold(0.5, 0.5),
+        "jocor+ours": by_fold(0.6, 0.6),
+    }
     table = scores({**others, "codis+ours": by_fold(0.7, 0.7), "srjt": by_fold(0.9, 0.9)})
     found = compare_ours(table, **BY_ACCURACY)
     assert "srjt" not in set(found["against"])
@@ -194,9 +222,12 @@ def test_a_recipe_is_no_baseline_but_compared_with_the_best_of_both() -> None:
 
 
 def test_an_effect_of_the_seed_on_all_folds_widens_the_interval() -> None:
-    """By the mean squares of a two-way analysis of variance: (MS seed − MS rest) / n is the variance of a seed."""
+    """By the mean squares of a two-way analysis of variance: (MS seed − MS rest) / n is the
+    variance of a seed."""
     rng = np.random.default_rng(0)
-    table = rng.normal(0.02, 0.01, (5, 1)) + rng.normal(0, 0.02, (1, 4)) + rng.normal(0, 0.002, (5, 4))
+    table = (
+        rng.normal(0.02, 0.01, (5, 1)) + rng.normal(0, 0.02, (1, 4)) + rng.normal(0, 0.002, (5, 4))
+    )
     found = corrected_t_test(table, test_train_ratio=0.25)
     folds, seeds = table.mean(axis=1), table.mean(axis=0)
     rest = table - folds[:, None] - seeds[None, :] + table.mean()
@@ -206,13 +237,18 @@ def test_an_effect_of_the_seed_on_all_folds_widens_the_interval() -> None:
     assert found.difference == pytest.approx(table.mean())
     assert found.t == pytest.approx(table.mean() / math.sqrt(fold + seed))
     assert found.p_value == pytest.approx(2 * stats.t.sf(abs(found.t or 0), degrees))
-    assert found.high - table.mean() == pytest.approx(stats.t.ppf(0.975, degrees) * math.sqrt(fold + seed))
+    assert found.high - table.mean() == pytest.approx(
+        stats.t.ppf(0.975, degrees) * math.sqrt(fold + seed)
+    )
 
 
 def test_seeds_without_an_effect_change_nothing() -> None:
-    """Seeds whose means are equal: the test is that of the folds, whether all runs are there or not."""
+    """Seeds whose means are equal: the test is that of the folds, whether all runs are there or
+    not."""
     table = np.array([[0.1, 0.3], [0.5, 0.3], [0.2, 0.2]])
-    by_seed, by_fold = (corrected_t_test(one, test_train_ratio=THIRD) for one in (table, table.mean(axis=1)))
+    by_seed, by_fold = (
+        corrected_t_test(one, test_train_ratio=THIRD) for one in (table, table.mean(axis=1))
+    )
     assert by_seed == by_fold
     table[0, 1] = np.nan
     one = corrected_t_test(table, test_train_ratio=THIRD)
@@ -220,7 +256,8 @@ def test_seeds_without_an_effect_change_nothing() -> None:
 
 
 def test_intervals_with_seeds_cover() -> None:
-    """Folds, seeds and single runs vary; without the seeds' part the promise of 0.95 is far from kept."""
+    """Folds, seeds and single runs vary; without the seeds' part the promise of 0.95 is far from
+    kept."""
     rng, inside, before = np.random.default_rng(0), 0, 0
     for _ in range(300):
         table = rng.normal(0, 1, (5, 1)) + rng.normal(0, 1, (1, 4)) + rng.normal(0, 1, (5, 4))
@@ -235,7 +272,11 @@ def test_intervals_with_seeds_cover() -> None:
 def test_the_gain_over_one_grade_is_tested_over_folds() -> None:
     """Lower errors than one grade for all, in three folds, in two, and higher ones."""
     naive = [0.60, 0.62, 0.58]
-    gained = {"good": [0.30, 0.31, 0.29], "so-so": [0.40, -0.10, 0.02], "bad": [-0.05, -0.06, -0.04]}
+    gained = {
+        "good": [0.30, 0.31, 0.29],
+        "so-so": [0.40, -0.10, 0.02],
+        "bad": [-0.05, -0.06, -0.04],
+    }
     runs, one = [], []
     for fold, level in enumerate(naive):
         one.append({"noise": "none", "fold": fold, "seed": 0, "metric": "mae", "value": level})
@@ -245,6 +286,10 @@ def test_the_gain_over_one_grade_is_tested_over_folds() -> None:
     found = gains_over_one_grade(scores, baseline, metric="mae", test_train_ratio=0.5)
     verdicts = {method: gain.verdict for (method, _, _), gain in found.items()}
     assert verdicts == {"good": "better", "so-so": "unclear", "bad": "not better"}
-    assert found["good", "", "none"].low == corrected_t_test(gained["good"], test_train_ratio=0.5).low
-    two = gains_over_one_grade(scores[scores["fold"] < 2], baseline, metric="mae", test_train_ratio=0.5)
+    assert (
+        found["good", "", "none"].low == corrected_t_test(gained["good"], test_train_ratio=0.5).low
+    )
+    two = gains_over_one_grade(
+        scores[scores["fold"] < 2], baseline, metric="mae", test_train_ratio=0.5
+    )
     assert two["good", "", "none"].verdict == "unclear"

@@ -8,7 +8,13 @@ import pytest
 
 from srjt import methods
 from srjt.studies.config import StudyConfig
-from srjt.studies.paper import PUBLISHED_COUNTS, paper_dataset, paper_differences, paper_results, paper_value
+from srjt.studies.paper import (
+    PUBLISHED_COUNTS,
+    paper_dataset,
+    paper_differences,
+    paper_results,
+    paper_value,
+)
 from srjt.studies.results import DISPLAY_NAMES, display_name, host_of, is_ours, paper_order
 from srjt.training.config import load_preset
 
@@ -18,7 +24,9 @@ METRICS = ("accuracy", "mae", "macro_f1")
 def test_every_cell_of_the_nine_tables_is_there_once() -> None:
     results = paper_results()
     noisy = itertools.product(("limuc", "private"), ("quasi", "truncated"), (0.2, 0.4))
-    expected = {("comparison", "dr", "none", 0.3, m, "", "", k) for m in DISPLAY_NAMES for k in METRICS}
+    expected = {
+        ("comparison", "dr", "none", 0.3, m, "", "", k) for m in DISPLAY_NAMES for k in METRICS
+    }
     for (dataset, noise, rate), metric in itertools.product(noisy, METRICS):
         expected |= {("comparison", dataset, noise, rate, m, "", "", metric) for m in DISPLAY_NAMES}
         for select, update in (("hard", "hard"), ("soft", "soft"), ("hard", "soft")):
@@ -53,7 +61,9 @@ def test_every_cell_of_the_nine_tables_is_there_once() -> None:
         ("dr", "none", "codis+ours", "macro_f1", 0.384, None),
     ],
 )
-def test_comparisons_as_printed(dataset: str, noise: str, method: str, metric: str, mean, std) -> None:
+def test_comparisons_as_printed(
+    dataset: str, noise: str, method: str, metric: str, mean, std
+) -> None:
     assert paper_value(dataset, noise, method, metric) == (mean, std)
 
 
@@ -67,7 +77,10 @@ def test_comparisons_as_printed(dataset: str, noise: str, method: str, metric: s
     ],
 )
 def test_ablations_as_printed(dataset: str, noise: str, usage, metric: str, printed) -> None:
-    assert paper_value(dataset, noise, "co-teaching", metric, select=usage[0], update=usage[1]) == printed
+    assert (
+        paper_value(dataset, noise, "co-teaching", metric, select=usage[0], update=usage[1])
+        == printed
+    )
 
 
 def test_the_ablation_repeats_the_comparison_but_for_one_digit() -> None:
@@ -76,11 +89,15 @@ def test_the_ablation_repeats_the_comparison_but_for_one_digit() -> None:
     deviating = []
     for method, update in (("co-teaching", "hard"), ("co-teaching+ours", "soft")):
         main = results.query(f"table == 'comparison' and method == '{method}'")
-        ablation = results.query(f"table == 'ablation' and select == 'hard' and update == '{update}'")
+        ablation = results.query(
+            f"table == 'ablation' and select == 'hard' and update == '{update}'"
+        )
         both = pd.merge(main, ablation, on=settings)
         assert len(both) == 24
         assert (both["mean_x"] == both["mean_y"]).all()
-        deviating += both[both["std_x"] != both["std_y"]][[*settings, "std_x", "std_y"]].to_numpy().tolist()
+        deviating += (
+            both[both["std_x"] != both["std_y"]][[*settings, "std_x", "std_y"]].to_numpy().tolist()
+        )
     assert deviating == [["private", "quasi", 0.4, "macro_f1", 0.031, 0.036]]
 
 
@@ -100,18 +117,26 @@ def test_noise_by_the_papers_rho_is_the_papers_rate() -> None:
         ("limuc", "quasi:0.2", "mine", "accuracy"),
     ],
 )
-def test_what_the_paper_does_not_print_is_none(dataset: str, noise: str, method: str, metric: str) -> None:
+def test_what_the_paper_does_not_print_is_none(
+    dataset: str, noise: str, method: str, metric: str
+) -> None:
     assert paper_value(dataset, noise, method, metric) is None
 
 
 def facts_of(preset: str, counts: tuple[int, ...], **changes: Any) -> dict[str, Any]:
-    """What study.json has of a study with these counts; changes of settings, those of trainings in ``train``."""
+    """What study.json has of a study with these counts; changes of settings, those of trainings in
+    ``train``."""
     settings = load_preset(preset)
     train = {**settings["train"], **changes.pop("train", {})}
     patients = changes.pop("patients", 564)
     features = changes.pop("features", False)
     config = StudyConfig.from_dict({**settings, **changes, "train": train})
-    return {"study": config.to_dict(), "class_counts": list(counts), "patients": patients, "features": features}
+    return {
+        "study": config.to_dict(),
+        "class_counts": list(counts),
+        "patients": patients,
+        "features": features,
+    }
 
 
 KAGGLE = (25810, 2443, 5292, 873, 708)
@@ -163,7 +188,10 @@ def test_the_presets_do_not_differ_from_the_paper() -> None:
     [
         ({"train": {"network": "tiny"}}, [("network", "tiny", "resnet18")]),
         ({"train": {"epochs": 14}}, [("epochs", 14, 150)]),
-        ({"train": {"image_size": 128, "crop": 112}}, [("image_size", 128, 256), ("crop", 112, 224)]),
+        (
+            {"train": {"image_size": 128, "crop": 112}},
+            [("image_size", 128, 256), ("crop", 112, 224)],
+        ),
         ({"train": {"batch_size": 32}}, [("batch_size", 32, 64)]),
         ({"train": {"optimizer": "adamw"}}, [("optimizer", "adamw", "adam")]),
         ({"train": {"schedule": "cosine"}}, [("schedule", "cosine", "steps")]),
@@ -181,18 +209,27 @@ def test_the_presets_do_not_differ_from_the_paper() -> None:
         ({"hold_out": "site"}, [("hold_out", "site", None)]),
         ({"seeds": [0, 1]}, [("seeds", 2, 1)]),
         ({"noise_rate": "auto"}, [("noise_rate", "auto", "told")]),
-        ({"noises": ["quasi:0.2"]}, [("ρ", "solved for the rate", "0.1, 0.2 (quasi), 0.15, 0.3 (truncated)")]),
+        (
+            {"noises": ["quasi:0.2"]},
+            [("ρ", "solved for the rate", "0.1, 0.2 (quasi), 0.15, 0.3 (truncated)")],
+        ),
         ({"patients": None}, [("patients", None, "each on one side only")]),
     ],
 )
-def test_every_setting_that_differs_is_named(changes: dict[str, Any], named: list[tuple[Any, ...]]) -> None:
-    assert paper_differences(facts_of("limuc", PUBLISHED_COUNTS["limuc"], **changes), "limuc") == named
+def test_every_setting_that_differs_is_named(
+    changes: dict[str, Any], named: list[tuple[Any, ...]]
+) -> None:
+    assert (
+        paper_differences(facts_of("limuc", PUBLISHED_COUNTS["limuc"], **changes), "limuc") == named
+    )
 
 
 def test_features_and_a_rate_that_is_not_the_papers_are_named() -> None:
     facts = facts_of("limuc", PUBLISHED_COUNTS["limuc"], features=True, train={"network": "mlp"})
     assert {one.name for one in paper_differences(facts, "limuc")} >= {"samples", "network"}
-    assert paper_differences(facts_of("dr", PUBLISHED_COUNTS["dr"], noise_rate=0.2), "dr") == [("noise_rate", 0.2, 0.3)]
+    assert paper_differences(facts_of("dr", PUBLISHED_COUNTS["dr"], noise_rate=0.2), "dr") == [
+        ("noise_rate", 0.2, 0.3)
+    ]
 
 
 def test_a_part_of_the_patients_or_corrected_labels_is_not_in_the_paper() -> None:
@@ -213,8 +250,19 @@ def test_names_and_order_and_a_recipe_that_is_ours_but_not_the_papers() -> None:
     assert paper_order(["srjt", "codis+ours", "sord"]) == ["sord", "codis+ours", "srjt"]
     assert [host_of(name) for name in ("jocor+ours", "jocor")] == ["jocor", None]
     assert display_name("co-teaching+ours") == "Co-teaching + Ours"
-    assert display_name("mine+ours", "tau=0.2,co_lambda=0.3") == "mine + Ours (tau=0.2, co_lambda=0.3)"
-    given = ["mine+ours", "codis", "other", "co-teaching+ours", "mine", "standard", "codis", "lone+ours"]
+    assert (
+        display_name("mine+ours", "tau=0.2,co_lambda=0.3") == "mine + Ours (tau=0.2, co_lambda=0.3)"
+    )
+    given = [
+        "mine+ours",
+        "codis",
+        "other",
+        "co-teaching+ours",
+        "mine",
+        "standard",
+        "codis",
+        "lone+ours",
+    ]
     assert paper_order(given) == [
         "standard", "co-teaching+ours", "codis", "other", "mine", "mine+ours", "lone+ours"
     ]  # fmt: skip

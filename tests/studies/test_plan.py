@@ -59,12 +59,18 @@ def test_comparisons_are_paired() -> None:
         for fold in data.fold_numbers:
             for seed in (0, 1):
                 labelled, found = data.labelled(spec, fold, seed)
-                again, _ = open_data(data.config).labelled(spec, fold, seed)  # as another process sees it
+                again, _ = open_data(data.config).labelled(
+                    spec, fold, seed
+                )  # as another process sees it
                 np.testing.assert_array_equal(labelled.labels, again.labels)
                 np.testing.assert_array_equal(labelled.true_labels, data.manifest.labels)
                 split = data.splits[fold]
-                np.testing.assert_array_equal(labelled.labels[split.test], data.manifest.labels[split.test])
-                assert (labelled.labels[split.validation] != data.manifest.labels[split.validation]).any()
+                np.testing.assert_array_equal(
+                    labelled.labels[split.test], data.manifest.labels[split.test]
+                )
+                assert (
+                    labelled.labels[split.validation] != data.manifest.labels[split.validation]
+                ).any()
                 wrong = labelled.labels[split.train] != data.manifest.labels[split.train]
                 assert found.realised_rate == pytest.approx(wrong.mean()) != 0.0
                 draws[spec.label, fold, seed] = labelled.labels.tobytes()
@@ -84,7 +90,10 @@ def test_methods_get_what_they_need() -> None:
     data = open_data(small(noises=("quasi:rho=0.2,rate=0.4",), only_folds=(1,)))
     given = {planned.method.name: planned.config for planned in data.planned_runs()}
     assert (given["standard"].noise_rate, given["standard"].transition) == (None, None)
-    assert (given["co-teaching+ours"].noise_rate, given["co-teaching+ours"].transition) == (0.4, None)
+    assert (given["co-teaching+ours"].noise_rate, given["co-teaching+ours"].transition) == (
+        0.4,
+        None,
+    )
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
     np.testing.assert_array_equal(given["garg"].transition, matrix)
 
@@ -141,7 +150,10 @@ def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it() -> None:
 
 
 def test_keys_are_names_of_folders() -> None:
-    methods = ("co-teaching:select=hard,update=soft,temperature=0.125,per_class=true,ramp_epochs=3", "all")
+    methods = (
+        "co-teaching:select=hard,update=soft,temperature=0.125,per_class=true,ramp_epochs=3",
+        "all",
+    )
     noises = ("quasi:rho=0.1,rate=0.2", "none")
     config = small(methods=methods, noises=noises, noise_rate=0.3, seeds=(0, 2**40))
     found = list(keys(config).values())
@@ -169,7 +181,9 @@ def test_labels_that_are_noisy_already() -> None:
     expected = noise.transition_matrix("quasi", num_classes=4, rho=rho)
     np.testing.assert_array_equal(given["garg"].transition, expected)
     matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.2)
-    known = small(methods=("garg", "standard"), noises=("none",), transition=matrix.tolist(), only_folds=(0,))
+    known = small(
+        methods=("garg", "standard"), noises=("none",), transition=matrix.tolist(), only_folds=(0,)
+    )
     given = {planned.method.name: planned.config for planned in open_data(known).planned_runs()}
     np.testing.assert_array_equal(given["garg"].transition, matrix)
     assert given["standard"].transition is None
@@ -190,7 +204,9 @@ def test_plans_that_cannot_be(settings: dict[str, Any], said: str) -> None:
 
 def test_a_variant_trains_with_its_own_settings() -> None:
     config = small(methods=("sord", "sord:balance=0.5,epochs=3"))
-    plain, other = (planned.config for planned in open_data(config).planned_runs() if planned.fold == 0)
+    plain, other = (
+        planned.config for planned in open_data(config).planned_runs() if planned.fold == 0
+    )
     assert (plain.balance, other.balance, other.epochs) == (0.0, 0.5, 3)
     assert plain.epochs != 3
     assert other.network == plain.network
@@ -203,7 +219,9 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "unwritable"])
-def test_drawn_images_are_remembered_if_possible(tmp_path: Path, monkeypatch: Any, damage: str) -> None:
+def test_drawn_images_are_remembered_if_possible(
+    tmp_path: Path, monkeypatch: Any, damage: str
+) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     config = small(reading={"images": 20, "patients": 6, "size": 32})
     if damage == "unwritable":
@@ -218,7 +236,9 @@ def test_drawn_images_are_remembered_if_possible(tmp_path: Path, monkeypatch: An
         np.testing.assert_array_equal(data.manifest.arrays, fresh.arrays)
         pd.testing.assert_frame_equal(data.manifest.table, fresh.table, check_dtype=False)
         assert data.manifest.patients == fresh.patients
-    assert [c.key for c in first.planned_runs()] == [c.key for c in open_data(config).planned_runs()]
+    assert [c.key for c in first.planned_runs()] == [
+        c.key for c in open_data(config).planned_runs()
+    ]
 
 
 def test_a_table_and_folds_from_a_file(labels: Path, tmp_path: Path) -> None:
@@ -236,7 +256,9 @@ def test_mistakes(labels: Path, tmp_path: Path) -> None:
         open_data(small(source=""))
     with pytest.raises(SrjtError, match="does not exist"):
         open_data(small(source=str(tmp_path / "none.csv"), reading={}))
-    with pytest.raises(SrjtError, match=r"synthetic dataset takes images, patients, .* argument 'image'"):
+    with pytest.raises(
+        SrjtError, match=r"synthetic dataset takes images, patients, .* argument 'image'"
+    ):
         open_data(small(reading={"image": 20}))
     with pytest.raises(SrjtError, match="Unknown reading option 'patients'"):
         open_data(small(source=str(labels), reading={"patients": 10}))
@@ -257,7 +279,9 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(images: Path, tmp_path: Path) -> None:
+def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
+    images: Path, tmp_path: Path
+) -> None:
     config = small(source=str(images), reading={})
     before = open_data(config)
     write_plan(tmp_path / "study", before, command="srjt study")
@@ -265,9 +289,13 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(images: Path
     path = before.manifest.paths[5]
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"\0")  # other bytes, the same pixels
-    copy = small(source=str(write(generate(images=40, patients=10, size=32), tmp_path / "copy")), reading={})
+    copy = small(
+        source=str(write(generate(images=40, patients=10, size=32), tmp_path / "copy")), reading={}
+    )
     for same in (config, copy):
-        assert [p.key for p in open_data(same).planned_runs()] == [p.key for p in before.planned_runs()]
+        assert [p.key for p in open_data(same).planned_runs()] == [
+            p.key for p in before.planned_runs()
+        ]
     invert(path)
     path.write_bytes(path.read_bytes().ljust(size, b"\0"))
     after = open_data(config)
@@ -344,7 +372,9 @@ def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 # The time of a study before it begins.
 def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = open_data(small(methods=("standard", "garg", "co-teaching+ours", "jocor"), noises=("quasi:0.4",)))
+    data = open_data(
+        small(methods=("standard", "garg", "co-teaching+ours", "jocor"), noises=("quasi:0.4",))
+    )
     planned_runs = list(data.planned_runs())
     timed: list[str] = []
 
@@ -357,7 +387,12 @@ def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.Monk
     assert run_seconds(data, planned_runs, device=torch.device("cpu")) == [3.0, 3.0, 5.0, 5.0] * 3
     assert timed == ["standard", "co-teaching+ours"]  # one with one network, one with two
     started = [(run.method.name, run.fold) for run in longest_first(planned_runs)]
-    assert started[:4] == [("co-teaching+ours", 0), ("jocor", 0), ("co-teaching+ours", 1), ("jocor", 1)]
+    assert started[:4] == [
+        ("co-teaching+ours", 0),
+        ("jocor", 0),
+        ("co-teaching+ours", 1),
+        ("jocor", 1),
+    ]
     assert started[6:8] == [("standard", 0), ("garg", 0)]
 
 
@@ -365,6 +400,9 @@ def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.Monk
 def test_finished_runs_that_a_new_plan_leaves_out_are_counted(copied: Path) -> None:
     same: dict[str, Any] = {"only_folds": (0,), "train": {"epochs": 12}}
     write_plan(copied, open_data(small(**same)), command="srjt study")
-    with pytest.warns(UserWarning, match=r"^2 finished runs of .* are not part of the study as it is asked for now"):
+    with pytest.warns(
+        UserWarning,
+        match=r"^2 finished runs of .* are not part of the study as it is asked for now",
+    ):
         write_plan(copied, open_data(small(**same, methods=("standard",))), command="srjt study")
     assert collect_results(copied).runs["method"].unique().tolist() == ["standard"]

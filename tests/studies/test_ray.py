@@ -1,4 +1,5 @@
-"""A real Ray cluster of two nodes on this machine; one of them is killed in the middle of a study."""
+"""A real Ray cluster of two nodes on this machine; one of them is killed in the middle of a
+study."""
 
 import contextlib
 import json
@@ -49,7 +50,8 @@ def estimate_and_count(*arguments, **options):
 
 resolve_noise.estimate_noise = estimate_and_count
 """
-# Ray replaces 127.0.0.1 by the machine's outer address when it connects; other loopback addresses it takes as they are
+# Ray replaces 127.0.0.1 by the machine's outer address when it connects; other loopback addresses
+# it takes as they are
 HERE = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpus": 1}
 
@@ -83,7 +85,9 @@ class Watcher(Witness):
             self.acted = self.act(running)
 
 
-def on_ray(folder: Path, planned_runs: Sequence[PlannedRun], *, watcher: Watcher, **options: Any) -> dict[str, str]:
+def on_ray(
+    folder: Path, planned_runs: Sequence[PlannedRun], *, watcher: Watcher, **options: Any
+) -> dict[str, str]:
     return train_runs(folder, planned_runs, partial(run_on_ray, **options), watcher=watcher)
 
 
@@ -130,7 +134,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_killed_node(cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, shared: bool) -> None:
+def test_a_killed_node(
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, shared: bool
+) -> None:
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study())
     scratch = tmp_path / "second"
@@ -165,7 +171,9 @@ def test_a_killed_node(cluster: Any, local: StudyResults, tmp_path: Path, limit:
 
 def _epochs(folder: Path, planned: PlannedRun) -> int:
     path = run_folder(folder, planned.key) / "metrics.csv"
-    return int(read_metrics(path)["epoch"].max()) if path.exists() and path.stat().st_size > 100 else 0
+    return (
+        int(read_metrics(path)["epoch"].max()) if path.exists() and path.stat().st_size > 100 else 0
+    )
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -176,7 +184,9 @@ def test_methods_use_an_estimate_that_is_made_once(
     made = tmp_path / "made"
     (tmp_path / "pause.py").write_text(COUNT.format(file=str(made)))
     folder = tmp_path / "study"
-    asked = study(methods=("standard", "co-teaching", "f-correction"), only_folds=(0,), noise_rate="auto")
+    asked = study(
+        methods=("standard", "co-teaching", "f-correction"), only_folds=(0,), noise_rate="auto"
+    )
     planned_runs = write_study(folder, asked)
     watcher = Watcher()
     outcome = on_ray(folder, planned_runs, address=cluster.address, watcher=watcher, shared=shared)
@@ -196,10 +206,15 @@ def test_methods_use_an_estimate_that_is_made_once(
     assert collect_results(folder).noise["estimated_rate"].notna().all()
 
 
-def test_a_failing_run_is_reported_and_the_others_go_on(cluster: Any, tmp_path: Path, limit: Limit) -> None:
-    """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
+def test_a_failing_run_is_reported_and_the_others_go_on(
+    cluster: Any, tmp_path: Path, limit: Limit
+) -> None:
+    """One run raises an exception on its node; the process of another is killed, and must not be
+    tried again."""
     folder = tmp_path / "study"
-    planned_runs = write_study(folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,)))
+    planned_runs = write_study(
+        folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,))
+    )
     raising, killed, fine = (planned.key for planned in planned_runs)
     facts = json.loads((folder / "study.json").read_text())
     facts["cells"][0]["fold"] = 1  # the node finds other samples than its key was made from
@@ -214,7 +229,9 @@ def test_a_failing_run_is_reported_and_the_others_go_on(cluster: Any, tmp_path: 
         return True
 
     watcher = Watcher(kill_its_process)
-    outcome = on_ray(folder, planned_runs, address=cluster.address, watcher=watcher, shared=False, retries=0)
+    outcome = on_ray(
+        folder, planned_runs, address=cluster.address, watcher=watcher, shared=False, retries=0
+    )
     assert outcome == {raising: "failed", killed: "failed", fine: "done"}
     assert "The data or the plan have changed" in error_file(folder, raising).read_text()
     gave_up = "Ray gave up on this run: run the same command again.\n"
@@ -223,7 +240,9 @@ def test_a_failing_run_is_reported_and_the_others_go_on(cluster: Any, tmp_path: 
     assert list(collect_results(folder).runs["status"]) == ["failed", "failed", "done"]
 
 
-def test_a_run_that_a_killed_study_works_on_has_its_turn(cluster: Any, tmp_path: Path, limit: Limit) -> None:
+def test_a_run_that_a_killed_study_works_on_has_its_turn(
+    cluster: Any, tmp_path: Path, limit: Limit
+) -> None:
     limit.lift()
     folder = tmp_path / "study"
     (planned,) = planned_runs = write_study(folder, study(methods=("standard",), only_folds=(0,)))
@@ -265,13 +284,16 @@ def test_every_run_has_the_gpu_that_ray_gave_it(
     assert set(executed["gpu"]) == {"0", "1"}
     found = collect_results(folder).scores
     both = sorted(set(found["key"]) & set(local.scores["key"]))
-    pd.testing.assert_frame_equal(*(s[s["key"].isin(both)].reset_index(drop=True) for s in (found, local.scores)))
+    pd.testing.assert_frame_equal(
+        *(s[s["key"].isin(both)].reset_index(drop=True) for s in (found, local.scores))
+    )
 
 
 def test_stopped_it_saves_its_runs_and_resumes_them_later(
     cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: Any
 ) -> None:
-    """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
+    """First the command is asked to stop; when it goes on, the node asks the run to leave, as one
+    drained does."""
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study(methods=("co-teaching",), only_folds=(0, 1)))
 
@@ -288,12 +310,16 @@ def test_stopped_it_saves_its_runs_and_resumes_them_later(
         os.kill(_worker(cluster), signal.SIGTERM)
         limit.lift()
 
-    monkeypatch.setattr(ray_driver, "STOP_SECONDS", 600.0)  # a busy machine may need longer than usual
+    monkeypatch.setattr(
+        ray_driver, "STOP_SECONDS", 600.0
+    )  # a busy machine may need longer than usual
     interrupted = in_epoch(2, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted, match="0 of 2 runs done"):
         on_ray(folder, planned_runs, address=cluster.address, watcher=interrupted)
     assert set(collect_results(folder).runs["status"]) == {"left"}
-    assert sorted(interrupted.over) == [(key, "left") for key in sorted(interrupted.begun)]  # not killed
+    assert sorted(interrupted.over) == [
+        (key, "left") for key in sorted(interrupted.begun)
+    ]  # not killed
     assert list(folder.glob("runs/*/checkpoints/step-*"))
 
     limit.raise_to(4)
@@ -307,13 +333,18 @@ def test_stopped_it_saves_its_runs_and_resumes_them_later(
 
 
 def _worker(cluster: Any) -> int:
-    """The process that executes a run on the cluster's first node, a child of its raylet; 0: there is none."""
+    """The process that executes a run on the cluster's first node, a child of its raylet; 0: there
+    is none."""
     raylet = cluster.head_node.all_processes["raylet"][0].process.pid
     listed = subprocess.check_output(["ps", "--ppid", str(raylet), "-o", "pid=,args="], text=True)
-    return next((int(line.split()[0]) for line in listed.splitlines() if "ray::train_on_node" in line), 0)
+    return next(
+        (int(line.split()[0]) for line in listed.splitlines() if "ray::train_on_node" in line), 0
+    )
 
 
-def test_stopped_while_ray_starts_it_ends_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_while_ray_starts_it_ends_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import ray
 
     ended: list[bool] = []
@@ -334,4 +365,6 @@ def test_bad_addresses_are_one_sentence(tmp_path: Path) -> None:
     with socket.socket() as nobody:  # bound, but not listening
         nobody.bind((HERE, 0))
         with pytest.raises(SrjtError, match="No Ray cluster answers at"):
-            on_ray(folder, planned_runs, address=f"{HERE}:{nobody.getsockname()[1]}", watcher=Watcher())
+            on_ray(
+                folder, planned_runs, address=f"{HERE}:{nobody.getsockname()[1]}", watcher=Watcher()
+            )

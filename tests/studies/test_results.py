@@ -12,7 +12,13 @@ from srjt import noise
 from srjt.errors import SrjtError
 from srjt.studies.folder import error_file, run_folder, write_plan
 from srjt.studies.plan import open_data
-from srjt.studies.results import RUN_COLUMNS, StudyResults, collect_results, remaining_seconds, status_lines
+from srjt.studies.results import (
+    RUN_COLUMNS,
+    StudyResults,
+    collect_results,
+    remaining_seconds,
+    status_lines,
+)
 
 from .conftest import small
 
@@ -27,17 +33,28 @@ def test_scores_are_means_over_the_last_ten_epochs_and_the_networks(finished: Pa
         table = table[(table["epoch"] > 2) & table["network"].isin(["1", "2"])]  # of 12 epochs
         for split in ("validation", "test"):
             for metric in ("accuracy", "mae", "macro_f1", "qwk"):
-                values = table[(table["split"] == split) & (table["metric"] == metric)]["value"].astype(float)
+                values = table[(table["split"] == split) & (table["metric"] == metric)][
+                    "value"
+                ].astype(float)
                 assert len(values) == (20 if key.startswith("co-teaching") else 10)
                 assert scores[key, split, metric] == pytest.approx(values.mean(), abs=1e-12)
 
 
 def test_metrics_are_tidy_and_whole(finished: Path) -> None:
     results = collect_results(finished)
-    assert list(results.metrics.columns) == [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]
+    assert list(results.metrics.columns) == [
+        *RUN_COLUMNS,
+        "epoch",
+        "split",
+        "network",
+        "metric",
+        "value",
+    ]
     files = [run_folder(finished, key) / "metrics.csv" for key in results.runs["key"]]
     assert len(results.metrics) == sum(len(file.read_text().splitlines()) - 1 for file in files)
-    assert not results.metrics.duplicated([*RUN_COLUMNS, "epoch", "split", "network", "metric"]).any()
+    assert not results.metrics.duplicated(
+        [*RUN_COLUMNS, "epoch", "split", "network", "metric"]
+    ).any()
     assert set(results.metrics["network"]) <= {"1", "2", "ensemble", "pooled", ""}
     seconds = results.metrics[results.metrics["metric"] == "seconds"].groupby("key")["value"].sum()
     for run in results.runs.itertuples():
@@ -69,7 +86,9 @@ def test_the_noise_that_was_injected(finished: Path) -> None:
     assert noise.expected_rate(row["matrix"], class_counts=counts) == pytest.approx(0.4)
     labelled, _ = data.labelled(data.noises[0], 0, 0)
     train = data.splits[0].train
-    assert row["realised_rate"] == pytest.approx((labelled.labels != data.manifest.labels)[train].mean())
+    assert row["realised_rate"] == pytest.approx(
+        (labelled.labels != data.manifest.labels)[train].mean()
+    )
 
 
 def test_nothing_has_run_yet(tmp_path: Path) -> None:
@@ -108,7 +127,9 @@ def test_pooled_as_in_the_published_code(copied: Path) -> None:
     (copied / "study.json").write_text(json.dumps(facts))
     results = collect_results(copied)
     wanted = "method == 'co-teaching+ours' and split == 'test' and metric == 'macro_f1'"
-    pooled = results.metrics.query(f"{wanted} and network == 'pooled' and epoch > 2")["value"].mean()
+    pooled = results.metrics.query(f"{wanted} and network == 'pooled' and epoch > 2")[
+        "value"
+    ].mean()
     assert results.scores.query(wanted)["value"].item() == pytest.approx(pooled)
 
 

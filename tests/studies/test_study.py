@@ -45,7 +45,9 @@ class Recorder(StudyWatcher):
 def test_a_study_returns_its_results_and_repeats_nothing(tmp_path: Path) -> None:
     methods = ["standard", "co-teaching+ours"]
     first, again = Recorder(), Recorder()
-    results = srjt.study("synthetic", methods=methods, out=tmp_path / "study", watcher=first, **SMALL)
+    results = srjt.study(
+        "synthetic", methods=methods, out=tmp_path / "study", watcher=first, **SMALL
+    )
     assert first.events[0] == "0 of 2 done"
     assert sorted(first.events[1:]) == ["co-teaching+ours done", "standard done"]
     assert results.runs["status"].tolist() == ["done", "done"]
@@ -91,9 +93,15 @@ def test_mistakes_are_one_sentence(tmp_path: Path, wrong: dict[str, Any], messag
 def test_arguments_override_the_file_which_overrides_the_preset(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
     file.write_text("methods: [sord]\nfolds: 4\ntrain: {epochs: 7}\n")
-    config = resolve_config({"folds": 3, "methods": None}, train={"crop": 40}, preset="demo", file=file)
+    config = resolve_config(
+        {"folds": 3, "methods": None}, train={"crop": 40}, preset="demo", file=file
+    )
     assert (config.methods, config.folds, config.source) == (("sord",), 3, "synthetic")
-    assert (config.train["epochs"], config.train["crop"], config.train["network"]) == (7, 40, "tiny")
+    assert (config.train["epochs"], config.train["crop"], config.train["network"]) == (
+        7,
+        40,
+        "tiny",
+    )
     other = resolve_config({"source": "labels.csv"}, train={}, preset="demo")
     assert other.reading == {}  # the preset's were for the synthetic dataset
 
@@ -104,7 +112,9 @@ def weights(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(finished: Path, witness: Any) -> None:
+def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
+    finished: Path, witness: Any
+) -> None:
     before = weights(finished)
     assert len(before) == 3
     same = {"only_folds": (0,), "train": {"epochs": 12}}
@@ -130,7 +140,9 @@ def test_a_study_folder_says_what_was_asked(finished: Path) -> None:
     assert StudyConfig.from_dict(facts["study"]) == data.config
     assert facts["class_counts"] == data.manifest.class_counts.tolist()
     assert (facts["patients"], facts["folds"]) == (24, 3)
-    assert [planned["key"] for planned in facts["cells"]] == [planned.key for planned in data.planned_runs()]
+    assert [planned["key"] for planned in facts["cells"]] == [
+        planned.key for planned in data.planned_runs()
+    ]
     splits = pd.read_csv(finished / "splits.csv")
     for fold, split in enumerate(data.splits):
         ids = splits[(splits["fold"] == fold) & (splits["split"] == "test")]["id"]
@@ -140,13 +152,21 @@ def test_a_study_folder_says_what_was_asked(finished: Path) -> None:
     for planned in data.planned_runs():
         history = pd.read_csv(run_folder(finished, planned.key) / "history.csv")
         np.testing.assert_array_equal(history["grade"], labelled.labels[data.splits[0].train])
-        np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
+        np.testing.assert_array_equal(
+            history["true_grade"], data.manifest.labels[data.splits[0].train]
+        )
 
 
-def test_a_run_knows_its_grade_names_and_a_warning_its_fold(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_run_knows_its_grade_names_and_a_warning_its_fold(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     names = {str(grade): name for grade, name in enumerate(("none", "mild", "moderate", "severe"))}
-    data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",), grade_names=names))
-    monkeypatch.setattr(worker, "train", lambda manifest, **options: warn(str(options["grade_names"])))
+    data = open_data(
+        small(only_folds=(0, 1), methods=("standard",), noises=("none",), grade_names=names)
+    )
+    monkeypatch.setattr(
+        worker, "train", lambda manifest, **options: warn(str(options["grade_names"]))
+    )
     for planned in data.planned_runs():
         said = f"Noise none, fold {planned.fold}, seed 0: {names}"
         with pytest.warns(UserWarning, match=f"^{re.escape(said)}$"):
@@ -154,7 +174,9 @@ def test_a_run_knows_its_grade_names_and_a_warning_its_fold(tmp_path: Path, monk
 
 
 @pytest.mark.slow
-def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_result(tmp_path: Path) -> None:
+def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_result(
+    tmp_path: Path,
+) -> None:
     config = small(methods=("standard",), only_folds=(0, 1))
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
     blocked = run_folder(tmp_path, planned_runs[0].key) / "metrics.csv"
@@ -207,7 +229,9 @@ class Murderer(StudyWatcher):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")])
+@pytest.mark.parametrize(
+    ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
+)
 def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
     finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
 ) -> None:
@@ -231,8 +255,11 @@ def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
 
 
 @pytest.mark.slow
-def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(finished: Path, tmp_path: Path) -> None:
-    """The first two runs of ``finished`` had fresh workers; here one worker trains all, in another order."""
+def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
+    finished: Path, tmp_path: Path
+) -> None:
+    """The first two runs of ``finished`` had fresh workers; here one worker trains all, in another
+    order."""
     workers = set()
 
     class Counts(StudyWatcher):
@@ -244,7 +271,9 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(finished: P
     _, planned_runs, _ = run(tmp_path, config, Counts(), jobs=1)
     assert len(workers) == 1
     for planned in planned_runs:
-        weights = (run_folder(where, planned.key) / "weights.safetensors" for where in (tmp_path, finished))
+        weights = (
+            run_folder(where, planned.key) / "weights.safetensors" for where in (tmp_path, finished)
+        )
         assert len({path.read_bytes() for path in weights}) == 1, planned.key
 
 
@@ -317,7 +346,10 @@ def test_one_study_at_a_time_in_a_folder(tmp_path: Path) -> None:
     with worker.lock_study(study):
         assert study.is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(SrjtError, match=r"cannot be written to .*file"), worker.lock_study(tmp_path / "file"):
+    with (
+        pytest.raises(SrjtError, match=r"cannot be written to .*file"),
+        worker.lock_study(tmp_path / "file"),
+    ):
         pass
 
 
@@ -363,7 +395,12 @@ def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert choose_devices(jobs=2)[0] == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
     assert choose_devices(device="cuda:1")[0] == ("cuda:1",)
-    assert choose_devices(device="cuda:1, cuda:0", jobs=2)[0] == ("cuda:1", "cuda:0", "cuda:1", "cuda:0")
+    assert choose_devices(device="cuda:1, cuda:0", jobs=2)[0] == (
+        "cuda:1",
+        "cuda:0",
+        "cuda:1",
+        "cuda:0",
+    )
     with pytest.raises(SrjtError, match="There is no GPU number 2"):
         choose_devices(device="cuda:0,cuda:2")
     with pytest.raises(SrjtError, match="GPUs or the CPU, not both"):

@@ -51,4 +51,6 @@ def first_epoch(method: str) -> dict[str, list[float]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    FILE.write_text(json.dumps({method: first_epoch(method) for method in METHODS}, indent=1) + "\n")
+    FILE.write_text(
+        json.dumps({method: first_epoch(method) for method in METHODS}, indent=1) + "\n"
+    )

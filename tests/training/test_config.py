@@ -26,7 +26,9 @@ def test_defaults_are_the_papers() -> None:
 @pytest.mark.parametrize("network", ["resnet18", "timm:vit_small_patch16_224"])
 def test_the_papers_methods_learn_as_in_the_paper(network: str) -> None:
     for method in methods.plain_names():
-        config = TrainConfig(method=method, network=network).for_data(features=False, samples=10_000)
+        config = TrainConfig(method=method, network=network).for_data(
+            features=False, samples=10_000
+        )
         assert (config.noise_rate, config.balance, config.method_options) == (None, 0.0, {})
         assert (config.optimizer, config.schedule, config.warmup_epochs) == ("adam", "steps", 0)
         assert (config.learning_rate, config.weight_decay, config.gamma) == (1e-4, 1e-4, 0.1)
@@ -47,9 +49,19 @@ def test_srjt_learns_images_faster(network: str, rate: float) -> None:
 
 @pytest.mark.parametrize(
     ("images", "epochs", "batch_size"),
-    [(2, 40, 16), (639, 40, 16), (640, 40, 32), (1_279, 40, 32), (1_280, 40, 64), (2_000, 30, 64), (10**6, 20, 64)],
+    [
+        (2, 40, 16),
+        (639, 40, 16),
+        (640, 40, 32),
+        (1_279, 40, 32),
+        (1_280, 40, 64),
+        (2_000, 30, 64),
+        (10**6, 20, 64),
+    ],
 )
-def test_the_length_of_the_recipe_follows_the_number_of_images(images: int, epochs: int, batch_size: int) -> None:
+def test_the_length_of_the_recipe_follows_the_number_of_images(
+    images: int, epochs: int, batch_size: int
+) -> None:
     config = TrainConfig().for_data(features=False, samples=images)
     assert (config.epochs, config.batch_size) == (epochs, batch_size)
     assert TrainConfig(epochs=7).for_data(features=False, samples=images).batch_size == batch_size
@@ -66,13 +78,18 @@ def test_the_length_of_the_recipe_follows_the_number_of_images(images: int, epoc
 
 
 def test_the_learning_rate_along_a_cosine() -> None:
-    """0.3 in the warm-up, all of it after that, half of it (and half of 1 %) in the middle, 1 % in the end."""
+    """0.3 in the warm-up, all of it after that, half of it (and half of 1 %) in the middle, 1 % in
+    the end."""
     config = TrainConfig(epochs=22, learning_rate=1.0).for_data(features=False, samples=10_000)
     rates = [config.learning_rate_at(epoch) for epoch in (1, 2, 12, 22)]
     assert rates == pytest.approx([0.3, 1.0, 0.505, 0.01])
     slow = config.replace(warmup_epochs=7)
-    assert [slow.learning_rate_at(epoch) for epoch in (1, 2, 7, 8)] == pytest.approx([0.3, 0.4, 0.9, 1.0])
-    assert [config.replace(epochs=2).learning_rate_at(epoch) for epoch in (1, 2)] == pytest.approx([0.3, 1.0])
+    assert [slow.learning_rate_at(epoch) for epoch in (1, 2, 7, 8)] == pytest.approx(
+        [0.3, 0.4, 0.9, 1.0]
+    )
+    assert [config.replace(epochs=2).learning_rate_at(epoch) for epoch in (1, 2)] == pytest.approx(
+        [0.3, 1.0]
+    )
 
 
 def test_what_is_given_about_the_optimisation_stays() -> None:
@@ -82,7 +99,10 @@ def test_what_is_given_about_the_optimisation_stays() -> None:
         "adam", "steps", 1e-4, 0,
     )  # fmt: skip
     assert config.weight_decay == 1e-4  # of adam: 0.05 as L2 regularisation would stop the learning
-    assert TrainConfig(milestones=(10, 20)).for_data(features=False, samples=10_000).schedule == "steps"
+    assert (
+        TrainConfig(milestones=(10, 20)).for_data(features=False, samples=10_000).schedule
+        == "steps"
+    )
     with pytest.raises(SrjtError, match="milestones belong to the schedule 'steps'"):
         TrainConfig(schedule="cosine", milestones=(10, 20))
 
@@ -94,7 +114,9 @@ def test_milestones_scale_with_the_epochs() -> None:
 
 
 def test_an_unknown_setting_suggests_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="setting 'learning_rat': did you mean 'learning_rate'"):
+    with pytest.raises(
+        UnknownNameError, match="setting 'learning_rat': did you mean 'learning_rate'"
+    ):
         TrainConfig.from_dict({"learning_rat": 1.0})
     with pytest.raises(UnknownNameError, match="did you mean 'epochs'"):
         TrainConfig().replace(epoch=3)
@@ -107,7 +129,9 @@ def test_an_unknown_setting_suggests_the_nearest() -> None:
     learning_rate=st.floats(1e-8, 1.0),
     noise_rate=st.none() | st.floats(0, 0.99),
     milestones=st.none() | st.lists(st.integers(1, 500), max_size=4),
-    method_options=st.dictionaries(st.sampled_from(["temperature", "co_lambda"]), st.floats(0.01, 10)),
+    method_options=st.dictionaries(
+        st.sampled_from(["temperature", "co_lambda"]), st.floats(0.01, 10)
+    ),
 )
 def test_to_a_file_and_back(**settings: Any) -> None:
     config = TrainConfig(transition=((0.9, 0.1), (0.2, 0.8))).replace(**settings)
@@ -163,7 +187,12 @@ def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_overrides_nest_and_are_read_as_yaml() -> None:
-    given = ["epochs=30", "method_options.per_class=true", "method_options.temperature=0.5", "weights=a=b"]
+    given = [
+        "epochs=30",
+        "method_options.per_class=true",
+        "method_options.temperature=0.5",
+        "weights=a=b",
+    ]
     nested = {"per_class": True, "temperature": 0.5}
     assert parse_overrides(given) == {"epochs": 30, "method_options": nested, "weights": "a=b"}
     for bad in (["epochs"], ["=3"], ["epochs=[1"], ["epochs=1", "epochs.x=2"]):
@@ -176,7 +205,12 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
     options = "method_options: {ramp_epochs: 10, co_lambda: 10}"
     file.write_text(f"epochs: 10\nseed: 10\nbatch_size: 10\n{options}\n")
     config = layered_settings(
-        {"config": file, "set_": ["seed=30", "method_options.ramp_epochs=30"], "batch_size": 20, "seed": 20}
+        {
+            "config": file,
+            "set_": ["seed=30", "method_options.ramp_epochs=30"],
+            "batch_size": 20,
+            "seed": 20,
+        }
     )
     assert (config.epochs, config.batch_size, config.seed, config.crop) == (10, 20, 30, 224)
     assert config.method_options == {"co_lambda": 10, "ramp_epochs": 30}
@@ -186,7 +220,9 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
 def test_a_preset_lies_between_the_defaults_and_what_is_given(name: str, tmp_path: Path) -> None:
     own = load_preset(name)["train"]
     assert TrainConfig().replace(preset=name) == TrainConfig(**own)
-    assert TrainConfig.from_dict({"preset": name, "epochs": 7}) == TrainConfig(**own).replace(epochs=7)
+    assert TrainConfig.from_dict({"preset": name, "epochs": 7}) == TrainConfig(**own).replace(
+        epochs=7
+    )
     defaults = {"epochs": 30, "method": "sord"}  # of an audit
     config = layered_settings({"set_": ["seed=3"], "preset": name, "crop": 9}, defaults=defaults)
     assert config == TrainConfig(**{**defaults, **own, "seed": 3, "crop": 9})
@@ -194,7 +230,12 @@ def test_a_preset_lies_between_the_defaults_and_what_is_given(name: str, tmp_pat
 
 def test_the_preset_of_a_cpu_freezes_a_network_and_an_unknown_one_is_an_error() -> None:
     frozen = TrainConfig().replace(preset="cpu")
-    assert (frozen.backbone, frozen.network, frozen.image_size, frozen.crop) == ("auto", None, 224, 224)
+    assert (frozen.backbone, frozen.network, frozen.image_size, frozen.crop) == (
+        "auto",
+        None,
+        224,
+        224,
+    )
     assert frozen.resize == "pad"
     with pytest.raises(SrjtError, match="Unknown preset 'gpu'"):
         TrainConfig().replace(preset="gpu")
@@ -209,11 +250,23 @@ def test_the_preset_of_a_cpu_freezes_a_network_and_an_unknown_one_is_an_error() 
         ({"learning_rate": float("inf")}, "`learning_rate` must be positive"),
         ({"flip": "yes"}, "`flip` takes true or false"),
         ({"crop": 300}, "`crop` (300) cannot be larger than `image_size` (256)."),
-        ({"image_size": 16**6000}, "`image_size` is at most 16384; got a number with too many digits."),
-        ({"learning_rate": 16**6000}, "`learning_rate` takes a number; got a number with too many digits."),
-        ({"epochs": date(2020, 1, 1)}, "`epochs` takes a whole number; got datetime.date(2020, 1, 1)."),
+        (
+            {"image_size": 16**6000},
+            "`image_size` is at most 16384; got a number with too many digits.",
+        ),
+        (
+            {"learning_rate": 16**6000},
+            "`learning_rate` takes a number; got a number with too many digits.",
+        ),
+        (
+            {"epochs": date(2020, 1, 1)},
+            "`epochs` takes a whole number; got datetime.date(2020, 1, 1).",
+        ),
         ({"seed": 2**64}, "`seed` is at most 9.22337e+18; got 18446744073709551616."),
-        ({"milestones": [10, True]}, "`milestones` takes a list of epochs such as [90, 120, 140]; got [10, "),
+        (
+            {"milestones": [10, True]},
+            "`milestones` takes a list of epochs such as [90, 120, 140]; got [10, ",
+        ),
         (
             {"transition": [[1.0], 2]},
             "`transition` takes a matrix, one list of numbers per row; got [[1.0], 2]",
@@ -223,7 +276,10 @@ def test_the_preset_of_a_cpu_freezes_a_network_and_an_unknown_one_is_an_error() 
             {"method_options": {1: 2}},
             "method_options takes settings by name, such as method_options.per_class",
         ),
-        ({"method_options": {"a": date(2020, 1, 1)}}, "method_options.a takes a number, a text, true, false"),
+        (
+            {"method_options": {"a": date(2020, 1, 1)}},
+            "method_options.a takes a number, a text, true, false",
+        ),
         ({1: 2}, "Unknown setting '1': "),
     ],
 )

@@ -75,7 +75,9 @@ def test_each_sample_is_held_out_once_with_its_patient(noisy: Manifest, fitted: 
     for k in range(3):
         learnt = set(pd.read_csv(out / f"fold{k}" / "history.csv", dtype={"id": str})["id"])
         assert learnt == set(ids[found.fold != k])
-        assert not set(patients[found.fold == k]) & {patients[noisy.ids.index(name)] for name in learnt}
+        assert not set(patients[found.fold == k]) & {
+            patients[noisy.ids.index(name)] for name in learnt
+        }
     sizes = np.bincount(found.fold)
     assert sizes.max() - sizes.min() < 30
     for grade in range(4):  # stratified: no fold is without a grade
@@ -97,7 +99,9 @@ def test_what_is_gathered_has_the_shapes_that_are_promised(noisy: Manifest, fitt
         assert (close != np.arange(240)[:, None]).all()
 
 
-def test_a_second_call_reads_and_returns_the_same(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
+def test_a_second_call_reads_and_returns_the_same(
+    noisy: Manifest, fits: TrainConfig, fitted: Fitted
+) -> None:
     found, out = fitted
     written = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     watching = Counting()
@@ -112,7 +116,9 @@ def test_a_second_call_reads_and_returns_the_same(noisy: Manifest, fits: TrainCo
     np.testing.assert_array_equal(mended.by_network, found.by_network)
 
 
-def test_memory_gives_the_same_in_a_row_of_epochs(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
+def test_memory_gives_the_same_in_a_row_of_epochs(
+    noisy: Manifest, fits: TrainConfig, fitted: Fitted
+) -> None:
     watching = Counting()
     found = fit(noisy, fits, reporter=watching)
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
@@ -128,7 +134,9 @@ def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: Fi
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
 
-def test_interrupted_folds_resume(noisy: Manifest, fits: TrainConfig, fitted: Fitted, tmp_path: Path) -> None:
+def test_interrupted_folds_resume(
+    noisy: Manifest, fits: TrainConfig, fitted: Fitted, tmp_path: Path
+) -> None:
     class Stop(Counting):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             super().finished_epoch(epoch, rows)
@@ -171,7 +179,9 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     labels = write(generate(images=40, patients=10, size=32), tmp_path / "set")
     broken = labels.parent / pd.read_csv(labels)["image"][7]
     broken.write_bytes(b"")
-    config = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
+    config = TrainConfig(
+        method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16
+    )
     manifest = read(labels).manifest
     found = fit(manifest, config, folds=2, neighbours=1, on_bad_image="skip")
     assert len(found.manifest) == len(found.fold) == 39
@@ -179,7 +189,9 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
-def test_an_image_that_becomes_readable_midway_moves_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_becomes_readable_midway_moves_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     manifest = read(write(generate(images=30, patients=10, size=32), tmp_path / "set")).manifest
     tries: list[Path] = []
@@ -191,12 +203,16 @@ def test_an_image_that_becomes_readable_midway_moves_no_rows(tmp_path: Path, mon
         return read_image(path, **how)
 
     monkeypatch.setattr(store, "read_image", late)
-    config = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, pretrained=False)
+    config = TrainConfig(
+        method="sord", network="tiny", image_size=32, crop=28, epochs=1, pretrained=False
+    )
     with pytest.raises(SrjtError, match="Other images can be read than when the folds were made"):
         fit(manifest, config, folds=2, on_bad_image="skip")
 
 
-def test_other_settings_need_another_folder(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
+def test_other_settings_need_another_folder(
+    noisy: Manifest, fits: TrainConfig, fitted: Fitted
+) -> None:
     _, out = fitted
     changed = r"another configuration \(the samples, labels, patients, verified grades or split are not the same"
     with pytest.raises(SrjtError, match=changed):
@@ -208,9 +224,12 @@ def test_other_settings_need_another_folder(noisy: Manifest, fits: TrainConfig, 
 
 
 @pytest.mark.parametrize(
-    ("folds", "said"), [(1, "at least 2 folds, not 1"), (41, "41 folds need at least as many patients")]
+    ("folds", "said"),
+    [(1, "at least 2 folds, not 1"), (41, "41 folds need at least as many patients")],
 )
-def test_impossible_folds_are_one_sentence(noisy: Manifest, fits: TrainConfig, folds: int, said: str) -> None:
+def test_impossible_folds_are_one_sentence(
+    noisy: Manifest, fits: TrainConfig, folds: int, said: str
+) -> None:
     with pytest.raises(SrjtError, match=said):
         fit(noisy, fits, folds=folds)
 
@@ -231,17 +250,24 @@ def test_neighbours_are_the_closest_by_angle() -> None:
     asked = np.array([4, 0, 17])
     found = nearest(vectors, asked, labels, num_classes=3, count=2)
     for line, who in enumerate(asked):
-        cosine = vectors @ vectors[who] / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[who]))
+        cosine = (
+            vectors
+            @ vectors[who]
+            / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[who]))
+        )
         for grade in range(3):
             others = [i for i in range(30) if labels[i] == grade and i != who]
             expected = sorted(others, key=lambda i: -cosine[i])[:2]
             assert found[line, grade].tolist() == expected + [-1] * (2 - len(expected))
     assert found[0, 2].tolist() == [-1, -1]
-    scaled = nearest(vectors * rng.uniform(1, 9, size=(30, 1)), asked, labels, num_classes=3, count=2)
+    scaled = nearest(
+        vectors * rng.uniform(1, 9, size=(30, 1)), asked, labels, num_classes=3, count=2
+    )
     np.testing.assert_array_equal(scaled, found)
 
 
-# Folds in worker processes: the same bits as one after the other, and the same answers to errors and signals.
+# Folds in worker processes: the same bits as one after the other, and the same answers to errors
+# and signals.
 CONFIG = TrainConfig(
     method="co-teaching+ours", noise_rate=0.2, network="tiny", image_size=40, crop=32, epochs=3, batch_size=16,
     checkpoint_seconds=0.0,
@@ -254,9 +280,13 @@ def images() -> Manifest:
 
 
 @pytest.mark.slow
-def test_folds_at_one_time_have_the_same_bits(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
+def test_folds_at_one_time_have_the_same_bits(
+    images: Manifest, tmp_path: Path, monkeypatch: Any
+) -> None:
     limit = Limit(tmp_path / "limit", epoch=1)
-    (tmp_path / "pause.py").write_text(limit.code)  # for the workers: this process does not import it
+    (tmp_path / "pause.py").write_text(
+        limit.code
+    )  # for the workers: this process does not import it
     monkeypatch.chdir(tmp_path)
 
     class Stop(Counting):
@@ -300,7 +330,8 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import srjt\n"
-        "data = srjt.data.synthetic.generate(images=240, patients=24, size=32)\n"  # more than a pipe holds
+        # more than a pipe holds
+        "data = srjt.data.synthetic.generate(images=240, patients=24, size=32)\n"
         "srjt.audit(data, folds=2, jobs=2, out='audit', device='cpu', method='sord', network='tiny', image_size=32,"
         " crop=28, epochs=1)\n"
     )
@@ -315,7 +346,12 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
 def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(jobs: Any, *, device: str | None = None, **changes: Any) -> Workers | None:
         given: dict[str, Any] = {"folds": 5, "samples": 1000, "out": Path("fits")}
-        settings = {"method": "sord", "epochs": 30, "network": "resnet18", **changes.pop("config", {})}
+        settings = {
+            "method": "sord",
+            "epochs": 30,
+            "network": "resnet18",
+            **changes.pop("config", {}),
+        }
         config = TrainConfig(**{"batch_size": 64, **settings})
         setup = Setup(device=device, reporter=reporter, transform=changes.pop("transform", None))
         return choose_workers(jobs, config=config, setup=setup, **{**given, **changes})

@@ -27,7 +27,13 @@ from srjt.networks import tiny
 from srjt.training import checkpoint, devices
 from srjt.training.checkpoint import read_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.devices import LEFT_OUT, Process, StackedNetworks, backward_kernels, compile_networks
+from srjt.training.devices import (
+    LEFT_OUT,
+    Process,
+    StackedNetworks,
+    backward_kernels,
+    compile_networks,
+)
 from srjt.training.folder import RunFacts
 from srjt.training.trained import Setup, build_method, ready_to_compute
 
@@ -41,7 +47,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any
     """The graphs that torch has compiled, by a compiler that only counts."""
     found: list[Any] = []
 
-    def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], *, options: dict[str, Any]) -> Any:
+    def count(
+        graph: torch.fx.GraphModule, inputs: list[torch.Tensor], *, options: dict[str, Any]
+    ) -> Any:
         assert options == LEFT_OUT
         found.append(len(inputs))
         return graph.forward
@@ -56,7 +64,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any
     devices._compiled.clear()
 
 
-def train_and_evaluate(networks: StackedNetworks, *, batch: int, evaluated: tuple[int, ...] = (6, 7)) -> None:
+def train_and_evaluate(
+    networks: StackedNetworks, *, batch: int, evaluated: tuple[int, ...] = (6, 7)
+) -> None:
     compile_networks(networks, batch_size=batch)
     networks.train()(torch.rand(batch, 3)).sum().backward()
     networks.eval()
@@ -162,7 +172,9 @@ def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(monkeyp
     assert not mkldnn.enabled
 
 
-def test_a_step_uses_them_in_its_backward_pass_only(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_uses_them_in_its_backward_pass_only(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(devices, "ARM", True)
     forward, backward = set(), set()
 
@@ -192,7 +204,9 @@ def test_the_layout_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         assert devices.uses_channels_last(grouped, torch.device("cuda"), own_network=True)
 
 
-def test_a_run_and_its_images_are_laid_out_alike_when_opened(data: Any, train: Any, tmp_path: Path) -> None:
+def test_a_run_and_its_images_are_laid_out_alike_when_opened(
+    data: Any, train: Any, tmp_path: Path
+) -> None:
     run = train(out=tmp_path / "run", epochs=1, network="tiny")
     opened = srjt.load_run(tmp_path / "run", device="cpu")
     for each in (run, opened):
@@ -203,9 +217,10 @@ def test_a_run_and_its_images_are_laid_out_alike_when_opened(data: Any, train: A
     assert np.array_equal(first, again)
 
 
-# Two processes with half a batch each do what one does with the whole. They add the same numbers in another order, and
-# Adam divides by a gradient's size: in float32 the rounding of a gradient near 0 becomes a difference of 1e-6 between
-# weights, as large as that of an agreement weighted a little differently. In float64 only an error is that large.
+# Two processes with half a batch each do what one does with the whole. They add the same numbers in
+# another order, and Adam divides by a gradient's size: in float32 the rounding of a gradient near 0
+# becomes a difference of 1e-6 between weights, as large as that of an agreement weighted a little
+# differently. In float64 only an error is that large.
 DOUBLE = """
 from srjt.training.devices import StackedNetworks
 
@@ -228,7 +243,9 @@ def command(labels: Path, out: Path, *more: object) -> list[object]:
     ]  # fmt: skip
 
 
-def start_two(launcher: Any, arguments: list[object], folder: Path, *, setup: Sequence[str] = ()) -> list[int]:
+def start_two(
+    launcher: Any, arguments: list[object], folder: Path, *, setup: Sequence[str] = ()
+) -> list[int]:
     """As torchrun starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -238,7 +255,9 @@ def start_two(launcher: Any, arguments: list[object], folder: Path, *, setup: Se
     pids = []
     for rank in ("0", "1"):
         env = {"RANK": rank, "LOCAL_RANK": rank, **group}
-        pids.append(launcher.start(*arguments, says=folder / f"says{rank}", setup=[DOUBLE, *setup], env=env))
+        pids.append(
+            launcher.start(*arguments, says=folder / f"says{rank}", setup=[DOUBLE, *setup], env=env)
+        )
     return pids
 
 
@@ -251,8 +270,13 @@ def alone(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.slow
-def test_the_same_weights_and_metrics(launcher: Any, labels: Path, alone: Path, tmp_path: Path) -> None:
-    codes = [launcher.wait(pid) for pid in start_two(launcher, command(labels, tmp_path / "run"), tmp_path)]
+def test_the_same_weights_and_metrics(
+    launcher: Any, labels: Path, alone: Path, tmp_path: Path
+) -> None:
+    codes = [
+        launcher.wait(pid)
+        for pid in start_two(launcher, command(labels, tmp_path / "run"), tmp_path)
+    ]
     assert codes == [0, 0], (tmp_path / "says1").read_text() + (tmp_path / "says0").read_text()
     ours, _ = checkpoint.read(tmp_path / "run" / "weights.safetensors")
     theirs, _ = checkpoint.read(alone / "weights.safetensors")
@@ -272,7 +296,9 @@ def test_the_same_weights_and_metrics(launcher: Any, labels: Path, alone: Path, 
 
 
 @pytest.mark.slow
-def test_two_processes_stop_and_one_resumes(launcher: Any, labels: Path, alone: Path, tmp_path: Path) -> None:
+def test_two_processes_stop_and_one_resumes(
+    launcher: Any, labels: Path, alone: Path, tmp_path: Path
+) -> None:
     """One process gets the signal; both stop after the epoch. The checkpoint is like any other."""
     out = tmp_path / "run"
     paused = Limit(tmp_path / "limit", epoch=1)
@@ -282,7 +308,10 @@ def test_two_processes_stop_and_one_resumes(launcher: Any, labels: Path, alone: 
     os.kill(pids[1], signal.SIGTERM)
     paused.lift()
     assert [launcher.wait(pid) for pid in pids] == [143, 143]
-    assert launcher.wait(launcher.start(*command(labels, out), says=tmp_path / "says", setup=[DOUBLE])) == 0
+    assert (
+        launcher.wait(launcher.start(*command(labels, out), says=tmp_path / "says", setup=[DOUBLE]))
+        == 0
+    )
     ours, theirs = (checkpoint.read(run / "weights.safetensors")[0] for run in (out, alone))
     for name in theirs:
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-10, msg=name)
@@ -307,5 +336,7 @@ def test_a_training_on_a_cpu_does_not_import_the_compiler() -> None:
         "srjt.train((draw.normal(size=(60, 4)), draw.integers(0, 3, 60)), method='standard', epochs=2, "
         "device='cpu', progress=False); print('torch._dynamo' in sys.modules)"
     )
-    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True
+    )
     assert ran.stdout.strip() == "False", ran.stderr

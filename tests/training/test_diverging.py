@@ -1,4 +1,5 @@
-"""Losses and weights that are not finite: the training stops, and the last good checkpoint is kept."""
+"""Losses and weights that are not finite: the training stops, and the last good checkpoint is
+kept."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ class Explodes(nn.Module):
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_with_epoch_and_step(train: Any, tmp_path: Path) -> None:
     chosen = {"checkpoint_seconds": 0, "network": lambda: Explodes(7)}
-    said = r"not finite at epoch 2, step 3 of 5: .*`learning_rate` .* The last good checkpoint is kept"
+    said = (
+        r"not finite at epoch 2, step 3 of 5: .*`learning_rate` .* The last good checkpoint is kept"
+    )
     with pytest.raises(SrjtError, match=said):
         train(out=tmp_path / "run", **chosen)
     tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})
@@ -59,7 +62,9 @@ class LastStepPoisons(Explodes):
 
 def test_weights_that_are_not_finite_are_never_saved(train: Any, tmp_path: Path) -> None:
     chosen = {"checkpoint_seconds": 0, "network": lambda: LastStepPoisons(14)}  # the last of 15
-    with pytest.raises(SrjtError, match=r"weights were no longer finite .* last good checkpoint is kept"):
+    with pytest.raises(
+        SrjtError, match=r"weights were no longer finite .* last good checkpoint is kept"
+    ):
         train(out=tmp_path / "run", **chosen)
     assert not (tmp_path / "run" / "weights.safetensors").exists()
     tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})

@@ -23,7 +23,13 @@ from srjt.training.trained import Trained, load_run
 
 from .test_resume import StopAt
 
-SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 16, "noise_rate": 0.4, "device": "cpu", "network": "mlp"}
+SETTINGS: dict[str, Any] = {
+    "epochs": 3,
+    "batch_size": 16,
+    "noise_rate": 0.4,
+    "device": "cpu",
+    "network": "mlp",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Rows:
 
 @pytest.fixture(scope="module")
 def rows() -> Rows:
-    """Severity along one direction of ten columns of very different units; one column never changes."""
+    """Severity along one direction of ten columns of very different units; one column never
+    changes."""
     draws = np.random.default_rng(0)
     grades = draws.integers(0, 4, size=150)
     x = draws.normal(size=(150, 10)) + np.outer(grades - 1.5, np.linspace(2, 0, 10))
@@ -58,11 +65,14 @@ def run(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.mark.parametrize(
-    ("method", "network"), [*((method, "mlp") for method in srjt.methods.names()), ("standard", "linear")]
+    ("method", "network"),
+    [*((method, "mlp") for method in srjt.methods.names()), ("standard", "linear")],
 )
 def test_every_method_trains_and_predicts(rows: Rows, method: str, network: str) -> None:
     settings = {**SETTINGS, "epochs": 2, "network": network}
-    run = srjt.train(rows.manifest, split=rows.split, method=method, transition=rows.matrix, **settings)
+    run = srjt.train(
+        rows.manifest, split=rows.split, method=method, transition=rows.matrix, **settings
+    )
     assert np.isfinite(run.metrics.query("metric == 'loss'")["value"]).all()
     table = predict(run, rows.manifest)
     assert len(table) == len(rows.manifest)
@@ -115,7 +125,10 @@ def test_a_run_knows_the_file_of_its_labels(tmp_path: Path) -> None:
     data = srjt.data.read(tmp_path / "rows.npy", labels=tmp_path / "labels.csv")
     srjt.train(data, out=tmp_path / "run", **{**SETTINGS, "epochs": 1})
     recorded = srjt.load_run(tmp_path / "run").facts.data
-    assert [Path(recorded[name]["path"]).name for name in ("source", "labels")] == ["rows.npy", "labels.csv"]
+    assert [Path(recorded[name]["path"]).name for name in ("source", "labels")] == [
+        "rows.npy",
+        "labels.csv",
+    ]
     assert len(recorded["labels"]["sha256"]) == 64
 
 
@@ -124,14 +137,20 @@ def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained)
     assert written["config"]["network"] == run.config.network == "mlp"
     assert written["config"]["learning_rate"] == run.config.learning_rate == 3e-4
     assert written["data"]["in_shape"] == [10]
-    again = srjt.train(rows.manifest, split=rows.split, out=run.folder, **SETTINGS)  # the same command
+    again = srjt.train(
+        rows.manifest, split=rows.split, out=run.folder, **SETTINGS
+    )  # the same command
     assert again.folder == run.folder
     with pytest.raises(SrjtError, match="network was 'mlp' and is now 'linear'"):
-        srjt.train(rows.manifest, split=rows.split, out=run.folder, **{**SETTINGS, "network": "linear"})
+        srjt.train(
+            rows.manifest, split=rows.split, out=run.folder, **{**SETTINGS, "network": "linear"}
+        )
     other = rows.x.copy()
     other[rows.split.test[0], 0] += 1.0
     with pytest.raises(SrjtError, match="verified grades or split are not the same"):
-        srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=run.folder, **SETTINGS)
+        srjt.train(
+            replace(rows.manifest, arrays=other), split=rows.split, out=run.folder, **SETTINGS
+        )
     assert run.history["id"].tolist() == [rows.manifest.ids[i] for i in rows.split.train]
     assert run.history["seen"].max() == SETTINGS["epochs"]
 
@@ -166,7 +185,10 @@ def test_one_s_own_network(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"network": "timm:vit"}, "'timm:vit' reads images, but these data are rows of features: choose 'odds'"),
+        (
+            {"network": "timm:vit"},
+            "'timm:vit' reads images, but these data are rows of features: choose 'odds'",
+        ),
         ({"network": "lineer"}, "Unknown network 'lineer': did you mean 'linear'"),
         ({"transform": lambda x: x}, "transform and eval_transform are for images"),
     ],
@@ -176,15 +198,25 @@ def test_what_does_not_fit_features(rows: Rows, settings: dict[str, Any], messag
         srjt.train(rows.manifest, split=rows.split, **{**SETTINGS, **settings})
 
 
-def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, run: Trained, data: Any, train: Any) -> None:
-    with pytest.raises(SrjtError, match="trained on rows of 10 features: it cannot be applied to images"):
+def test_a_run_is_applied_to_what_it_was_trained_on(
+    rows: Rows, run: Trained, data: Any, train: Any
+) -> None:
+    with pytest.raises(
+        SrjtError, match="trained on rows of 10 features: it cannot be applied to images"
+    ):
         predict(run, data.manifest)
-    with pytest.raises(SrjtError, match="on rows of 10 features: it cannot be applied to rows of 3 features"):
+    with pytest.raises(
+        SrjtError, match="on rows of 10 features: it cannot be applied to rows of 3 features"
+    ):
         run.probabilities(rows.x[:, :3])
-    with pytest.raises(SrjtError, match="'mlp' reads rows of features, but these data are images: choose"):
+    with pytest.raises(
+        SrjtError, match="'mlp' reads rows of features, but these data are images: choose"
+    ):
         train(network="mlp")
     images = train(epochs=1)
-    with pytest.raises(SrjtError, match="trained on images: it cannot be applied to rows of 10 features"):
+    with pytest.raises(
+        SrjtError, match="trained on images: it cannot be applied to rows of 10 features"
+    ):
         predict(images, rows.manifest)
 
 
@@ -198,10 +230,14 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, run: Trained, da
         ({"learning_rate": 0.1, "network": "odds"}, True, "odds", None),
     ],
 )
-def test_defaults_depend_on_the_data(given: Any, features: bool, network: str, rate: float | None) -> None:
+def test_defaults_depend_on_the_data(
+    given: Any, features: bool, network: str, rate: float | None
+) -> None:
     config = TrainConfig(**given).for_data(features=features, samples=10_000)
     assert (config.network, config.learning_rate) == (network, rate)
-    assert config.for_data(features=not features, samples=10_000) == config  # once decided, it stays
+    assert (
+        config.for_data(features=not features, samples=10_000) == config
+    )  # once decided, it stays
 
 
 def by_name(frame: pd.DataFrame) -> pd.DataFrame:
@@ -211,7 +247,8 @@ def by_name(frame: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.slow
 def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
-    """The order of a table's columns says nothing, in a file, in memory, and beside other columns."""
+    """The order of a table's columns says nothing, in a file, in memory, and beside other
+    columns."""
     names = [f"f{i}" for i in range(9)] + ["f10"]  # sorted as text, f10 comes second
     x = pd.DataFrame(rows.x, columns=names)
     labelled = x.assign(grade=rows.manifest.labels)
@@ -230,14 +267,17 @@ def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
         for frame in (x + 0.01, by_name(x + 0.01))  # not those that it was trained on
     ]
     assert calibrated[0] == calibrated[1]
-    with pytest.raises(SrjtError, match=r"the table lacks 1 of 10 feature columns of the run \(f10\)"):
+    with pytest.raises(
+        SrjtError, match=r"the table lacks 1 of 10 feature columns of the run \(f10\)"
+    ):
         run.predict(x.rename(columns={"f10": "f9"}))
     with pytest.raises(SrjtError, match=r"the data lacks 1 of 10 feature columns"):
         run.evaluate(labelled.rename(columns={"f10": "f9"}))
 
 
 def test_a_run_finds_its_columns_by_their_names(rows: Rows, tmp_path: Path) -> None:
-    """Also those whose names do not look like features, and without the pattern that the training needed."""
+    """Also those whose names do not look like features, and without the pattern that the training
+    needed."""
     x = pd.DataFrame(rows.x, columns=[f"area {i}" for i in range(9)] + ["a[0]"]).assign(age=50.0)
     x.assign(grade=rows.manifest.labels).to_csv(tmp_path / "a.csv", index=False)
     data = srjt.data.read(tmp_path / "a.csv", feature_columns=["area *", "a[0]"])
@@ -245,6 +285,10 @@ def test_a_run_finds_its_columns_by_their_names(rows: Rows, tmp_path: Path) -> N
     run = srjt.train(data, **SETTINGS)
     expected = run.predict(data)["p_1"].tolist()
     by_name(x).assign(image="a.png").to_csv(tmp_path / "new.csv", index=False)
-    assert run.predict(x)["p_1"].tolist() == run.predict(tmp_path / "new.csv")["p_1"].tolist() == expected
+    assert (
+        run.predict(x)["p_1"].tolist()
+        == run.predict(tmp_path / "new.csv")["p_1"].tolist()
+        == expected
+    )
     pair = srjt.train((x.drop(columns="age"), rows.manifest.labels), **SETTINGS)
     assert pair.predict(by_name(x))["p_1"].tolist() == expected

@@ -76,13 +76,18 @@ def test_what_a_folder_holds(run: Path) -> None:
         (lambda f: f.update(format=99), "has format 99, but this version of srjt reads format 2"),
         (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
         (lambda f: f["data"].update(feature_names=["f0"]), "damaged or not from srjt"),
-        (lambda f: f["data"].update(class_counts=[-1]), r"data.class_counts.0: Input should be greater"),
+        (
+            lambda f: f["data"].update(class_counts=[-1]),
+            r"data.class_counts.0: Input should be greater",
+        ),
         (lambda f: f["data"].update(in_shape=[10**30]), "data.in_shape.0: Input should be less"),
         (lambda f: f.update(noise={"why": 3}), "noise.estimated: Field required"),
         (lambda f: f.update(grades=["a", "b"]), "do not fit the network tiny"),
     ],
 )
-def test_facts_that_do_not_fit(run: Path, edit: Callable[[dict[str, Any]], object], said: str) -> None:
+def test_facts_that_do_not_fit(
+    run: Path, edit: Callable[[dict[str, Any]], object], said: str
+) -> None:
     change(run, edit)
     with pytest.raises(SrjtError, match=said):
         srjt.load_run(run)
@@ -92,10 +97,14 @@ def test_not_a_run_or_not_finished(tmp_path: Path, run: Path) -> None:
     with pytest.raises(SrjtError, match=r"not the folder of a run: it contains no run\.json"):
         srjt.load_run(tmp_path / "nowhere")
     (run / "weights.safetensors").unlink()
-    with pytest.raises(SrjtError, match=r"weights.safetensors is missing, but the run has finished: copy it"):
+    with pytest.raises(
+        SrjtError, match=r"weights.safetensors is missing, but the run has finished: copy it"
+    ):
         srjt.load_run(run)
     (run / "summary.json").unlink()
-    with pytest.raises(SrjtError, match="has not finished training: run the same srjt train command again"):
+    with pytest.raises(
+        SrjtError, match="has not finished training: run the same srjt train command again"
+    ):
         srjt.load_run(run)
 
 
@@ -156,7 +165,10 @@ def test_a_flipped_bit_a_changed_letter_of_the_header_and_a_cut_are_noticed(tmp_
     checkpoint.write(path, TENSORS, {"epoch": 3, "step": 20})
     whole = path.read_bytes()
     tensors = len(whole) - sum(t.numel() * t.element_size() for t in TENSORS.values())
-    flipped = [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] for place in range(len(whole))]
+    flipped = [
+        whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        for place in range(len(whole))
+    ]
     header = [place for place in range(8, tensors) if flipped[place][place : place + 1].isalnum()]
     damaged = [flipped[place] for place in [*header, *range(tensors, len(whole))]]
     for content in [*damaged, *(whole[:size] for size in range(0, len(whole), 7))]:
@@ -181,7 +193,9 @@ def test_two_are_kept_and_leftovers_swept(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path) is not None
 
 
-def test_a_file_is_as_before_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_as_before_when_writing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_atomically(tmp_path / "x", b"before")
 
     def full(descriptor: int) -> None:
@@ -202,7 +216,13 @@ def test_the_naive_baseline_of_a_run(run: Path) -> None:
 
 
 # Predictions for the validation and test sides, kept with the run.
-HELD_OUT_SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+HELD_OUT_SETTINGS = {
+    "network": "tiny",
+    "image_size": 32,
+    "crop": 28,
+    "epochs": 1,
+    "noise_rate": 0.2,
+}
 
 
 def some_side(*, patients: bool) -> HeldOut:
@@ -217,7 +237,9 @@ def some_side(*, patients: bool) -> HeldOut:
         patients=["1", "1", "01", "nan"] if patients else None,
         groups=["1", "1", "01", "nan"] if patients else None,
         images=["/a b.png", "/c,d.png", "/é.png", "/\udce9.png"] if patients else None,
-        columns={"reader": ["A", "", "B", "nan"], "eye": ["L", "R", "é,\n", "L"]} if patients else {},
+        columns={"reader": ["A", "", "B", "nan"], "eye": ["L", "R", "é,\n", "L"]}
+        if patients
+        else {},
     )
 
 
@@ -247,7 +269,9 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
     data.table["reader"], data.table["p1_0"], data.table["side"] = "A", np.arange(80) // 4, "left"
     kept = ["reader", "p1_0", "side", "patient"]
     split = srjt.data.folds(data)[0]
-    run = srjt.train(data, out=tmp_path / "run", split=split, keep_columns=kept, **HELD_OUT_SETTINGS)
+    run = srjt.train(
+        data, out=tmp_path / "run", split=split, keep_columns=kept, **HELD_OUT_SETTINGS
+    )
     assert set(run.held_out) == {"validation", "test"}
     again = srjt.load_run(tmp_path / "run")
     for name, side in run.held_out.items():
@@ -259,7 +283,11 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
         assert (side.labels == samples.labels).all()
         assert side.patients == samples.patients
         numbers = [str(row // 4) for row in rows]
-        assert side.columns == {"reader": ["A"] * len(rows), "p1_0": numbers, "side": ["left"] * len(rows)}
+        assert side.columns == {
+            "reader": ["A"] * len(rows),
+            "p1_0": numbers,
+            "side": ["left"] * len(rows),
+        }
         # as `per` and `coverage_by` name them
         assert list(side.table) == ["id", "patient", "reader", "p1_0", "side"]
 
@@ -272,18 +300,27 @@ def test_nothing_that_says_who_somebody_is(tmp_path: Path) -> None:
     split = srjt.data.folds(data)[0]
     run = srjt.train(data, out=tmp_path / "run", split=split, **HELD_OUT_SETTINGS)
     assert all(side.columns == {} for side in run.held_out.values())
-    assert srjt.load_run(tmp_path / "run").held_out["test"].patients == data.select(split.test).patients
+    assert (
+        srjt.load_run(tmp_path / "run").held_out["test"].patients
+        == data.select(split.test).patients
+    )
     for file in filter(Path.is_file, (tmp_path / "run").rglob("*")):
         content = file.read_bytes()
         assert b"secret" not in content
         assert not [name for name in planted if len(name) > 3 and name.encode() in content], file
-    with pytest.raises(SrjtError, match=r"Unknown column .*`keep_columns`.* 'eyes': did you mean 'eye'"):
+    with pytest.raises(
+        SrjtError, match=r"Unknown column .*`keep_columns`.* 'eyes': did you mean 'eye'"
+    ):
         srjt.train(data, keep_columns=["eyes"], **HELD_OUT_SETTINGS)
     with pytest.raises(SrjtError, match=r"keep_columns was \(\) and is now \('eye',\)"):
-        srjt.train(data, out=tmp_path / "run", split=split, keep_columns=["eye"], **HELD_OUT_SETTINGS)
+        srjt.train(
+            data, out=tmp_path / "run", split=split, keep_columns=["eye"], **HELD_OUT_SETTINGS
+        )
 
 
-@pytest.mark.parametrize("damage", ["side,id\nvalidation,a\n", "\0", "side,id,grade,p1_0,p1_1,p1_2\nx,a,9,1,0,0\n"])
+@pytest.mark.parametrize(
+    "damage", ["side,id\nvalidation,a\n", "\0", "side,id,grade,p1_0,p1_1,p1_2\nx,a,9,1,0,0\n"]
+)
 def test_a_damaged_file_is_an_error(damage: str, tmp_path: Path) -> None:
     (tmp_path / "held_out.csv").write_text(damage)
     with pytest.raises(SrjtError, match=r"held_out\.csv is damaged or not from srjt"):
@@ -306,7 +343,12 @@ def files(drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manif
 @pytest.fixture
 def settings(files: Manifest) -> dict[str, Any]:
     """One network, two epochs of several steps."""
-    small = {"method": "standard", "epochs": 2, "batch_size": 8, "split": srjt.data.folds(files, folds=4)[0]}
+    small = {
+        "method": "standard",
+        "epochs": 2,
+        "batch_size": 8,
+        "split": srjt.data.folds(files, folds=4)[0],
+    }
     return {**SETTINGS, **small}
 
 
@@ -323,11 +365,15 @@ def stopped(files: Manifest, settings: dict[str, Any], tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_is_not_resumed_with_another_image(files: Manifest, settings: Any, stopped: Path) -> None:
+def test_a_run_is_not_resumed_with_another_image(
+    files: Manifest, settings: Any, stopped: Path
+) -> None:
     row = int(settings["split"].train[3])
     hashes = (stopped / "image_hashes.npy").read_bytes()
     invert(files.paths[row])
-    with pytest.raises(SrjtError, match=rf"Images have changed since this run began \({files.ids[row]}\)"):
+    with pytest.raises(
+        SrjtError, match=rf"Images have changed since this run began \({files.ids[row]}\)"
+    ):
         srjt.train(files, out=stopped, **settings)
     (stopped / "image_hashes.npy").unlink()
     with pytest.raises(SrjtError, match="Images have changed since this run began: restore"):
@@ -336,7 +382,9 @@ def test_a_run_is_not_resumed_with_another_image(files: Manifest, settings: Any,
     for path in files.paths:
         if path != files.paths[row]:
             invert(path)
-    with pytest.raises(SrjtError, match=r"Images have changed since this run began \(\S+, \S+, \S+, …\)"):
+    with pytest.raises(
+        SrjtError, match=r"Images have changed since this run began \(\S+, \S+, \S+, …\)"
+    ):
         srjt.train(files, out=stopped, **settings)
     for path in files.paths:  # twice inverted is as before
         invert(path)
@@ -344,11 +392,15 @@ def test_a_run_is_not_resumed_with_another_image(files: Manifest, settings: Any,
 
 
 @pytest.mark.slow
-def test_a_finished_run_refuses_another_image(files: Manifest, settings: Any, tmp_path: Path) -> None:
+def test_a_finished_run_refuses_another_image(
+    files: Manifest, settings: Any, tmp_path: Path
+) -> None:
     srjt.train(files, out=tmp_path / "run", **settings)
     row = int(settings["split"].test[0])
     invert(files.paths[row])
-    with pytest.raises(SrjtError, match=rf"Images have changed since this run began \({files.ids[row]}\)"):
+    with pytest.raises(
+        SrjtError, match=rf"Images have changed since this run began \({files.ids[row]}\)"
+    ):
         srjt.train(files, out=tmp_path / "run", **settings)
 
 
@@ -358,7 +410,9 @@ def test_images_in_memory_count_too(settings: dict[str, Any], tmp_path: Path) ->
     other = drawn.arrays.copy()
     row = int(settings["split"].train[0])
     other[row] = 255 - other[row]
-    with pytest.raises(SrjtError, match=rf"Images have changed since this run began \({drawn.ids[row]}\)"):
+    with pytest.raises(
+        SrjtError, match=rf"Images have changed since this run began \({drawn.ids[row]}\)"
+    ):
         srjt.train(replace(drawn, arrays=other), out=tmp_path / "run", **settings)
 
 
@@ -369,5 +423,7 @@ CONFIG = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epoc
 def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:
     cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))
     invert(files.paths[7])
-    with pytest.raises(SrjtError, match=rf"Images have changed since this run began \({files.ids[7]}\)"):
+    with pytest.raises(
+        SrjtError, match=rf"Images have changed since this run began \({files.ids[7]}\)"
+    ):
         cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))

@@ -37,12 +37,15 @@ def data() -> Any:
 def run(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """With the recipe, which chooses between odds and mlp, and estimates the noise."""
     out = tmp_path_factory.mktemp("frozen") / "run"
-    return srjt.train(data, out=out, split=srjt.data.folds(data)[0], device="cpu", progress=False, **FROZEN)
+    return srjt.train(
+        data, out=out, split=srjt.data.folds(data)[0], device="cpu", progress=False, **FROZEN
+    )
 
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No weights are in the cache, and no server answers. The folder in which torch would keep them."""
+    """No weights are in the cache, and no server answers. The folder in which torch would keep
+    them."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setattr(registry, "FROZEN", ("efficientnet-lite0", "resnet18"))
     for name in registry.FROZEN:
@@ -54,23 +57,31 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_what_training_on_the_features_gives(data: Any, run: Any) -> None:
-    """To the bit: the same head, noise, scores and weights; only the samples of the run are images."""
-    features, _ = embed(data, backbone="tiny", pretrained=False, batch_size=16, device="cpu", **IMAGES)
+    """To the bit: the same head, noise, scores and weights; only the samples of the run are
+    images."""
+    features, _ = embed(
+        data, backbone="tiny", pretrained=False, batch_size=16, device="cpu", **IMAGES
+    )
     split = srjt.data.folds(data)[0]
     other = srjt.train(features, split=split, device="cpu", progress=False)
     assert run.config.network == other.config.network
     assert run.config.noise_rate == other.config.noise_rate
     for one, two in zip(run.networks.members, other.networks.members, strict=True):
-        for (name, a), (_, b) in zip(one.state_dict().items(), two.state_dict().items(), strict=True):
+        for (name, a), (_, b) in zip(
+            one.state_dict().items(), two.state_dict().items(), strict=True
+        ):
             assert torch.equal(a, b), name
     assert run.scores.equals(other.scores)
     assert (run.in_shape, other.in_shape) == ((3, 32, 32), (1536,))
 
 
 def test_the_run_reads_images(data: Any, run: Any) -> None:
-    """Predictions for images are those of the head for the features of the backbone, after loading, too."""
+    """Predictions for images are those of the head for the features of the backbone, after loading,
+    too."""
     loaded = srjt.load_run(run.folder, device="cpu")
-    features, _ = embed(data, backbone="tiny", pretrained=False, batch_size=16, device="cpu", **IMAGES)
+    features, _ = embed(
+        data, backbone="tiny", pretrained=False, batch_size=16, device="cpu", **IMAGES
+    )
     rows = torch.from_numpy(np.asarray(features.arrays))
     with torch.no_grad():
         expected = run.method.probabilities(run.networks.eval()(rows)).mean(dim=0).numpy()
@@ -84,7 +95,9 @@ def test_the_run_reads_images(data: Any, run: Any) -> None:
 
 
 def test_the_backbone_is_stored_once_and_is_not_changed(run: Any) -> None:
-    fresh = networks.build("tiny", head=lambda features: nn.Identity(), in_shape=(3, 32, 32), seed=0)
+    fresh = networks.build(
+        "tiny", head=lambda features: nn.Identity(), in_shape=(3, 32, 32), seed=0
+    )
     for name, tensor in fresh.state_dict().items():
         assert torch.equal(tensor, run.networks.trunk.state_dict()[name]), name
     run.networks.train()
@@ -103,28 +116,43 @@ def test_maps_and_neighbours(data: Any, run: Any) -> None:
 @pytest.mark.slow
 def test_one_onnx_file_takes_images(run: Any, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    exported = srjt.export(run, tmp_path / "model.onnx")  # an error if it does not predict what the run predicts
+    exported = srjt.export(
+        run, tmp_path / "model.onnx"
+    )  # an error if it does not predict what the run predicts
     assert exported.input.startswith("images")
     assert exported.metadata["network"] == run.config.network_name
 
 
-def test_features_are_computed_once_for_all_trainings(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_computed_once_for_all_trainings(
+    data: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     real = frozen.compute_features
-    monkeypatch.setattr(frozen, "compute_features", lambda *a, **k: calls.append(1) or real(*a, **k))
+    monkeypatch.setattr(
+        frozen, "compute_features", lambda *a, **k: calls.append(1) or real(*a, **k)
+    )
     srjt.train(data, split=srjt.data.folds(data)[0], device="cpu", progress=False, **FROZEN)
     assert calls == [1]
 
 
 def test_a_finished_run_is_opened_without_the_weights(data: Any, run: Any, offline: Path) -> None:
     reporter = BarReporter()
-    again = srjt.train(data, out=run.folder, split=srjt.data.folds(data)[0], device="cpu", reporter=reporter, **FROZEN)
+    again = srjt.train(
+        data,
+        out=run.folder,
+        split=srjt.data.folds(data)[0],
+        device="cpu",
+        reporter=reporter,
+        **FROZEN,
+    )
     assert "already finished" in reporter.notes[-1]
     assert again.config == run.config
 
 
 def test_an_audit_uses_the_features(data: Any, tmp_path: Path) -> None:
-    found = srjt.audit(data, out=tmp_path / "audit", folds=3, device="cpu", progress=False, **FROZEN)
+    found = srjt.audit(
+        data, out=tmp_path / "audit", folds=3, device="cpu", progress=False, **FROZEN
+    )
     about = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert about["network"] in ("tiny + odds", "tiny + mlp")
     assert len(found.scores) == len(data)
@@ -148,14 +176,20 @@ def test_auto_takes_weights_that_are_here(offline: Path, present: list[str], cho
     assert frozen.resolve_backbone(config(), features=False).backbone == chosen
 
 
-def test_without_weights_a_warning_says_what_to_do_and_a_small_network_is_trained(offline: Path) -> None:
-    with pytest.warns(UserWarning, match=r"No pretrained weights: .*srjt weights fetch efficientnet-lite0"):
+def test_without_weights_a_warning_says_what_to_do_and_a_small_network_is_trained(
+    offline: Path,
+) -> None:
+    with pytest.warns(
+        UserWarning, match=r"No pretrained weights: .*srjt weights fetch efficientnet-lite0"
+    ):
         small = frozen.resolve_backbone(config(), features=False)
     assert (small.backbone, small.network, small.image_size, small.crop) == (None, "tiny", 64, 56)
     assert (small.epochs, small.learning_rate) == (15, 1e-3)
 
 
-def test_the_page_of_such_a_run_begins_with_the_warning(data: Any, offline: Path, tmp_path: Path) -> None:
+def test_the_page_of_such_a_run_begins_with_the_warning(
+    data: Any, offline: Path, tmp_path: Path
+) -> None:
     with pytest.warns(UserWarning, match="No pretrained weights"):
         run = srjt.train(
             data, out=tmp_path / "run", split=srjt.data.folds(data)[0], device="cpu", progress=False, preset="cpu",
@@ -175,7 +209,9 @@ def test_the_page_of_such_a_run_begins_with_the_warning(data: Any, offline: Path
         ({"pretrained": False}, False, (None, "tiny")),
     ],
 )
-def test_what_auto_becomes(settings: dict[str, Any], features: bool, expected: tuple[Any, Any]) -> None:
+def test_what_auto_becomes(
+    settings: dict[str, Any], features: bool, expected: tuple[Any, Any]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         chosen = frozen.resolve_backbone(config(**settings), features=features)
@@ -185,14 +221,19 @@ def test_what_auto_becomes(settings: dict[str, Any], features: bool, expected: t
 def test_a_run_that_is_continued_keeps_its_backbone(offline: Path) -> None:
     before = config().replace(backbone="resnet18")
     assert frozen.resolve_backbone(config(), features=False, before=before).backbone == "resnet18"
-    small = frozen.resolve_backbone(config(), features=False, before=before.replace(backbone=None, network="tiny"))
+    small = frozen.resolve_backbone(
+        config(), features=False, before=before.replace(backbone=None, network="tiny")
+    )
     assert small.network == "tiny"
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"backbone": "tiny", "network": "resnet18"}, "is frozen, and `network` is trained on its features"),
+        (
+            {"backbone": "tiny", "network": "resnet18"},
+            "is frozen, and `network` is trained on its features",
+        ),
         ({"backbone": "odds"}, "'odds' reads features: it cannot be the backbone"),
         ({"backbone": "resnet19"}, "did you mean 'resnet1"),
     ],
@@ -203,7 +244,9 @@ def test_mistakes(data: Any, settings: dict[str, Any], message: str) -> None:
 
 
 def test_features_have_no_backbone(data: Any) -> None:
-    features, _ = embed(data, backbone="tiny", pretrained=False, batch_size=16, device="cpu", **IMAGES)
+    features, _ = embed(
+        data, backbone="tiny", pretrained=False, batch_size=16, device="cpu", **IMAGES
+    )
     with pytest.raises(SrjtError, match="These data are features already"):
         srjt.train(features, device="cpu", progress=False, **FROZEN)
 
@@ -240,8 +283,14 @@ def test_the_run_says_what_became_of_the_images(wide: Path, tmp_path: Path) -> N
         cache=tmp_path / "cache", resize="pad", **FROZEN,
     )  # fmt: skip
     said = " ".join(reporter.notes)
-    assert "tiny with random weights stayed frozen: its features of 24 images at 32 × 32 pixels" in said
-    assert "40 × 20 pixels (median); 100% are not square and were scaled by the long side and padded" in said
+    assert (
+        "tiny with random weights stayed frozen: its features of 24 images at 32 × 32 pixels"
+        in said
+    )
+    assert (
+        "40 × 20 pixels (median); 100% are not square and were scaled by the long side and padded"
+        in said
+    )
     page = trained_page(run)
     assert "With a GPU, training a whole network is better" in " ".join(page.remarks)
     about = next(section for section in page.sections if section.slug == "data")

@@ -29,7 +29,8 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def contrary(data: Any) -> Any:
-    """The more the networks learn, the worse they are on the validation side: its grades are reversed."""
+    """The more the networks learn, the worse they are on the validation side: its grades are
+    reversed."""
     table = data.manifest.table.copy()
     table.loc[data.split.validation, "grade"] = 3 - table.loc[data.split.validation, "grade"]
     return replace(data, manifest=replace(data.manifest, table=table))
@@ -80,21 +81,33 @@ def test_the_networks_are_those_of_the_best_epoch(contrary: Any, whole: Path) ->
 def test_the_training_itself_is_that_of_keep_last(contrary: Any, whole: Path) -> None:
     best, last = trained(contrary, out=whole), trained(contrary, keep="last")
     timed = ["seconds", "images_per_second", "peak_memory_mb", "best_epoch"]
-    tables = [run.metrics[~run.metrics["metric"].isin(timed)].reset_index(drop=True) for run in (best, last)]
+    tables = [
+        run.metrics[~run.metrics["metric"].isin(timed)].reset_index(drop=True)
+        for run in (best, last)
+    ]
     pd.testing.assert_frame_equal(*tables, check_exact=True)
     assert kept_epoch(last.metrics) is None
 
 
 @pytest.mark.parametrize(
-    "at", [(2, 1), pytest.param((1, 2), marks=pytest.mark.slow), pytest.param((6, 2), marks=pytest.mark.slow)]
+    "at",
+    [
+        (2, 1),
+        pytest.param((1, 2), marks=pytest.mark.slow),
+        pytest.param((6, 2), marks=pytest.mark.slow),
+    ],
 )
-def test_a_resumed_run_keeps_them(contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]) -> None:
+def test_a_resumed_run_keeps_them(
+    contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]
+) -> None:
     with pytest.raises(Interrupted):
         trained(contrary, out=tmp_path / "run", reporter=StopAt(*at))
     trained(contrary, out=tmp_path / "run")
     for name in ("weights.safetensors", "summary.json", "held_out.csv", "history.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
-    metrics = ((folder / "metrics.csv").read_text().splitlines() for folder in (tmp_path / "run", whole))
+    metrics = (
+        (folder / "metrics.csv").read_text().splitlines() for folder in (tmp_path / "run", whole)
+    )
     ours, theirs = ([line for line in lines if "best_epoch" in line] for lines in metrics)
     assert ours == theirs
 
@@ -114,23 +127,32 @@ def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: 
     assert "nothing to do" in reporter.notes[-1]
     assert again.metrics.equals(run.metrics)
     (tmp_path / "summary.json").unlink()  # killed before the results: no more epochs are trained
-    assert validation(trained(contrary, patience=2, epochs=40, out=tmp_path), "mae").index.max() == reached
+    assert (
+        validation(trained(contrary, patience=2, epochs=40, out=tmp_path), "mae").index.max()
+        == reached
+    )
 
 
 def test_one_sentence_without_a_validation_side(contrary: Any) -> None:
-    sentence = r"keep 'best' chooses the epoch by the validation side, and this run has none: add `split`"
+    sentence = (
+        r"keep 'best' chooses the epoch by the validation side, and this run has none: add `split`"
+    )
     with pytest.raises(SrjtError, match=sentence):
         srjt.train(contrary.manifest, **SETTINGS)
     none = np.empty(0, dtype=np.int64)
     sides = Split(train=contrary.split.train, validation=none, test=contrary.split.test)
     with pytest.raises(SrjtError, match=sentence):
         srjt.train(contrary.manifest, split=sides, **SETTINGS)
-    with pytest.raises(SrjtError, match="patience waits for a better epoch, which only keep 'best' looks"):
+    with pytest.raises(
+        SrjtError, match="patience waits for a better epoch, which only keep 'best' looks"
+    ):
         trained(contrary, keep="last", patience=3)
 
 
 def rows(values: list[float], *, network: str = "1", metric: str = "mae") -> list[MetricRow]:
-    return [MetricRow(k + 1, "validation", network, metric, value) for k, value in enumerate(values)]
+    return [
+        MetricRow(k + 1, "validation", network, metric, value) for k, value in enumerate(values)
+    ]
 
 
 def test_the_best_epoch() -> None:
@@ -153,11 +175,19 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
         epochs=4, learning_rate=1e-2, batch_size=16,
     )  # fmt: skip
     (table,) = StudyTables(results).comparison()
-    assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)", "One grade for all"]
-    assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
+    assert [row.cells[0].text for row in table.rows] == [
+        "Standard",
+        "Standard (early stopping)",
+        "One grade for all",
+    ]
+    assert (
+        "; with early stopping of the epoch that was best on the validation side;" in table.caption
+    )
     metrics = results.metrics[results.metrics["variant"] == "keep=best"]
     kept = kept_epoch(metrics)
-    scores = results.scores.query("variant == 'keep=best' and split == 'test' and metric == 'mae'")["value"]
+    scores = results.scores.query("variant == 'keep=best' and split == 'test' and metric == 'mae'")[
+        "value"
+    ]
     at_kept = metrics.query("split == 'test' and metric == 'mae' and epoch == @kept")["value"]
     assert scores.tolist() == pytest.approx(at_kept.tolist())
     srjt.report(tmp_path)

@@ -38,7 +38,9 @@ def assert_same(out: Path, reference: Path) -> None:
         assert (out / name).read_bytes() == (reference / name).read_bytes()
     pd.testing.assert_frame_equal(untimed(out), untimed(reference), check_exact=True)
     lines = [(out / "metrics.csv").read_text().splitlines() for out in (out, reference)]
-    assert [line.rsplit(",", 1)[0] for line in lines[0]] == [line.rsplit(",", 1)[0] for line in lines[1]]
+    assert [line.rsplit(",", 1)[0] for line in lines[0]] == [
+        line.rsplit(",", 1)[0] for line in lines[1]
+    ]
     assert list(out.rglob("*.tmp")) == []
     assert len(list((out / "checkpoints").iterdir())) == 2
 
@@ -52,14 +54,17 @@ def uninterrupted(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPath
 
 
 def test_killed_while_the_best_epoch_is_sought(launcher: Any, labels: Path, tmp_path: Path) -> None:
-    """The best networks survive as well, also when the run is killed between training and its results."""
+    """The best networks survive as well, also when the run is killed between training and its
+    results."""
     more = ("--keep", "best")
     reference, out = tmp_path / "reference", tmp_path / "run"
     assert launcher.run(*command(labels, reference, *more), says=tmp_path / "says") == 0
     assert json.loads((reference / "summary.json").read_text())["kept_epoch"] < EPOCHS
     for target in (3, 7):
         paused = Limit(tmp_path / "limit", epoch=target)
-        pid = launcher.start(*command(labels, out, *more), says=tmp_path / "says", setup=[paused.code])
+        pid = launcher.start(
+            *command(labels, out, *more), says=tmp_path / "says", setup=[paused.code]
+        )
         code = launcher.wait_until(pid, lambda target=target: epochs_done(out) >= target)
         assert code is None, (tmp_path / "says").read_text()
         os.kill(pid, signal.SIGKILL)
@@ -73,7 +78,9 @@ def test_killed_while_the_best_epoch_is_sought(launcher: Any, labels: Path, tmp_
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_killed_anytime(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int) -> None:
+def test_killed_anytime(
+    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int
+) -> None:
     chance = random.Random(seed)
     out = tmp_path / "run"
     unfinished = Limit(tmp_path / "limit", epoch=EPOCHS - 1)
@@ -89,7 +96,9 @@ def test_killed_anytime(launcher: Any, labels: Path, uninterrupted: Path, tmp_pa
     assert_same(out, uninterrupted)
 
 
-def test_killed_while_it_starts(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path) -> None:
+def test_killed_while_it_starts(
+    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
     chance = random.Random(7)
     out = tmp_path / "run"
     where = {"says": tmp_path / "says", "env": {"SRJT_CACHE": str(tmp_path / "c")}}
@@ -104,10 +113,14 @@ def test_killed_while_it_starts(launcher: Any, labels: Path, uninterrupted: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, number: int) -> None:
+def test_asked_to_stop(
+    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, number: int
+) -> None:
     out = tmp_path / "run"
     paused = Limit(tmp_path / "limit", epoch=3)
-    pid = launcher.start(*command(labels, out, "--quiet"), says=tmp_path / "says", setup=[paused.code])
+    pid = launcher.start(
+        *command(labels, out, "--quiet"), says=tmp_path / "says", setup=[paused.code]
+    )
     assert launcher.wait_until(pid, lambda: epochs_done(out) >= 3) is None
     os.kill(pid, number)
     assert launcher.wait(pid) == 128 + number
@@ -135,13 +148,18 @@ def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_p
     pid = launcher.start(*command(labels, out), says=tmp_path / "says", setup=[slow])
     assert launcher.wait_until(pid, lambda: epochs_done(out) >= 1) is None
     os.kill(pid, signal.SIGTERM)
-    assert launcher.wait_until(pid, saving.exists) is None  # it has noticed, and would take for ever
+    assert (
+        launcher.wait_until(pid, saving.exists) is None
+    )  # it has noticed, and would take for ever
     os.kill(pid, signal.SIGTERM)
     assert launcher.wait(pid) == -signal.SIGTERM
 
 
-def test_a_full_disk_and_resumed(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""
+def test_a_full_disk_and_resumed(
+    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    """A limit on the size of files, set after a few checkpoints, refuses the next one as a full
+    disk would."""
     out = tmp_path / "run"
     full = (
         "import resource, signal, srjt.training.checkpoint as c\n"

@@ -1,4 +1,5 @@
-"""Every method trains from images to predictions through the same loop; so does your own network."""
+"""Every method trains from images to predictions through the same loop; so does your own
+network."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,18 @@ from srjt.training.devices import amp_dtype
 # one of each family; on features every method is trained
 @pytest.mark.parametrize(
     "method",
-    ["mixup", "cdr", "garg", "corn", "reweight", "jocor", "co-teaching+ours", "codis+ours", "elr", "srjt"],
+    [
+        "mixup",
+        "cdr",
+        "garg",
+        "corn",
+        "reweight",
+        "jocor",
+        "co-teaching+ours",
+        "codis+ours",
+        "elr",
+        "srjt",
+    ],
 )
 def test_trains_and_predicts(data: Any, train: Any, method: str) -> None:
     run = train(method=method, transition=data.matrix, epochs=1)
@@ -36,7 +48,8 @@ def test_trains_and_predicts(data: Any, train: Any, method: str) -> None:
 
 
 def test_learns_what_can_be_learnt(data: Any, train: Any) -> None:
-    """Not only numbers: on clean labels the training accuracy rises far above the largest grade's share."""
+    """Not only numbers: on clean labels the training accuracy rises far above the largest grade's
+    share."""
     clean = data.manifest.with_noisy_labels(data.manifest.true_labels)
     run = train(clean, method="standard", epochs=20, learning_rate=3e-3)
     table = predict(run, clean.select(data.split.train))

@@ -11,7 +11,14 @@ import pytest
 
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import METRICS
-from srjt.training.checkpoint import MetricRow, MetricsLog, last_epochs, metric_rows, parse_rows, read_metrics
+from srjt.training.checkpoint import (
+    MetricRow,
+    MetricsLog,
+    last_epochs,
+    metric_rows,
+    parse_rows,
+    read_metrics,
+)
 
 
 def row(epoch: int, value: float, *, network="1", split="test", metric="accuracy") -> MetricRow:
@@ -20,7 +27,9 @@ def row(epoch: int, value: float, *, network="1", split="test", metric="accuracy
 
 def test_one_number_a_line_that_any_program_reads(train: Any, tmp_path: Path) -> None:
     run = train(out=tmp_path / "run")
-    table = pd.read_csv(tmp_path / "run" / "metrics.csv", dtype={"network": str}, keep_default_na=False)
+    table = pd.read_csv(
+        tmp_path / "run" / "metrics.csv", dtype={"network": str}, keep_default_na=False
+    )
     assert list(table.columns) == ["epoch", "split", "network", "metric", "value"]
     assert not table.duplicated(["epoch", "split", "network", "metric"]).any()
     assert sorted(set(table["epoch"])) == [1, 2, 3]
@@ -30,7 +39,14 @@ def test_one_number_a_line_that_any_program_reads(train: Any, tmp_path: Path) ->
     assert set(scores["network"]) == {"1", "2", "ensemble", "pooled"}
     assert set(scores["metric"]) == set(METRICS)
     train = set(table.loc[table["split"] == "train", "metric"])
-    assert {"loss", "label_precision", "label_recall", "label_precision[3]", "kept[0]", "kept"} <= train
+    assert {
+        "loss",
+        "label_precision",
+        "label_recall",
+        "label_precision[3]",
+        "kept[0]",
+        "kept",
+    } <= train
     assert {"learning_rate", "images_per_second", "seconds", "peak_memory_mb"} <= train
     assert read_metrics(tmp_path / "run" / "metrics.csv").equals(run.metrics)
 
@@ -46,7 +62,9 @@ def test_without_true_grades_there_is_no_label_precision(data: Any, train: Any) 
 def test_readable_while_a_line_is_being_written(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.csv")
     log.resume([])
-    log.add([row(1, 0.1), row(1, 0.30000000000000004, metric="mae"), row(1, float("nan"), metric="qwk")])
+    log.add(
+        [row(1, 0.1), row(1, 0.30000000000000004, metric="mae"), row(1, float("nan"), metric="qwk")]
+    )
     whole = (tmp_path / "metrics.csv").read_text()
     assert whole.splitlines()[0] == "epoch,split,network,metric,value"
     for size in range(whole.index("\n") + 1, len(whole)):
@@ -54,7 +72,10 @@ def test_readable_while_a_line_is_being_written(tmp_path: Path) -> None:
         found = read_metrics(tmp_path / "metrics.csv")
         assert len(found) == whole[:size].count("\n") - 1
     (tmp_path / "metrics.csv").write_text(whole)
-    assert read_metrics(tmp_path / "metrics.csv")["value"].tolist()[:2] == [0.1, 0.30000000000000004]
+    assert read_metrics(tmp_path / "metrics.csv")["value"].tolist()[:2] == [
+        0.1,
+        0.30000000000000004,
+    ]
 
 
 def test_resuming_cuts_what_came_after_and_half_lines(tmp_path: Path) -> None:
@@ -80,7 +101,11 @@ def test_no_file_and_another_one(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="There are no metrics at"):
         read_metrics(path)
     header = b"epoch,split,network,metric,value\n"
-    for content in (b"epoch,split\n1,train\n", header + b"1,train,1,loss,much\n", b"\xff\xfe\n\xff\n"):
+    for content in (
+        b"epoch,split\n1,train\n",
+        header + b"1,train,1,loss,much\n",
+        b"\xff\xfe\n\xff\n",
+    ):
         path.write_bytes(content)
         with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
             read_metrics(path)
@@ -90,7 +115,12 @@ def test_the_papers_average_over_ten_epochs_and_both_networks() -> None:
     rows = [
         row(epoch, value, network=network)
         for epoch in range(1, 16)
-        for network, value in (("1", epoch), ("2", epoch + 100), ("ensemble", 1e6), ("pooled", 10 * epoch))
+        for network, value in (
+            ("1", epoch),
+            ("2", epoch + 100),
+            ("ensemble", 1e6),
+            ("pooled", 10 * epoch),
+        )
     ]
     table = pd.DataFrame(rows, columns=list(MetricRow._fields))
     (found,) = last_epochs(table).to_dict("records")
@@ -119,7 +149,9 @@ def test_pooled_predictions_are_counted_together() -> None:
     assert found["2", "accuracy"] == 0.5
     assert found["ensemble", "accuracy"] == 0.75
     assert found["pooled", "accuracy"] == 0.75
-    assert found["pooled", "macro_f1"] != pytest.approx((found["1", "macro_f1"] + found["2", "macro_f1"]) / 2)
+    assert found["pooled", "macro_f1"] != pytest.approx(
+        (found["1", "macro_f1"] + found["2", "macro_f1"]) / 2
+    )
     assert {r.network for r in metric_rows(1, "test", np.stack([one, one]))} == {"1"}
 
 

@@ -1,4 +1,5 @@
-"""``noise_rate="auto"``: estimated once, from the training side alone, and only where it is needed."""
+"""``noise_rate="auto"``: estimated once, from the training side alone, and only where it is
+needed."""
 
 import json
 import threading
@@ -59,13 +60,20 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "cross_fit", refuse)
 
 
-def test_the_run_uses_the_estimate(noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path) -> None:
+def test_the_run_uses_the_estimate(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
+) -> None:
     watching, asked = BarReporter(), asked.replace(epochs=9)
-    run = srjt.train(noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching)
+    run = srjt.train(
+        noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching
+    )
     estimate = read_noise_estimate(tmp_path / "run")
     assert run.config.noise_rate == estimate.rate
     assert run.config.transition is None  # co-teaching does not ask for it
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
+    assert (
+        json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"]
+        == estimate.rate
+    )
     low, high = estimate.rate_interval
     rate = f"noise rate {estimate.rate:.2f} (95 % {low:.2f} to {high:.2f})"
     expected = f"Estimated {rate} from {len(split.train)} training labels."
@@ -97,7 +105,9 @@ def test_a_resumed_run_reuses_the_estimate(
         srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
 
 
-def test_a_warm_up_is_resumed(noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path) -> None:
+def test_a_warm_up_is_resumed(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
+) -> None:
     class Rest(BarReporter):
         first = 99
 
@@ -125,7 +135,9 @@ def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: Tr
 
 
 @pytest.mark.usefixtures("forbidden")
-def test_what_is_not_needed_is_not_estimated(noisy: Manifest, fits: TrainConfig, tmp_path: Path) -> None:
+def test_what_is_not_needed_is_not_estimated(
+    noisy: Manifest, fits: TrainConfig, tmp_path: Path
+) -> None:
     asked = fits.replace(method="standard", noise_rate="auto")
     config, estimate = resolve_noise_rate(noisy, config=asked, out=tmp_path)
     assert (config.noise_rate, estimate) == (None, None)
@@ -157,18 +169,24 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
         resolve_noise_rate(noisy, config=own)
 
 
-def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, asked: TrainConfig) -> None:
+def test_the_training_itself_refuses_an_unresolved_noise_rate(
+    noisy: Manifest, asked: TrainConfig
+) -> None:
     with pytest.raises(SrjtError, match="`noise_rate='auto'` has not been resolved"):
         single_run(noisy, config=asked, setup=Setup(device="cpu"))
 
 
 @pytest.mark.parametrize("method", ["co-teaching+ours", "f-correction"])
-def test_an_unknown_rate_warns(noisy: Manifest, fits: TrainConfig, monkeypatch: Any, method: str) -> None:
+def test_an_unknown_rate_warns(
+    noisy: Manifest, fits: TrainConfig, monkeypatch: Any, method: str
+) -> None:
     real = auto.estimate_noise
 
     def pretend(*given: Any, **how: Any) -> Any:
         found = real(*given, **how, identifiable=False)
-        return replace(found, rate=0.03, rate_interval=(0.0, 0.35), assumption="The rate assumes luck.")
+        return replace(
+            found, rate=0.03, rate_interval=(0.0, 0.35), assumption="The rate assumes luck."
+        )
 
     monkeypatch.setattr(auto, "estimate_noise", pretend)
     expected = (
@@ -234,13 +252,23 @@ def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
     short = warm_up(run, samples=1_000)
     assert (short.noise_rate, short.transition, short.milestones) == (None, None, None)
     assert short.soft_labels == "paper"
-    # three trainings on two thirds of the samples, each by one network: at most a third of the run of two
-    assert [warm_up(asked.replace(epochs=n), samples=1_000).epochs for n in (1, 2, 20, 30, 150)] == [1, 1, 6, 10, 30]
-    assert (short.network, short.learning_rate, short.seed) == (run.network, run.learning_rate, run.seed)
+    # three trainings on two thirds of the samples, each by one network: at most a third of the run
+    # of two
+    assert [
+        warm_up(asked.replace(epochs=n), samples=1_000).epochs for n in (1, 2, 20, 30, 150)
+    ] == [1, 1, 6, 10, 30]
+    assert (short.network, short.learning_rate, short.seed) == (
+        run.network,
+        run.learning_rate,
+        run.seed,
+    )
 
 
-def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig, tmp_path: Path) -> None:
-    """``srjt`` as it is asked for: nothing but its name. The estimate is the one that other methods get."""
+def test_a_recipe_needs_no_rate(
+    noisy: Manifest, split: Split, fits: TrainConfig, tmp_path: Path
+) -> None:
+    """``srjt`` as it is asked for: nothing but its name. The estimate is the one that other methods
+    get."""
     config = fits.replace(method="srjt", noise_rate=None)
     run = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
     estimate = read_noise_estimate(tmp_path / "run")
@@ -278,7 +306,9 @@ def test_verified_grades_of_the_training_side_are_used(
     np.testing.assert_array_equal(seen[0], verified[split.train])
     resolve(checked, asked, tmp_path / "run", split=split)
     assert len(seen) == 1
-    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other images, labels or settings"):
+    with pytest.raises(
+        SrjtError, match=r"noise\.json was estimated from other images, labels or settings"
+    ):
         resolve(noisy, asked, tmp_path / "run", split=split)
     resolve(noisy, asked, tmp_path / "without", split=split)
     assert seen[1] is None
@@ -290,12 +320,26 @@ def test_verified_grades_of_the_training_side_are_used(
         ({"method": "co-teaching", "noise_rate": 0.2}, 0.2, "The rate was given."),
         ({"method": "sord", "noise_rate": "auto"}, None, "The method needs no noise rate."),
         ({"method": "sord", "noise_rate": 0.2}, None, "The method needs no noise rate."),
-        ({"method": "f-correction", "transition": np.eye(4).tolist()}, None, "The matrix was given."),
+        (
+            {"method": "f-correction", "transition": np.eye(4).tolist()},
+            None,
+            "The matrix was given.",
+        ),
     ],
 )
 def test_the_run_records_why_it_used_a_rate(
-    noisy: Manifest, fits: TrainConfig, tmp_path: Path, settings: dict[str, Any], used: float | None, why: str
+    noisy: Manifest,
+    fits: TrainConfig,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    used: float | None,
+    why: str,
 ) -> None:
     srjt.train(noisy, config=fits.replace(**settings), epochs=1, out=tmp_path / "run", device="cpu")
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
-    assert recorded == {"requested": settings.get("noise_rate"), "estimated": None, "used": used, "why": why}
+    assert recorded == {
+        "requested": settings.get("noise_rate"),
+        "estimated": None,
+        "used": used,
+        "why": why,
+    }

@@ -1,4 +1,5 @@
-"""The network ``odds``: a run like any other that is fitted at once, and the choice between it and an mlp."""
+"""The network ``odds``: a run like any other that is fitted at once, and the choice between it and
+an mlp."""
 
 import json
 from dataclasses import replace
@@ -29,7 +30,8 @@ GIVEN: dict[str, Any] = {"device": "cpu", "progress": False}
 
 
 def made(samples: int = 90, *, bent: bool = False, seed: int = 0) -> Manifest:
-    """Two samples a patient. bent: the grade depends on the distance from 0, which no severity w·x can express."""
+    """Two samples a patient. bent: the grade depends on the distance from 0, which no severity w·x
+    can express."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(samples, 3)).astype(np.float32)
     place = 2.0 * np.abs(x[:, 0]) - 1.5 if bent else 1.5 * x[:, 0]
@@ -47,7 +49,9 @@ def data() -> Manifest:
 def run(data: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     out = tmp_path_factory.mktemp("run") / "run"
     split = srjt.data.folds(data)[0]
-    return srjt.train(data, split=split, network="odds", transition=MATRIX, out=out, epochs=30, **GIVEN)
+    return srjt.train(
+        data, split=split, network="odds", transition=MATRIX, out=out, epochs=30, **GIVEN
+    )
 
 
 def test_a_run_is_a_folder_like_others(data: Manifest, run: Run) -> None:
@@ -69,10 +73,18 @@ def test_a_run_is_a_folder_like_others(data: Manifest, run: Run) -> None:
     assert "epoch" not in said
 
 
-def test_a_finished_run_is_opened_and_an_unfinished_one_fitted_again(data: Manifest, run: Run) -> None:
+def test_a_finished_run_is_opened_and_an_unfinished_one_fitted_again(
+    data: Manifest, run: Run
+) -> None:
     assert run.folder is not None
     split = srjt.data.folds(data)[0]
-    given: dict[str, Any] = {"split": split, "network": "odds", "transition": MATRIX, "out": run.folder, **GIVEN}
+    given: dict[str, Any] = {
+        "split": split,
+        "network": "odds",
+        "transition": MATRIX,
+        "out": run.folder,
+        **GIVEN,
+    }
     before = (run.folder / "weights.safetensors").read_bytes()
     assert srjt.train(data, **given).folder == run.folder
     with pytest.raises(SrjtError, match="network was 'odds' and is now 'mlp'"):
@@ -95,7 +107,10 @@ def test_a_method_that_maximises_no_likelihood_is_refused(data: Manifest) -> Non
         srjt.train(data, network="odds", method="co-teaching", noise_rate=0.2, **GIVEN)
     with pytest.raises(SrjtError, match="reads rows of features"):
         srjt.train(
-            srjt.data.synthetic.generate(images=20, patients=10, size=32), network="odds", method="standard", **GIVEN
+            srjt.data.synthetic.generate(images=20, patients=10, size=32),
+            network="odds",
+            method="standard",
+            **GIVEN,
         )
 
 
@@ -115,7 +130,9 @@ def test_probabilities_and_losses_are_those_of_the_thresholds() -> None:
     plain = ProportionalOdds(num_classes=3).per_sample(logits[0, :1], labels)
     torch.testing.assert_close(plain, -p[:, 2].log())
     soft = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
-    torch.testing.assert_close(method.per_sample(logits[0, :1], soft), losses.soft_cross_entropy(p.log(), soft))
+    torch.testing.assert_close(
+        method.per_sample(logits[0, :1], soft), losses.soft_cross_entropy(p.log(), soft)
+    )
 
 
 def test_a_verified_grade_is_certain(data: Manifest) -> None:
@@ -127,7 +144,9 @@ def test_a_verified_grade_is_certain(data: Manifest) -> None:
     np.testing.assert_array_equal(targets.values[:2], np.eye(3)[verified[:2]])
     np.testing.assert_allclose(targets.values[2:], MATRIX[:, data.labels[2:]].T)
     given = odds._targets(known, ProportionalOdds(num_classes=3), NO_READERS, balance=0.0)
-    np.testing.assert_array_equal(given.values, np.eye(3)[data.labels])  # standard learns from the labels as given
+    np.testing.assert_array_equal(
+        given.values, np.eye(3)[data.labels]
+    )  # standard learns from the labels as given
 
 
 def test_targets_of_several_readers(data: Manifest) -> None:
@@ -137,7 +156,9 @@ def test_targets_of_several_readers(data: Manifest) -> None:
         targets = odds._targets(data, method, readers, balance=0.0)
         assert targets.kind == "probabilities"
         np.testing.assert_allclose(targets.values, posterior)
-    targets = odds._targets(data, method, ReaderTargets(targets=posterior.unsqueeze(1)), balance=0.0)
+    targets = odds._targets(
+        data, method, ReaderTargets(targets=posterior.unsqueeze(1)), balance=0.0
+    )
     assert targets.kind == "likelihoods"
     np.testing.assert_allclose(targets.values, posterior)
     certainty = torch.linspace(0.1, 1.0, len(data), dtype=torch.float64)
@@ -158,21 +179,32 @@ def test_patients_are_held_out_together(data: Manifest) -> None:
 # The choice between odds and an mlp.
 
 
-def test_few_rows_of_a_severity_choose_odds_and_the_run_says_so(data: Manifest, tmp_path: Path) -> None:
+def test_few_rows_of_a_severity_choose_odds_and_the_run_says_so(
+    data: Manifest, tmp_path: Path
+) -> None:
     reporter = BarReporter()
-    settings: dict[str, Any] = {"transition": MATRIX, "out": tmp_path / "run", "device": "cpu", "reporter": reporter}
+    settings: dict[str, Any] = {
+        "transition": MATRIX,
+        "out": tmp_path / "run",
+        "device": "cpu",
+        "reporter": reporter,
+    }
     run = srjt.train(data, split="all", epochs=30, **settings)
     assert run.config.network == "odds"
     assert run.facts.head is not None
     assert run.facts.head["odds"] > run.facts.head["mlp"]
     sentence = training.head_sentence(run.facts.head)
-    assert sentence.startswith("The network is odds: held-out labels have a mean log-likelihood of -")
+    assert sentence.startswith(
+        "The network is odds: held-out labels have a mean log-likelihood of -"
+    )
     assert sentence in reporter.notes
     assert srjt.load_run(tmp_path / "run").facts.head == run.facts.head
     assert sentence in str(srjt.load_run(tmp_path / "run").summary()).replace("\n", " ")
 
 
-def test_the_choice_is_made_once(data: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_is_made_once(
+    data: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, setup = TrainConfig(epochs=30, transition=MATRIX.tolist()), Setup(device="cpu")
     first = training.choose_head(data, config=config, setup=setup, out=tmp_path)
     assert first.fitted is not None
@@ -215,7 +247,13 @@ def test_only_the_recipe_on_features_chooses(data: Manifest) -> None:
 
 def test_a_network_of_your_own_is_no_choice(data: Manifest) -> None:
     own = srjt.train(
-        data, split="all", network=lambda: torch.nn.Linear(3, 5), transition=MATRIX, epochs=1, batch_size=32, **GIVEN
+        data,
+        split="all",
+        network=lambda: torch.nn.Linear(3, 5),
+        transition=MATRIX,
+        epochs=1,
+        batch_size=32,
+        **GIVEN,
     )
     assert own.facts.head is None
     assert own.config.learning_rate == 3e-4

@@ -1,4 +1,5 @@
-"""The loop against a plain one that shares with it only the order of the samples and the first weights."""
+"""The loop against a plain one that shares with it only the order of the samples and the first
+weights."""
 
 import copy
 import math
@@ -30,12 +31,16 @@ def soft_label(grade: int) -> Tensor:
 
 def first_committee(method: str, **settings: Any) -> tuple[TrainConfig, StackedNetworks]:
     # in full precision: Adam magnifies the last bit of a gradient near zero
-    options = {"label_matrix": [soft_label(c).tolist() for c in range(4)]} if "ours" in method else {}
+    options = (
+        {"label_matrix": [soft_label(c).tolist() for c in range(4)]} if "ours" in method else {}
+    )
     config = TrainConfig(
         method_options=options, method=method, noise_rate=NOISE, network="tiny", image_size=SIZE, crop=CROP,
         epochs=EPOCHS, batch_size=BATCH, learning_rate=1e-3, **settings,
     ).for_data(features=False, samples=10_000)  # fmt: skip
-    committee = build_networks(config, build_method(config, num_classes=4), in_shape=(3, CROP, CROP))
+    committee = build_networks(
+        config, build_method(config, num_classes=4), in_shape=(3, CROP, CROP)
+    )
     return config, committee.double()
 
 
@@ -66,8 +71,12 @@ def rate_at(epoch: int) -> float:
 def trained(data: Any, method: str, **settings: Any) -> Trained:
     config, committee = first_committee(method, **settings)
     rows = data.split.train
-    facts = RunFacts(config=config, grades=Grades(data.manifest.grades), data={"in_shape": (3, CROP, CROP)})
-    run = ready_to_compute(committee, build_method(config, num_classes=4), facts, Setup(device="cpu"))
+    facts = RunFacts(
+        config=config, grades=Grades(data.manifest.grades), data={"in_shape": (3, CROP, CROP)}
+    )
+    run = ready_to_compute(
+        committee, build_method(config, num_classes=4), facts, Setup(device="cpu")
+    )
     run = replace(run, preprocess=Preprocess(crop=CROP, dtype=torch.float64))
     training = TrainingSet(
         feed=open_feed(data.manifest.arrays, device="cpu"),
@@ -110,7 +119,8 @@ def test_standard(data: Any) -> None:
 
 @pytest.mark.slow
 def test_adamw_along_a_cosine(data: Any) -> None:
-    """The rates of four epochs, of which one is a warm-up, by hand; the decay acts on the weights, not the gradient."""
+    """The rates of four epochs, of which one is a warm-up, by hand; the decay acts on the weights,
+    not the gradient."""
     (network,) = first_networks("standard")
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.05)
     for epoch, rate in enumerate((3e-4, 1e-3, 5.05e-4, 1e-5), start=1):
@@ -124,9 +134,12 @@ def test_adamw_along_a_cosine(data: Any) -> None:
 
 
 def test_co_teaching_with_ours(data: Any) -> None:
-    """Rank by the hard loss at τ = 0.1, hand the smallest to the peer, learn the soft labels (Algorithm 1)."""
+    """Rank by the hard loss at τ = 0.1, hand the smallest to the peer, learn the soft labels
+    (Algorithm 1)."""
     networks = first_networks("co-teaching+ours")
-    optimizers = [torch.optim.Adam(n.parameters(), lr=1e-3, weight_decay=1e-4, fused=True) for n in networks]
+    optimizers = [
+        torch.optim.Adam(n.parameters(), lr=1e-3, weight_decay=1e-4, fused=True) for n in networks
+    ]
     true = torch.tensor(data.manifest.true_labels[data.split.train])
     selected = torch.zeros(2, len(true), dtype=torch.int64)
     clean_share = []
@@ -145,7 +158,9 @@ def test_co_teaching_with_ours(data: Any) -> None:
                     selected[number, positions[i]] += 1
                     clean[number] += int(labels[i] == true[positions[i]])
             total += keep
-            for optimizer, output, peers in zip(optimizers, outputs, reversed(choices), strict=True):
+            for optimizer, output, peers in zip(
+                optimizers, outputs, reversed(choices), strict=True
+            ):
                 optimizer.zero_grad()
                 optimizer.param_groups[0]["lr"] = rate_at(epoch)
                 logs = F.log_softmax(output[peers], dim=1)

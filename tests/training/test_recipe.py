@@ -48,7 +48,9 @@ def test_the_matrix_is_estimated_given_or_of_a_rate(
     unknown = {"informed": False, "rate_interval": (0.0, 0.6)}  # the short trainings were too short
     estimates = lambda *found, **how: replace(counted(*found, **how), **unknown)  # noqa: E731
     monkeypatch.setattr("srjt.training.train.estimate_noise", estimates)
-    told = r"\d+ training labels and 3 short trainings: noise unknown, 0% to \d+%; trained .* Verified"
+    told = (
+        r"\d+ training labels and 3 short trainings: noise unknown, 0% to \d+%; trained .* Verified"
+    )
     with pytest.warns(UserWarning, match=told):
         run = train(out=tmp_path / "told nothing", noise_rate=None)
     np.testing.assert_array_equal(run.method.transition, np.eye(4))
@@ -62,7 +64,9 @@ def test_the_matrix_is_estimated_given_or_of_a_rate(
     informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")
     monkeypatch.setattr("srjt.training.train.estimate_noise", lambda *_, **__: informed)
     usual = train(noise_rate=None)
-    np.testing.assert_array_equal(usual.method.transition, usable_matrix(informed.rate, informed.transition))
+    np.testing.assert_array_equal(
+        usual.method.transition, usable_matrix(informed.rate, informed.transition)
+    )
     recorded = usual.facts.noise or {}
     assert (recorded["requested"], recorded["estimated"]) == ("auto", informed.rate)
     assert recorded["why"].startswith("Estimated noise rate")
@@ -79,20 +83,25 @@ def test_the_matrix_is_estimated_given_or_of_a_rate(
 
 def test_a_rate_that_neighbours_cannot_explain_is_as_large_as_possible() -> None:
     matrix = neighbour_matrix(0.9, class_counts=[5, 5, 5])
-    np.testing.assert_allclose(matrix, [[2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 2 / 3]])
+    np.testing.assert_allclose(
+        matrix, [[2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 2 / 3]]
+    )
     np.testing.assert_allclose(neighbour_matrix(0.0, class_counts=[5, 5]), np.eye(2))
 
 
 def test_an_estimate_that_cannot_be_used_as_it_is() -> None:
     transition = np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0], [0.1, 0.0, 0.9]])
-    expected = np.array([[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.1, 0.0, 0.9]])  # the middle grade never occurs
+    expected = np.array(
+        [[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.1, 0.0, 0.9]]
+    )  # the middle grade never occurs
     np.testing.assert_allclose(usable_matrix(0.15, transition), expected)
     halved = usable_matrix(0.75, np.full((4, 4), 0.25))
     np.testing.assert_allclose(np.diag(halved), 0.5)
     np.testing.assert_allclose(halved.sum(axis=1), 1.0)
 
 
-# The recipe, told nothing, does not collapse: a dominant grade, few rows, three or ten grades, clean labels.
+# The recipe, told nothing, does not collapse: a dominant grade, few rows, three or ten grades,
+# clean labels.
 def rows(shares: list[float], *, samples: int, blur: float = 0.3, seed: int = 0) -> tuple[Any, Any]:
     """Features (N, 12) that show a severity up to a blur, and grades with these shares."""
     rng = np.random.default_rng(seed)
@@ -123,8 +132,12 @@ def trained(shares: list[float], *, samples: int, wrong: float, **settings: Any)
 @pytest.mark.parametrize(
     ("shares", "samples", "wrong"),
     [
-        pytest.param([0.73, 0.07, 0.15, 0.03, 0.02], 1200, 0.2, marks=pytest.mark.slow),  # one grade dominates
-        pytest.param([0.4, 0.3, 0.3], 180, 0.2, marks=pytest.mark.slow),  # 300 images, three fifths of them to train on
+        pytest.param(
+            [0.73, 0.07, 0.15, 0.03, 0.02], 1200, 0.2, marks=pytest.mark.slow
+        ),  # one grade dominates
+        pytest.param(
+            [0.4, 0.3, 0.3], 180, 0.2, marks=pytest.mark.slow
+        ),  # 300 images, three fifths of them to train on
         pytest.param([0.5, 0.3, 0.2], 600, 0.3, marks=pytest.mark.slow),
         pytest.param([0.1] * 10, 1200, 0.3, marks=pytest.mark.slow),
         pytest.param([0.45, 0.1, 0.2, 0.15, 0.1], 600, 0.0, marks=pytest.mark.slow),  # clean labels
@@ -133,7 +146,9 @@ def trained(shares: list[float], *, samples: int, wrong: float, **settings: Any)
 )
 def test_it_beats_the_naive_answers(shares: list[float], samples: int, wrong: float) -> None:
     predicted, true = trained(shares, samples=samples, wrong=wrong)
-    naive = min(np.abs(true - grade).mean() for grade in range(len(shares)))  # the best constant answer
+    naive = min(
+        np.abs(true - grade).mean() for grade in range(len(shares))
+    )  # the best constant answer
     assert np.abs(predicted - true).mean() < 0.7 * naive
     assert (predicted == true).mean() > max(np.bincount(true)) / len(true)
     assert len(set(predicted)) >= len(shares) - 2  # rare grades may be missed, not all of them

@@ -94,7 +94,8 @@ FED, STARVED, ABSENT = [0.6, 0.6, 0.5], [0.8, 0.7, 0.0], [0.6, 0.6, float("nan")
 
 
 def warnings_of(*epochs: list[list[float]]) -> list[str | None]:
-    """What is said after each epoch. epochs: the share of each grade that each network has selected."""
+    """What is said after each epoch. epochs: the share of each grade that each network has
+    selected."""
     rows: list[MetricRow] = []
     said = []
     for epoch, networks in enumerate(epochs, start=1):
@@ -111,7 +112,9 @@ def test_one_warning_after_several_epochs() -> None:
     said = warnings_of(*[[FED, STARVED]] * (PATIENCE + 5))
     message = said.pop(PATIENCE - 1)
     assert said == [None] * len(said)
-    assert message.startswith(f"The selection is starving grade severe: for {PATIENCE} epochs hardly any")
+    assert message.startswith(
+        f"The selection is starving grade severe: for {PATIENCE} epochs hardly any"
+    )
     for advice in ("{'per_class': True}", "{'ramp_epochs': 10}", "`noise_rate`"):
         assert advice in message
     assert "mild" not in message
@@ -122,7 +125,9 @@ class Threshold(methods.JointTraining):
 
     needs: ClassVar[tuple[str, ...]] = ()
 
-    def selection(self, losses_KB: torch.Tensor, logits: torch.Tensor, keep: Any, **memory: Any) -> torch.Tensor:
+    def selection(
+        self, losses_KB: torch.Tensor, logits: torch.Tensor, keep: Any, **memory: Any
+    ) -> torch.Tensor:
         return losses_KB < 1.0
 
 
@@ -130,7 +135,9 @@ def test_a_warning_names_only_what_the_method_has() -> None:
     rows = [MetricRow(epoch, "train", "", "kept", 0.6) for epoch in (1, 2, 3)]
     rows += [MetricRow(epoch, "train", "1", "kept[1]", 0.0) for epoch in (1, 2, 3)]
     said = [
-        str(starvation_warning(rows, ["0", "1"], advice=starvation_advice(method))).partition("unlearning it.")[2]
+        str(starvation_warning(rows, ["0", "1"], advice=starvation_advice(method))).partition(
+            "unlearning it."
+        )[2]
         for method in (methods.CoTeaching, Threshold, methods.Standard, methods.Cdr)
     ]
     assert said == [
@@ -142,8 +149,12 @@ def test_a_warning_names_only_what_the_method_has() -> None:
     ]
 
 
-@pytest.mark.parametrize("epochs", [[[STARVED, FED], [FED, STARVED], [FED, FED]] * 4, [[ABSENT, ABSENT]] * 6])
-def test_epochs_must_follow_each_other_and_the_grade_be_in_the_data(epochs: list[list[list[float]]]) -> None:
+@pytest.mark.parametrize(
+    "epochs", [[[STARVED, FED], [FED, STARVED], [FED, FED]] * 4, [[ABSENT, ABSENT]] * 6]
+)
+def test_epochs_must_follow_each_other_and_the_grade_be_in_the_data(
+    epochs: list[list[list[float]]],
+) -> None:
     assert warnings_of(*epochs) == [None] * len(epochs)
 
 

@@ -12,7 +12,14 @@ import pytest
 from srjt.errors import SrjtError
 from srjt.progress import Bar, Lines, TerminalBar
 from srjt.training.checkpoint import MetricRow
-from srjt.training.reporters import TRACKERS, BarReporter, TrackingReporter, headline, reporter_for, track
+from srjt.training.reporters import (
+    TRACKERS,
+    BarReporter,
+    TrackingReporter,
+    headline,
+    reporter_for,
+    track,
+)
 
 ROWS = [
     MetricRow(2, "train", "1", "loss", 1.0),
@@ -61,13 +68,21 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
      ("warm-up", 3, 70, [row for row in ROWS if row.split == "train"], "fold 3/3, epoch 10/30", r"loss 1\.500")],
 )  # fmt: skip
 def test_a_terminal_of_80_columns(
-    monkeypatch: pytest.MonkeyPatch, title: str, folds: int, epoch: int, rows: Any, position: str, score: str
+    monkeypatch: pytest.MonkeyPatch,
+    title: str,
+    folds: int,
+    epoch: int,
+    rows: Any,
+    position: str,
+    score: str,
 ) -> None:
     """The bar and the latest numbers on one line; notes as they are, brackets included."""
     from srjt.console import Console
 
     screen = io.StringIO()
-    monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
+    monkeypatch.setattr(
+        "srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True)
+    )
     bar = TerminalBar("training", lasting=True, stderr=False)
     with BarReporter(bar) as reporter:
         reporter.begin(title, epochs=30, folds=folds)
@@ -79,7 +94,9 @@ def test_a_terminal_of_80_columns(
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     assert "A [note]." in said
     last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
-    assert re.fullmatch(rf"{re.escape(title)} [━╸╺ ]{{10}} {position} [0-9:-]+ {score}  samples/s 1234", last)
+    assert re.fullmatch(
+        rf"{re.escape(title)} [━╸╺ ]{{10}} {position} [0-9:-]+ {score}  samples/s 1234", last
+    )
     assert len(last) <= 80
 
 
@@ -87,7 +104,10 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(capsys: pytest.CaptureFixtu
     with BarReporter(Lines()) as plain:
         plain.begin("", epochs=30, folds=5)
         plain.finished_epoch(32, ROWS)
-    assert capsys.readouterr().out == "fold 2/5, epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234\n"
+    assert (
+        capsys.readouterr().out
+        == "fold 2/5, epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234\n"
+    )
 
 
 def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +155,9 @@ def test_mlflow_writes_below_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "run" / "mlflow.db").exists()
 
 
-def test_weights_and_biases_are_offline_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_biases_are_offline_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A stand-in, because the package is large: it records how it is called."""
     started: list[dict[str, Any]] = []
     logged: list[tuple[dict[str, float], int]] = []
@@ -170,7 +192,9 @@ def test_a_tracker_that_fails_does_not_end_the_training() -> None:
     reporter.finished_epoch(1, TRACKED_ROWS)
     reporter.finished_epoch(2, TRACKED_ROWS)
     assert calls == [1]
-    said = "Logging to mlflow has stopped (no answer from the server); metrics.csv has every number."
+    said = (
+        "Logging to mlflow has stopped (no answer from the server); metrics.csv has every number."
+    )
     assert inner.notes == [said]
 
 
@@ -182,7 +206,9 @@ def test_the_cross_fit_of_the_noise_estimate_is_not_recorded(tmp_path: Path) -> 
     assert started == []
 
 
-def test_a_tracker_that_is_missing_or_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_is_missing_or_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for tracker, (module, *_) in TRACKERS.items():
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(SrjtError, match=rf'pip install "{tracker}[">]'):

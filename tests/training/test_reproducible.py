@@ -28,7 +28,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_others(train: Any, first:
     assert bits(again) == bits(first)
     assert again.history.equals(first.history)
     other = train(epochs=2, seed=1)
-    assert not set(bits(other).values()) & {v for k, v in bits(first).items() if "num_batches" not in k}
+    assert not set(bits(other).values()) & {
+        v for k, v in bits(first).items() if "num_batches" not in k
+    }
 
 
 def test_the_callers_random_states_do_not_change(train: Any) -> None:

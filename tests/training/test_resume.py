@@ -54,7 +54,10 @@ def assert_same(one: Trained, other: Trained) -> None:
     ours, theirs = one.networks.state_dict(), other.networks.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
-    tables = [run.metrics[~run.metrics["metric"].isin(TIMED)].reset_index(drop=True) for run in (one, other)]
+    tables = [
+        run.metrics[~run.metrics["metric"].isin(TIMED)].reset_index(drop=True)
+        for run in (one, other)
+    ]
     pd.testing.assert_frame_equal(*tables, check_exact=True)
 
 
@@ -65,7 +68,9 @@ def assert_same(one: Trained, other: Trained) -> None:
         {"method": "co-teaching+ours", "network": with_dropout},
         {"method": "elr"},
         pytest.param({"method": "eae"}, marks=pytest.mark.slow),
-        pytest.param({"method": "standard", "network": tiny, "transform": jitter}, marks=pytest.mark.slow),
+        pytest.param(
+            {"method": "standard", "network": tiny, "transform": jitter}, marks=pytest.mark.slow
+        ),
         pytest.param({"method": "cdr", "network": "tiny"}, marks=pytest.mark.slow),
     ],
     ids=["mixup and adamw", "dropout", "elr", "eae", "own transform", "cdr"],
@@ -74,8 +79,14 @@ def test_stopped_within_an_epoch(train: Any, tmp_path: Path, chosen: dict[str, A
     """Random states in the middle of an epoch are part of what is saved. Stopped three times."""
     whole = train(**chosen)
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    for epoch, step, number in ((1, 2, signal.SIGTERM), (2, 1, signal.SIGINT), (3, 4, signal.SIGTERM)):
-        with pytest.raises(Interrupted, match=f"Stopped at epoch {epoch}, step {step} of 5") as stopped:
+    for epoch, step, number in (
+        (1, 2, signal.SIGTERM),
+        (2, 1, signal.SIGINT),
+        (3, 4, signal.SIGTERM),
+    ):
+        with pytest.raises(
+            Interrupted, match=f"Stopped at epoch {epoch}, step {step} of 5"
+        ) as stopped:
             train(out=tmp_path / "run", reporter=StopAt(epoch, step, number), **chosen)
         assert stopped.value.status == 128 + number
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
@@ -85,7 +96,9 @@ def test_stopped_within_an_epoch(train: Any, tmp_path: Path, chosen: dict[str, A
 
 
 @pytest.mark.slow
-def test_stopped_at_the_last_step_of_an_epoch(train: Any, uninterrupted: Trained, tmp_path: Path) -> None:
+def test_stopped_at_the_last_step_of_an_epoch(
+    train: Any, uninterrupted: Trained, tmp_path: Path
+) -> None:
     with pytest.raises(Interrupted, match="Stopped after epoch 1 of 3"):
         train(out=tmp_path / "run", reporter=StopAt(1, 5))
     assert_same(train(out=tmp_path / "run"), uninterrupted)
@@ -131,11 +144,15 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, empty])
-def test_damage_is_passed_over(train: Any, uninterrupted: Trained, stopped: Path, damage: Any) -> None:
+def test_damage_is_passed_over(
+    train: Any, uninterrupted: Trained, stopped: Path, damage: Any
+) -> None:
     _, newest = sorted((stopped / "checkpoints").iterdir())
     damage(newest)
     reporter = BarReporter()
-    with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the previous checkpoint"):
+    with pytest.warns(
+        UserWarning, match=f"{newest.name}.* Falling back to the previous checkpoint"
+    ):
         run = train(out=stopped, reporter=reporter, checkpoint_seconds=0)
     assert reporter.notes[1:] == ["Resuming at epoch 2, step 0 of 5."]
     assert_same(run, uninterrupted)
@@ -163,7 +180,9 @@ def test_two_damaged_checkpoints_restart(train: Any, uninterrupted: Trained, sto
 
 def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopped: Path) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
-    with pytest.raises(SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*another `out`"):
+    with pytest.raises(
+        SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*another `out`"
+    ):
         train(out=stopped, epochs=4, seed=7)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
@@ -171,7 +190,9 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
         train(data.manifest.with_noisy_labels(labels), out=stopped)
     verified = data.manifest.table.assign(verified_grade=-1)
     verified.loc[data.split.test[0], "verified_grade"] = 1
-    patients = data.manifest.table.assign(patient=[f"other {row // 2}" for row in range(len(data.manifest))])
+    patients = data.manifest.table.assign(
+        patient=[f"other {row // 2}" for row in range(len(data.manifest))]
+    )
     for table in (verified, patients):
         with pytest.raises(SrjtError, match="patients, verified grades or split are not the same"):
             train(replace(data.manifest, table=table), out=stopped)
@@ -180,19 +201,27 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_a_finished_run_is_opened_or_mended(train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_opened_or_mended(
+    train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path
+) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()}
     reporter = StopAt(1, 1)  # would be seen if it trained
     again = train(out=out, reporter=reporter)
     assert reporter.notes == [f"{out} is already finished: nothing to do."]
     assert_same(again, uninterrupted)
-    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()} == before
+    assert {
+        p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()
+    } == before
     (out / "weights.safetensors").unlink()
-    with pytest.raises(SrjtError, match=r"weights.safetensors is missing, .* run the same srjt train command ag"):
+    with pytest.raises(
+        SrjtError, match=r"weights.safetensors is missing, .* run the same srjt train command ag"
+    ):
         srjt.load_run(out)
     train(out=out)
-    assert (out / "weights.safetensors").read_bytes() == (ended / "weights.safetensors").read_bytes()
+    assert (out / "weights.safetensors").read_bytes() == (
+        ended / "weights.safetensors"
+    ).read_bytes()
     cut_in_half(out / "summary.json")
     train(out=out)
     assert (out / "summary.json").read_bytes() == (ended / "summary.json").read_bytes()
@@ -209,7 +238,9 @@ def test_a_folder_with_other_files_is_refused_and_not_changed(train: Any, tmp_pa
 
 
 @pytest.mark.slow
-def test_two_processes_do_not_work_on_one_run(train: Any, uninterrupted: Trained, stopped: Path) -> None:
+def test_two_processes_do_not_work_on_one_run(
+    train: Any, uninterrupted: Trained, stopped: Path
+) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with lock_folder(stopped), pytest.raises(SrjtError, match="Another process is working on"):
         train(out=stopped)
@@ -220,8 +251,11 @@ def test_two_processes_do_not_work_on_one_run(train: Any, uninterrupted: Trained
     assert list(stopped.rglob("*.tmp")) == []
 
 
-def test_no_room_for_a_file(train: Any, uninterrupted: Trained, tmp_path: Path, monkeypatch: Any) -> None:
-    """One sentence whichever file it is; afterwards the same call resumes and gives the same result."""
+def test_no_room_for_a_file(
+    train: Any, uninterrupted: Trained, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """One sentence whichever file it is; afterwards the same call resumes and gives the same
+    result."""
     real = os.replace
 
     def full(name: str, source: Any, target: Any) -> None:
@@ -246,7 +280,9 @@ def cut_in_half(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
-def test_lost_metrics_are_restored(train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any) -> None:
+def test_lost_metrics_are_restored(
+    train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
+) -> None:
     with pytest.raises(Interrupted):
         train(out=tmp_path / "run", reporter=StopAt(3, 2))
     lose(tmp_path / "run" / "metrics.csv")
@@ -265,7 +301,9 @@ def test_lost_metrics_are_restored(train: Any, uninterrupted: Trained, ended: Pa
         ({"network.0.head.bias": torch.ones(3)}, {}),
     ],
 )
-def test_a_checkpoint_of_another_program(train: Any, stopped: Path, tensors: Any, meta: Any) -> None:
+def test_a_checkpoint_of_another_program(
+    train: Any, stopped: Path, tensors: Any, meta: Any
+) -> None:
     """Its checksum is right."""
     _, newest = sorted((stopped / "checkpoints").iterdir())
     saved = checkpoint.read(newest)
@@ -290,7 +328,9 @@ def ended(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("metrics.csv", cut_short, r"metrics\.csv is not the file that srjt has written"),
     ],
 )
-def test_a_lost_file(train: Any, ended: Path, tmp_path: Path, name: str, lose: Any, said: str) -> None:
+def test_a_lost_file(
+    train: Any, ended: Path, tmp_path: Path, name: str, lose: Any, said: str
+) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
     lose(out / name)
     with pytest.raises(SrjtError, match=said + r".* restore the file, or delete summary\.json"):
@@ -304,7 +344,9 @@ def test_the_history_is_read_back_exactly(train: Any, ended: Path) -> None:
     """Also ids that pandas would take for missing values."""
     run = train(out=ended)
     losses = [0.1 + 0.2, 1e-310, float("nan")]
-    written = pd.DataFrame({"id": ["NA", "null", "07"], "grade": 0, "loss_1": losses, "seen": [1, 2, 3]})
+    written = pd.DataFrame(
+        {"id": ["NA", "null", "07"], "grade": 0, "loss_1": losses, "seen": [1, 2, 3]}
+    )
     (ended / "history.csv").write_bytes(written.to_csv(index=False).encode())
     summary = json.loads((ended / "summary.json").read_text())
     summary["files"] = {}  # else: not what the run has written
@@ -314,5 +356,7 @@ def test_the_history_is_read_back_exactly(train: Any, ended: Path) -> None:
         warnings.simplefilter("error")
         again = train(out=ended).history
     assert again["id"].tolist() == ["NA", "null", "07"]
-    pd.testing.assert_frame_equal(again[["loss_1", "seen"]], written[["loss_1", "seen"]], check_exact=True)
+    pd.testing.assert_frame_equal(
+        again[["loss_1", "seen"]], written[["loss_1", "seen"]], check_exact=True
+    )
     assert run.history["loss_1"].dtype == again["loss_1"].dtype

@@ -1,5 +1,5 @@
-"""Which samples ``srjt.train`` uses, how often each is drawn, what a method remembers of them, and how many wrong
-labels the networks repeat.
+"""Which samples ``srjt.train`` uses, how often each is drawn, what a method remembers of them, and
+how many wrong labels the networks repeat.
 """
 
 import json
@@ -29,7 +29,9 @@ def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:
     settings: dict[str, Any] = {"method": "standard", "epochs": 1, "device": "cpu"}
     trained_on = [len(srjt.train(data, split=split, **settings).history) for split in (None, "all")]  # type: ignore[arg-type]
     assert trained_on == [20, 30]
-    with pytest.raises(SrjtError, match=r"split takes a Split, .* not 0: .*=srjt\.data\.folds\(data\)\[0\]"):
+    with pytest.raises(
+        SrjtError, match=r"split takes a Split, .* not 0: .*=srjt\.data\.folds\(data\)\[0\]"
+    ):
         srjt.train(data, split=0, **settings)  # type: ignore[arg-type]
 
 
@@ -45,8 +47,11 @@ def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:
     ],
 )
 def test_a_split_of_other_data_is_noticed(rows: dict[str, int], said: str) -> None:
-    """train: rows 0 … ; test: up to this row, from the end of the training side or, if that is later, from row 10."""
-    data = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3).manifest
+    """train: rows 0 … ; test: up to this row, from the end of the training side or, if that is
+    later, from row 10."""
+    data = srjt.data.from_arrays(
+        np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+    ).manifest
     start = min(rows["train"], rows["test"] - 6)
     train, test = np.arange(rows["train"]), np.arange(start, rows["test"])
     split = srjt.data.Split(train=train, validation=np.empty(0, int), test=test)
@@ -68,7 +73,13 @@ def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
     sides = np.array_split(np.arange(30), 3)
     split = srjt.data.Split(train=sides[0], validation=sides[1], test=sides[2])
     with pytest.warns(srjt.data.LeakageWarning) as warned:
-        srjt.train(data, split=(lambda _: split) if as_function else split, epochs=3, device="cpu", noise_rate="auto")
+        srjt.train(
+            data,
+            split=(lambda _: split) if as_function else split,
+            epochs=3,
+            device="cpu",
+            noise_rate="auto",
+        )
     said = [str(warning.message) for warning in warned if "on two sides" in str(warning.message)]
     assert [text.split(" (")[0] for text in said] == [
         "The split has patients on two sides",
@@ -77,8 +88,11 @@ def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
 
 
 def test_a_split_is_made_once() -> None:
-    """A function that counts, or looks at true grades, cannot give the noise estimate other samples than the run."""
-    data = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3).manifest
+    """A function that counts, or looks at true grades, cannot give the noise estimate other samples
+    than the run."""
+    data = srjt.data.from_arrays(
+        np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    ).manifest
     made: list[int] = []
 
     def another(manifest: srjt.data.Manifest) -> srjt.data.Split:
@@ -88,7 +102,9 @@ def test_a_split_is_made_once() -> None:
     settings: dict[str, Any] = {"epochs": 3, "device": "cpu", "noise_rate": "auto"}
     run = srjt.train(data, split=another, method="co-teaching", **settings)
     assert made == [60]
-    assert set(run.history["id"]) == {data.ids[row] for row in srjt.data.folds(data, seed=1)[0].train}
+    assert set(run.history["id"]) == {
+        data.ids[row] for row in srjt.data.folds(data, seed=1)[0].train
+    }
 
 
 # Balanced sampling: rare grades are drawn more often, and everyone as evenly as can be.
@@ -127,7 +143,8 @@ def test_a_balanced_training_sees_rare_grades_more_often(train: Any) -> None:
     assert seen["size"].max() > 1.5 * seen["size"].min()  # else this means nothing
 
 
-# What a method remembers of its samples is part of the training: saved, restored, and undone after a warm-up.
+# What a method remembers of its samples is part of the training: saved, restored, and undone after
+# a warm-up.
 def test_the_loop_says_how_far_the_training_is(data: Any, train: Any, monkeypatch: Any) -> None:
     seen: list[tuple[float, int]] = []
 
@@ -136,7 +153,9 @@ def test_the_loop_says_how_far_the_training_is(data: Any, train: Any, monkeypatc
         def memory(self, samples: int) -> dict[str, Tensor]:
             return {"progress": torch.zeros(()), "averages": torch.zeros(samples, self.num_classes)}
 
-        def loss(self, logits: Tensor, targets: Tensor, *, memory=None, rows=None, **more: Any) -> Any:
+        def loss(
+            self, logits: Tensor, targets: Tensor, *, memory=None, rows=None, **more: Any
+        ) -> Any:
             seen.append((float(memory["progress"]), len(memory["averages"])))
             return super().loss(logits, targets, memory=memory, rows=rows)
 
@@ -155,16 +174,22 @@ def test_the_last_epoch_is_what_the_networks_say(data: Any, train: Any, tmp_path
     given, true = data.manifest.labels, data.manifest.true_labels
     wrong = data.split.train[given[data.split.train] != true[data.split.train]]
     _, answers = run.probabilities(data.manifest.arrays[wrong])
-    tracked = run.metrics[(run.metrics["split"] == "wrong_labels") & (run.metrics["metric"] == "accuracy")]
+    tracked = run.metrics[
+        (run.metrics["split"] == "wrong_labels") & (run.metrics["metric"] == "accuracy")
+    ]
     assert set(tracked["epoch"]) == {1, 2}
     for network in (1, 2):
-        last = tracked[(tracked["epoch"] == 2) & (tracked["network"] == str(network))]["value"].item()
+        last = tracked[(tracked["epoch"] == 2) & (tracked["network"] == str(network))][
+            "value"
+        ].item()
         assert last == pytest.approx(np.mean(answers[network - 1] == given[wrong]))
     # nothing else of the run changes
     plain = train(**common)
     others = run.metrics[run.metrics["split"] != "wrong_labels"].reset_index(drop=True)
     timed = ["images_per_second", "seconds", "peak_memory_mb"]
-    pd.testing.assert_frame_equal(*(one[~one["metric"].isin(timed)] for one in (others, plain.metrics)))
+    pd.testing.assert_frame_equal(
+        *(one[~one["metric"].isin(timed)] for one in (others, plain.metrics))
+    )
     assert set(run.held_out) == set(plain.held_out) == {"validation", "test"}
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert set(summary["confusion"]) == {"validation", "test"}

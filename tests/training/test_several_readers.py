@@ -1,4 +1,5 @@
-"""Several readers in training: their noise needs no estimate, and their posterior can be learnt from."""
+"""Several readers in training: their noise needs no estimate, and their posterior can be learnt
+from."""
 
 import json
 from dataclasses import replace
@@ -46,7 +47,9 @@ def test_the_noise_of_known_probabilities_is_a_sum() -> None:
 
 
 @pytest.mark.parametrize(("method", "matrix"), [("co-teaching", False), ("f-correction", True)])
-def test_the_rate_comes_from_readers_of_the_training_side(data: Manifest, method: str, matrix: bool) -> None:
+def test_the_rate_comes_from_readers_of_the_training_side(
+    data: Manifest, method: str, matrix: bool
+) -> None:
     split = srjt.data.folds(data)[0]
     asked = TrainConfig(method=method, noise_rate="auto")
     config, estimate = resolve_noise_rate(data, config=asked, setup=Setup(split=split))
@@ -68,10 +71,15 @@ def test_a_run_says_where_its_rate_comes_from(data: Manifest, tmp_path: Path) ->
     assert given.config.noise_rate == 0.1
 
 
-@pytest.mark.parametrize("name", ["standard", "sord", "co-teaching+ours", "jocor+ours", "codis+ours", "srjt"])
+@pytest.mark.parametrize(
+    "name", ["standard", "sord", "co-teaching+ours", "jocor+ours", "codis+ours", "srjt"]
+)
 def test_certain_probabilities_are_learnt_as_grades(name: str) -> None:
-    """The loss of one-hot targets is the cross-entropy with the grade, on the samples that the grades select."""
-    method = create(name, num_classes=4, noise_rate=0.4, transition=np.eye(4) if name == "srjt" else None)
+    """The loss of one-hot targets is the cross-entropy with the grade, on the samples that the
+    grades select."""
+    method = create(
+        name, num_classes=4, noise_rate=0.4, transition=np.eye(4) if name == "srjt" else None
+    )
     assert method.takes_probabilities
     logits = torch.randn(method.networks, 10, 4, generator=torch.Generator().manual_seed(1))
     grades = torch.arange(10) % 4
@@ -89,7 +97,9 @@ def test_certain_probabilities_are_learnt_as_grades(name: str) -> None:
 def test_the_likelihood_of_one_reading_is_forward_correction(name: str) -> None:
     """Of a reading with the matrix P; two readings with their own matrices add up."""
     matrix = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
-    options = {"grows_with": "training"} if name == "srjt" else {}  # the fit is the probability of the true grade
+    options = (
+        {"grows_with": "training"} if name == "srjt" else {}
+    )  # the fit is the probability of the true grade
     method = create(name, num_classes=4, transition=matrix, **options)
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(method.networks, 10, 4, dtype=torch.float64, generator=generator)
@@ -125,13 +135,16 @@ def test_by_default_probabilities_are_learnt_where_the_method_takes_them(data: M
         ("f-correction", "resample", "corrects the errors of labels"),
     ],
 )
-def test_targets_that_a_method_does_not_take(data: Manifest, method: str, targets: str, said: str) -> None:
+def test_targets_that_a_method_does_not_take(
+    data: Manifest, method: str, targets: str, said: str
+) -> None:
     with pytest.raises(SrjtError, match=said):
         srjt.train(data, method=method, noise_rate="auto", reader_targets=targets, **SETTINGS)
 
 
 def test_targets_change_what_is_learnt(data: Manifest) -> None:
-    """Each kind of targets leads to other weights; without several readers the setting is an error."""
+    """Each kind of targets leads to other weights; without several readers the setting is an
+    error."""
     kinds = ("consensus", "auto", "resample", "certainty")
     runs = [srjt.train(data, method="standard", reader_targets=kind, **SETTINGS) for kind in kinds]
     weights = [next(iter(run.networks.parameters())) for run in runs]
@@ -145,7 +158,9 @@ def test_drawn_grades_follow_the_probabilities_and_depend_on_the_epoch_alone() -
     probabilities = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64).repeat(20_000, 1)
     drawn = draw_grades(probabilities, epoch=3, seed=1)
     assert torch.bincount(drawn) / 20_000 == pytest.approx(probabilities[0], abs=0.02)
-    assert torch.equal(drawn, draw_grades(probabilities, epoch=3, seed=1))  # a resumed run draws the same
+    assert torch.equal(
+        drawn, draw_grades(probabilities, epoch=3, seed=1)
+    )  # a resumed run draws the same
     assert not torch.equal(drawn, draw_grades(probabilities, epoch=4, seed=1))
     certain = torch.eye(4, dtype=torch.float64)
     assert draw_grades(certain, epoch=1, seed=0).tolist() == [0, 1, 2, 3]
@@ -164,7 +179,9 @@ def test_the_certainty_is_the_frequency_of_a_sample(data: Manifest) -> None:
 
 def test_other_readings_are_other_data(data: Manifest) -> None:
     parts = resolve_split("all", data, skipped=False)
-    other = replace(data, table=data.table.assign(p_true_0=0.25, p_true_1=0.25, p_true_2=0.25, p_true_3=0.25))
+    other = replace(
+        data, table=data.table.assign(p_true_0=0.25, p_true_1=0.25, p_true_2=0.25, p_true_3=0.25)
+    )
     assert fingerprint(data, parts) != fingerprint(other, parts)
 
 

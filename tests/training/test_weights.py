@@ -53,11 +53,20 @@ def test_training_stops_first(labels: Path, tmp_path: Path, method: str) -> None
 def test_a_missing_file_a_cross_fit_and_a_study_stop_first(labels: Path, tmp_path: Path) -> None:
     data, setup = read(labels).manifest, Setup(device="cpu", reporter=Decoding())
     with pytest.raises(SrjtError, match=r"There is no weights file at nowhere\.pth"):
-        srjt.train(data, method="standard", weights="nowhere.pth", device="cpu", reporter=Decoding())
+        srjt.train(
+            data, method="standard", weights="nowhere.pth", device="cpu", reporter=Decoding()
+        )
     with pytest.raises(SrjtError, match=ADVICE):
         cross_fit(data, config=TrainConfig(method="sord"), setup=setup)
     with pytest.raises(SrjtError, match=ADVICE):
-        study(labels, out=tmp_path / "study", methods=["standard", "sord"], folds=3, device="cpu", jobs=1)
+        study(
+            labels,
+            out=tmp_path / "study",
+            methods=["standard", "sord"],
+            folds=3,
+            device="cpu",
+            jobs=1,
+        )
     assert not list(tmp_path.glob("study/runs/*"))
 
 
@@ -67,7 +76,9 @@ def test_a_finished_run_opens_without_them(data: Any, tmp_path: Path, monkeypatc
 
     calls: list[Any] = []
     real: Callable[..., None] = trained.networks.fetch_weights
-    monkeypatch.setattr(trained.networks, "fetch_weights", lambda *a, **k: calls.append(a) or real(*a, **k))
+    monkeypatch.setattr(
+        trained.networks, "fetch_weights", lambda *a, **k: calls.append(a) or real(*a, **k)
+    )
     given: dict[str, Any] = {
         "out": tmp_path / "run", "split": data.split, "method": "standard", "network": "resnet18", "image_size": 32,
         "crop": 32, "epochs": 1, "batch_size": 64, "device": "cpu",

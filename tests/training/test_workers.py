@@ -100,11 +100,15 @@ def test_a_worker_serves_one_task_after_another(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_one_worker_that_dies_leaves_others_alone_and_a_stopped_one_saves_its_state(tmp_path: Path) -> None:
+def test_one_worker_that_dies_leaves_others_alone_and_a_stopped_one_saves_its_state(
+    tmp_path: Path,
+) -> None:
     with WorkerPool(devices=("cpu", "cpu")) as pool:
         pool.submit("training", train_until_stopped, str(tmp_path / "state"))
         assert run_beside(pool, end, signal.SIGKILL).exitcode == -signal.SIGKILL
-        assert run_beside(pool, end, signal.SIGTERM).exitcode == 128 + signal.SIGTERM  # no training: at once
+        assert (
+            run_beside(pool, end, signal.SIGTERM).exitcode == 128 + signal.SIGTERM
+        )  # no training: at once
         while not (tmp_path / "state").exists():
             time.sleep(0.01)
         ended: list[Ended] = []
@@ -245,7 +249,8 @@ if __name__ == "__main__":
 
 
 def interpreters() -> list[str]:
-    """This Python; and the system's, if it is older, has the known error and can import what is installed here."""
+    """This Python; and the system's, if it is older, has the known error and can import what is
+    installed here."""
     found = [sys.executable]
     system = "/usr/bin/python3"
     if os.path.exists(system):
@@ -263,7 +268,9 @@ def test_nothing_waits_for_a_worker_that_died_or_stopped_before_it_read_its_task
     tmp_path: Path, python: str, how: str
 ) -> None:
     (tmp_path / "script.py").write_text(STOPPED_WORKER)
-    packages = os.pathsep.join([str(Path(workers.__file__).parents[2]), str(Path(torch.__file__).parents[1])])
+    packages = os.pathsep.join(
+        [str(Path(workers.__file__).parents[2]), str(Path(torch.__file__).parents[1])]
+    )
     begun = time.monotonic()
     done = subprocess.run(
         [python, "script.py", how],

@@ -1,5 +1,5 @@
-"""``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit; where the
-networks of an audit look, on demand.
+"""``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the
+audit; where the networks of an audit look, on demand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from srjt.training.train import choose_head, resolve_noise_rate
 from srjt.training.trained import Setup, Trained, load_run
 from srjt.training.workers import check_not_starting
 
-# Where the networks of an audit look, on demand: those of the fold in which the sample was held out.
+# Where the networks of an audit look, on demand: those of the fold in which the sample was held
+# out.
 
 _LOCK = threading.Lock()  # one map at a time: each uses all cores
 
@@ -53,12 +54,16 @@ def map_problem(audit: AuditFolder) -> str | None:
     if audit.facts["features"]:
         return "Features were audited: without images there are no places to show."
     if not _fold_folder(audit, 0).is_dir():
-        return "The networks of this audit are no longer in its folder: run srjt audit again to see where they look."
+        return (
+            "The networks of this audit are no longer in its folder: run srjt audit again to see"
+            " where they look."
+        )
     return None
 
 
 def look_maps(audit: AuditFolder, line: int) -> tuple[Image.Image, list[Image.Image]]:
-    """The image of a sample, and the same with the map of each network that was not trained on it."""
+    """The image of a sample, and the same with the map of each network that was not trained on
+    it."""
     if (problem := map_problem(audit)) is not None:
         raise SrjtError(problem)
     path = image_file(audit.folder, audit.images[line])
@@ -133,12 +138,19 @@ class DoubtfulLabels:
         rows = self.table.to_dict("records")
         place = {name: row for row, name in enumerate(self.samples.ids)}
         pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
-        headings = {"id": "id", "grade": "label", "suggested": "suggested", "quality": "p(label is right)"}
+        headings = {
+            "id": "id",
+            "grade": "label",
+            "suggested": "suggested",
+            "quality": "p(label is right)",
+        }
         cells = [[_cell(row[name]) for name in self._columns] for row in rows]
         shown = [html_table([headings[name] for name in self._columns], cells)]
         if any(pictures):
             legend = "Label → suggested grade, if one is" if self.judged else ""
-            legend += " (probability that the label is right)." if "quality" in self._columns else ""
+            legend += (
+                " (probability that the label is right)." if "quality" in self._columns else ""
+            )
             texts = [self._caption(row) for row in rows]
             shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
         return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
@@ -153,9 +165,11 @@ def _cell(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-# ``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit.
+# ``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the
+# audit.
 
-# SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
+# SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong
+# labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
 VERIFIED = ["verified_grade", "verified_probability"]
 NEIGHBOURS = 4  # similar samples of each grade
@@ -168,14 +182,15 @@ class Audit(Reported):
     Attributes
     ----------
     scores : DataFrame
-        One row per label, the most doubtful first, with the columns of ``audit.csv``: ``id``, ``grade`` (as
-        given), ``suggested`` (the most probable grade), ``quality`` (the probability that the label is right),
-        ``p_0`` … (the probability of each true grade) and others.
+        One row per label, the most doubtful first, with the columns of ``audit.csv``: ``id``,
+        ``grade`` (as given), ``suggested`` (the most probable grade), ``quality`` (the probability
+        that the label is right), ``p_0`` … (the probability of each true grade) and others.
     estimate : NoiseEstimate
-        The noise rate and the transition matrix, with intervals, and whether the data determine them.
+        The noise rate and the transition matrix, with intervals, and whether the data determine
+        them.
     summary : dict
-        The contents of ``summary.json``: the share of wrong labels (unless it is ``identifiable``, only its interval is
-        known), and rates by grade, patient and reader.
+        The contents of ``summary.json``: the share of wrong labels (unless it is ``identifiable``,
+        only its interval is known), and rates by grade, patient and reader.
     fitted : CrossFit
         The held-out probabilities that the scores come from.
     facts : dict
@@ -226,7 +241,8 @@ class Audit(Reported):
 
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
-    """``config`` with ``noise_rate="auto"`` if its method needs a noise rate or a matrix that is not given."""
+    """``config`` with ``noise_rate="auto"`` if its method needs a noise rate or a matrix that is
+    not given."""
     if any(getattr(config, need) is None for need in methods.lookup(config.method).method.needs):
         return config.replace(noise_rate="auto")
     return config
@@ -255,29 +271,31 @@ def audit(
 ) -> Audit:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
-    The samples are divided into ``folds`` parts by patient. For each part, networks are trained on all other parts
-    and predict this one, so that no label is judged by a network that was trained on it. No label is changed.
+    The samples are divided into ``folds`` parts by patient. For each part, networks are trained on
+    all other parts and predict this one, so that no label is judged by a network that was trained
+    on it. No label is changed.
 
     Parameters
     ----------
     manifest : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
-        The samples, as for ``srjt.train``. All of them are audited. Verified grades (``verified_grade`` in its
-        table), the true grades of a random sample of the labels, make the noise rate unbiased; the quality of these
-        labels is 1 or 0.
+        The samples, as for ``srjt.train``. All of them are audited. Verified grades
+        (``verified_grade`` in its table), the true grades of a random sample of the labels, make
+        the noise rate unbiased; the quality of these labels is 1 or 0.
     out : path, optional
-        Folder of the audit, for ``srjt review`` and ``srjt.report``. Finished trainings in it are not repeated.
-        Without it nothing is written.
+        Folder of the audit, for ``srjt review`` and ``srjt.report``. Finished trainings in it are
+        not repeated. Without it nothing is written.
     folds : int
         Number of parts, and of trainings. Default: 5.
     reader : str, optional
         Column of ``manifest.table`` that names the reader of each label, for error rates by reader.
     readings : Readings, optional
-        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the quality of a
-        label then follows from all readings of its image and from the networks, and ``Audit.readings`` says which
-        reading is doubtful.
+        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``:
+        the quality of a label then follows from all readings of its image and from the networks,
+        and ``Audit.readings`` says which reading is doubtful.
     config : TrainConfig, optional
-        Settings of the trainings. Default: the method ``sord``, 30 epochs; of features also the network ``odds`` with
-        the method ``standard``, if it makes held-out labels likelier than ``mlp``.
+        Settings of the trainings. Default: the method ``sord``, 30 epochs; of features also the
+        network ``odds`` with the method ``standard``, if it makes held-out labels likelier than
+        ``mlp``.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
     progress : bool
@@ -287,26 +305,27 @@ def audit(
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
     jobs : int or "auto"
-        Trainings at the same time, in processes of their own; needs ``out``. ``"auto"``: one per GPU or CPU core, as
-        far as memory allows and if they are long enough; in a script, call it under ``if __name__ == "__main__":``,
-        because the processes import the script. With the same number of threads per training the result is the same
-        for any number.
+        Trainings at the same time, in processes of their own; needs ``out``. ``"auto"``: one per
+        GPU or CPU core, as far as memory allows and if they are long enough; in a script, call it
+        under ``if __name__ == "__main__":``, because the processes import the script. With the same
+        number of threads per training the result is the same for any number.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out and list it in ``Audit.fitted.skipped``.
     source : str
         What was audited, for the report.
     table : path, optional
-        The table of labels that ``srjt review export`` corrects a copy of. Default: the export makes a table of
-        its own.
+        The table of labels that ``srjt review export`` corrects a copy of. Default: the export
+        makes a table of its own.
     label_column : str
         The column of ``table`` that holds the labels.
     read_options : sequence of str
-        The command-line options with which ``table`` was read, for the command that ``srjt review export`` prints.
+        The command-line options with which ``table`` was read, for the command that ``srjt review
+        export`` prints.
     grade_names : mapping of str to str, optional
         Grade → its name, for the report and the review.
     **settings
-        Any field of ``TrainConfig``; these override ``config``. A method that needs the noise rate is trained with
-        the estimate of a first, short cross-fit.
+        Any field of ``TrainConfig``; these override ``config``. A method that needs the noise rate
+        is trained with the estimate of a first, short cross-fit.
 
     Returns
     -------
@@ -340,10 +359,18 @@ def audit(
         if on_rows and config.network is None and config.method == DEFAULTS["method"]:
             config = config.replace(network=CHOOSE_HEAD)
         head = choose_head(unverified, config=config, setup=setup, out=warm_up)
-        config, _ = resolve_noise_rate(unverified, config=head.config, setup=setup, out=warm_up, fitted=head.fitted)
+        config, _ = resolve_noise_rate(
+            unverified, config=head.config, setup=setup, out=warm_up, fitted=head.fitted
+        )
         fits = None if folder is None else folder / "fits"
         fitted = cross_fit(
-            manifest, config=config, folds=folds, out=fits, setup=setup, jobs=jobs, neighbours=NEIGHBOURS
+            manifest,
+            config=config,
+            folds=folds,
+            out=fits,
+            setup=setup,
+            jobs=jobs,
+            neighbours=NEIGHBOURS,
         )
         samples, seed = fitted.manifest, config.seed
         watching.note("Estimating the noise and scoring every label.")
@@ -405,16 +432,22 @@ def audit(
 
 
 def prepare_folder(folder: Path) -> None:
-    """Create the folder of an audit. A folder with other files is refused; one of an audit is resumed."""
+    """Create the folder of an audit. A folder with other files is refused; one of an audit is
+    resumed."""
     ours = any((folder / name).exists() for name in (*TRAININGS, "audit.json"))
-    if folder.is_dir() and not ours and any(not path.name.startswith(".") for path in folder.iterdir()):
+    if (
+        folder.is_dir()
+        and not ours
+        and any(not path.name.startswith(".") for path in folder.iterdir())
+    ):
         raise SrjtError(f"{folder} contains other files: choose another `out`.")
     with files.explain_write_errors(f"The audit cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def image_names(samples: Manifest, folder: Path | None) -> list[str]:
-    """The ``image`` column: a file of the user's, or the one that ``write_audit`` writes; "" if there is none."""
+    """The ``image`` column: a file of the user's, or the one that ``write_audit`` writes; "" if
+    there is none."""
     if samples.arrays is None:
         return [str(path.absolute()) for path in samples.paths]
     if samples.are_features:
@@ -423,11 +456,14 @@ def image_names(samples: Manifest, folder: Path | None) -> list[str]:
 
 
 def write_audit(folder: Path, found: Audit) -> None:
-    """Write all files but the report; ``audit.json`` last, so that its presence means that the audit is complete."""
+    """Write all files but the report; ``audit.json`` last, so that its presence means that the
+    audit is complete."""
     samples, neighbours = found.fitted.manifest, found.fitted.neighbours
     assert neighbours is not None  # (N, C, count) rows of the samples, -1: none
     order = pd.Index(samples.ids).get_indexer(pd.Index(found.scores["id"]))
-    line_of_row = np.append(np.argsort(order), -1).astype(np.int32)  # row -1, "none", becomes line -1
+    line_of_row = np.append(np.argsort(order), -1).astype(
+        np.int32
+    )  # row -1, "none", becomes line -1
     advice = "Free some space and run the same command again: the trainings are kept."
     with files.explain_write_errors(f"The audit could not be written to {folder}", advice):
         if samples.arrays is not None and not samples.are_features:
@@ -445,9 +481,12 @@ def write_audit(folder: Path, found: Audit) -> None:
 
 
 def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
-    """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the arrays."""
+    """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the
+    arrays."""
     if not files.is_inside(folder, folder.parent):
-        raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another `out`.")
+        raise SrjtError(
+            f"{folder} is a link to another folder: remove the link, or choose another `out`."
+        )
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)
     written = folder / "written"

@@ -1,5 +1,5 @@
-"""An audit and the labelling tools of others: its doubtful labels as a table, and the grades that come back as
-decisions in its log.
+"""An audit and the labelling tools of others: its doubtful labels as a table, and the grades that
+come back as decisions in its log.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def doubtful_labels(audit: AuditFolder, *, limit: int | None = None) -> tuple[pd
     Returns
     -------
     table : DataFrame
-        ``id``, ``image`` (relative to the folder), ``given``, ``suggested`` ("" if no other grade is likelier) and
-        ``doubt``, the probability that the label is wrong (NaN where the audit does not know it).
+        ``id``, ``image`` (relative to the folder), ``given``, ``suggested`` ("" if no other grade
+        is likelier) and ``doubt``, the probability that the label is wrong (NaN where the audit
+        does not know it).
     folder : Path
         The folder of the images.
     """
@@ -74,31 +75,40 @@ class Imported:
             parts.append(f"{self.known_before:,} in the log already")
         if self.elsewhere:
             parts.append(
-                f"{count_of(len(self.elsewhere), 'item is', 'items are')} not in the audit ({few(self.elsewhere)})"
+                f"{count_of(len(self.elsewhere), 'item is', 'items are')} not in the audit"
+                f" ({few(self.elsewhere)})"
             )
         return "; ".join(parts)
 
 
 def import_decisions(audit: AuditFolder, decisions: Decisions, table: ReadingsTable) -> Imported:
-    """Add the grades of a table of readings to the log of an audit, as if each reader had reviewed the sample.
+    """Add the grades of a table of readings to the log of an audit, as if each reader had reviewed
+    the sample.
 
-    A grade that the same reader has decided already is not added again: the same file may be imported twice.
+    A grade that the same reader has decided already is not added again: the same file may be
+    imported twice.
     """
     readings = table.readings
     place = join_names(readings.items, audit.ids, wanted_in="the file", known_in="the audit")
     if not (place >= 0).any():
         raise SrjtError(
-            f"None of the {len(readings.items):,} items, such as {few(map(repr, readings.items))}, is in the audit. "
-            f"Its samples are {few(map(repr, audit.ids))}."
+            f"None of the {len(readings.items):,} items, such as {few(map(repr, readings.items))},"
+            f" is in the audit. Its samples are {few(map(repr, audit.ids))}."
         )
-    order = np.arange(len(readings)) if readings.times is None else np.argsort(readings.times, kind="stable")
+    order = (
+        np.arange(len(readings))
+        if readings.times is None
+        else np.argsort(readings.times, kind="stable")
+    )
     added = 0
     known_before = 0
     for row in order[place[readings.item[order]] >= 0].tolist():
         line = int(place[readings.item[row]])
         name = readings.readers[readings.reader[row]]
         grade = readings.grades[readings.grade[row]]
-        own = [entry for entry in decisions.current.by_reviewer(name) if entry.id == audit.ids[line]]
+        own = [
+            entry for entry in decisions.current.by_reviewer(name) if entry.id == audit.ids[line]
+        ]
         if own and own[-1].to_grade == grade:
             known_before += 1
             continue

@@ -51,7 +51,9 @@ class AuditFolder:
     selected: Floats  # (N,) how often training selected the sample, 0 to 1; NaN: unknown
     patients: list[str] | None
     readers: list[str] | None
-    neighbours: npt.NDArray[np.int32] | None  # (N, C, 4) lines of similar samples of each grade, -1: none
+    neighbours: (
+        npt.NDArray[np.int32] | None
+    )  # (N, C, 4) lines of similar samples of each grade, -1: none
     twins: Ints | None  # (N,) equal numbers: identical images with different labels; 0: none
     verified: Ints  # (N,) the true grade where somebody has verified it; -1: nobody has
     folds: Ints  # (N,) the fold in which each sample was held out
@@ -71,20 +73,23 @@ class AuditFolder:
 
     @property
     def determined(self) -> bool:
-        """Whether it is known how many labels are wrong: without that, a quality orders labels, and says no more."""
+        """Whether it is known how many labels are wrong: without that, a quality orders labels, and
+        says no more."""
         return bool(self.facts.get("determined", True))
 
     @property
     def unrecognised(self) -> list[int]:
-        """The grades that the networks do not recognise: of their labels no probability is shown."""
+        """The grades that the networks do not recognise: of their labels no probability is
+        shown."""
         return [self.grades.index(name) for name in self.facts.get("unrecognised", ())]
 
     @property
     def expected_wrong(self) -> int:
-        """How many labels are expected to be wrong: Σ (1 − quality) of those that nobody has verified, at least one.
+        """How many labels are expected to be wrong: Σ (1 − quality) of those that nobody has
+        verified, at least one.
 
-        At least as many as contradict a twin, which come first: a pair is not cut in half. All labels, if the networks
-        have learnt nothing: then any may be wrong.
+        At least as many as contradict a twin, which come first: a pair is not cut in half. All
+        labels, if the networks have learnt nothing: then any may be wrong.
         """
         if not self.facts["judged"]:
             return len(self)
@@ -101,7 +106,9 @@ def read_audit(folder: Path) -> AuditFolder:
         return _open_audit(folder, facts, scores)
     except (ValueError, KeyError) as problem:  # a column, or a grade, that is not there
         path = folder / "audit.csv"
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}): run srjt audit again.") from None
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({problem}): run srjt audit again."
+        ) from None
 
 
 def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> AuditFolder:
@@ -140,7 +147,11 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
         readers=scores["reader"].tolist() if "reader" in scores else None,
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
-        verified=codes("verified_grade", **{"": -1}) if "verified_grade" in scores else np.full(len(scores), -1),
+        verified=(
+            codes("verified_grade", **{"": -1})
+            if "verified_grade" in scores
+            else np.full(len(scores), -1)
+        ),
         folds=np.nan_to_num(numbers("fold")).astype(np.int64),
         facts=facts,
     )
@@ -149,15 +160,19 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
 def image_file(folder: Path, name: str) -> Path:
     """The image file of a sample. Raises ``BadImageError`` if there is none that may be shown.
 
-    name: the sample's cell in the column ``image``. An absolute path was given by the person who ran the audit. A
-    relative one belongs to the audit folder, and a folder from somebody else must not reach files outside, neither by
-    ".." nor through a link.
+    name: the sample's cell in the column ``image``. An absolute path was given by the person who
+    ran the audit. A relative one belongs to the audit folder, and a folder from somebody else must
+    not reach files outside, neither by ".." nor through a link.
     """
     path = folder / name
     try:
         outside = not Path(name).is_absolute() and not is_inside(path, folder)
         regular = path.is_file() or not path.exists()  # reading a pipe or a device would never end
-    except (OSError, ValueError, RuntimeError) as problem:  # too long, a NUL character, links in a circle
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as problem:  # too long, a NUL character, links in a circle
         raise BadImageError(path, f"its name is not usable ({problem})") from None
     if not name:
         raise BadImageError(path, "there is no image of this sample")
@@ -227,7 +242,8 @@ class SummaryFile(BaseModel, extra="allow"):
     samples: PositiveInt
     caveat: str
     learnt: bool
-    rate: float  # what the order of the labels rests on; unless ``identifiable``, only the interval is known
+    # what the order of the labels rests on; unless ``identifiable``, only the interval is known
+    rate: float
     rate_interval: tuple[float, float]
     identifiable: bool
     reason: str
@@ -238,7 +254,9 @@ class SummaryFile(BaseModel, extra="allow"):
     expected_errors: float | None
     another_likelier: NonNegativeInt
     verify_more: NonNegativeInt
-    verify_random: NonNegativeInt | None = None  # at random it would be so many; None: nothing is saved
+    verify_random: NonNegativeInt | None = (
+        None  # at random it would be so many; None: nothing is saved
+    )
     grades: list[_Rate]
     patients: list[_Rate] | None
     readers: list[_Rate] | None
@@ -269,34 +287,45 @@ def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
             f"{folder} is not the folder of an audit (it contains no {name}): create one with "
             "srjt audit labels.csv --out audit."
         )
-    facts = read_json(folder / name, model, advice="run srjt audit again").model_dump(exclude_unset=True)
+    facts = read_json(folder / name, model, advice="run srjt audit again").model_dump(
+        exclude_unset=True
+    )
     check_checksums(folder, advice="restore it, or run srjt audit again.")
     return facts
 
 
 def begun_audit(folder: Path) -> bool:
-    """Whether srjt audit has begun in this folder and not finished: ``audit.json`` is written last."""
-    return not (folder / "audit.json").exists() and any((folder / name).is_dir() for name in TRAININGS)
+    """Whether srjt audit has begun in this folder and not finished: ``audit.json`` is written
+    last."""
+    return not (folder / "audit.json").exists() and any(
+        (folder / name).is_dir() for name in TRAININGS
+    )
 
 
-def read_scores(folder: Path, facts: Mapping[str, Any], *, encoding_errors: str = "strict") -> pd.DataFrame:
-    """The rows of ``audit.csv``, all cells as text: a grade may be named "NA". facts: of ``audit.json``."""
+def read_scores(
+    folder: Path, facts: Mapping[str, Any], *, encoding_errors: str = "strict"
+) -> pd.DataFrame:
+    """The rows of ``audit.csv``, all cells as text: a grade may be named "NA". facts: of
+    ``audit.json``."""
     path = folder / "audit.csv"
     check_regular_file(path)
     try:
-        scores = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors=encoding_errors)
+        scores = pd.read_csv(
+            path, dtype=str, keep_default_na=False, encoding_errors=encoding_errors
+        )
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
     if len(scores) != facts["samples"]:
         raise SrjtError(
-            f"{path} has {len(scores):,} lines, but the audit has {facts['samples']:,} samples: the file is "
-            "incomplete; run srjt audit again."
+            f"{path} has {len(scores):,} lines, but the audit has {facts['samples']:,} samples: the"
+            " file is incomplete; run srjt audit again."
         )
     return scores
 
 
 def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32] | None:
-    """None if there is no file: the review then only lacks the similar images. A wrong file is an error."""
+    """None if there is no file: the review then only lacks the similar images. A wrong file is an
+    error."""
     if not path.exists():
         return None
     check_regular_file(path)
@@ -309,6 +338,6 @@ def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32
     except Exception:  # a damaged archive makes the readers raise almost any exception
         pass
     raise SrjtError(
-        f"{path} is damaged or does not belong to audit.csv: run srjt audit again, or delete the file to review "
-        "without similar images."
+        f"{path} is damaged or does not belong to audit.csv: run srjt audit again, or delete the"
+        " file to review without similar images."
     )

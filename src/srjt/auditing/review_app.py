@@ -1,5 +1,5 @@
-"""The web page of the review: doubtful labels, or blindly a random sample or a worklist; its images, its server,
-and the rules of who may use it.
+"""The web page of the review: doubtful labels, or blindly a random sample or a worklist; its
+images, its server, and the rules of who may use it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from srjt.auditing.folder import AuditFolder, image_file
-from srjt.auditing.review_log import Action, ConflictError, Decisions, LogEntry, Purpose, review_progress
+from srjt.auditing.review_log import (
+    Action,
+    ConflictError,
+    Decisions,
+    LogEntry,
+    Purpose,
+    review_progress,
+)
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
@@ -49,11 +56,12 @@ from srjt.files import modified, read_limited
 
 # The review page's security rules: who may use the server, and what its pages may load.
 #
-# - Host: only names of this machine, or any IP address with ``--allow-remote``. A hostile page that makes
-#   its own domain name resolve to this machine (DNS rebinding) sends that name, and is refused.
-# - Token: the printed address contains a random token; the first visit exchanges it for a cookie that every
-#   other request needs. The browser is opened with a token that works once, because other users of the
-#   machine can read command lines.
+# - Host: only names of this machine, or any IP address with ``--allow-remote``. A hostile page that
+#   makes its own domain name resolve to this machine (DNS rebinding) sends that name, and is
+#   refused.
+# - Token: the printed address contains a random token; the first visit exchanges it for a cookie
+#   that every other request needs. The browser is opened with a token that works once, because
+#   other users of the machine can read command lines.
 # - Origin: only the review page itself may send decisions, and only short ones.
 # - Headers: pages load scripts, styles and images from this server alone.
 
@@ -63,8 +71,10 @@ MOST_CONNECTIONS = 64  # of one address; a browser opens six
 REQUEST_SECONDS = 10.0  # for a request to become complete
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -74,14 +84,16 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 
-# A redirect by status would not send the SameSite=strict cookie if the address was clicked on another site.
+# A redirect by status would not send the SameSite=strict cookie if the address was clicked on
+# another site.
 LOGIN_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Review</title>
 <link rel="icon" href="/page/icon.svg"><meta http-equiv="refresh" content="0; url=/">"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A listening socket, the host names by which it is reached, and the secrets that give access."""
+    """A listening socket, the host names by which it is reached, and the secrets that give
+    access."""
 
     socket: socket.socket
     host: str
@@ -140,7 +152,9 @@ def secured(app: ASGIApp, server: Server) -> ASGIApp:
             message = await receive()
             received += len(message.get("body", b""))
             if received > MAX_BODY:
-                raise HTTPException(413, "The request is too long.", headers={"Connection": "close"})
+                raise HTTPException(
+                    413, "The request is too long.", headers={"Connection": "close"}
+                )
             return message
 
         async def send_with_headers(message: Message) -> None:
@@ -175,7 +189,8 @@ def _login_or_refusal(request: Request, server: Server) -> Response | None:
             return PlainTextResponse("The request is too long.", 413)
         return None
     return PlainTextResponse(
-        "Open this page with the complete address that srjt review printed, including the token.\n", 403
+        "Open this page with the complete address that srjt review printed, including the token.\n",
+        403,
     )
 
 
@@ -208,7 +223,8 @@ def _pixels_alone(source: Source, line: int) -> Response:
 
 
 def _full_image(audit: AuditFolder, line: int) -> Response:
-    """The file unchanged if every browser shows it as the networks saw it, else converted to PNG."""
+    """The file unchanged if every browser shows it as the networks saw it, else converted to
+    PNG."""
     try:
         content = read_limited(image_file(audit.folder, audit.images[line]), limit=LARGEST_FILE)
     except SrjtError:
@@ -234,7 +250,8 @@ def _cached_thumbnail(path: Path, changed: int) -> bytes:
 
 
 def _where_they_look(audit: AuditFolder, line: int) -> Response:
-    """The image, once for each network side by side, and below it the same with the map of each network."""
+    """The image, once for each network side by side, and below it the same with the map of each
+    network."""
     from srjt.auditing.audit import look_maps  # loads torch: only on demand
 
     plain, maps = look_maps(audit, line)
@@ -248,7 +265,12 @@ def _where_they_look(audit: AuditFolder, line: int) -> Response:
 
 # The web application of the review: the page, the images, the decisions.
 
-MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml", ".js": "text/javascript"}
+MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".js": "text/javascript",
+}
 SHARED_FILES = ("review.css", "icon.svg", "grade_name.js", "image_cache.js", "api.js", "zoom.js")
 MAX_UNDO = 200  # decisions that the page can undo
 
@@ -266,7 +288,8 @@ class ReviewSession:
 
     @cached_property
     def samples_json(self) -> bytes:
-        """Everything that the page shows of the samples, by column: a few megabytes for 100,000 samples."""
+        """Everything that the page shows of the samples, by column: a few megabytes for 100,000
+        samples."""
         audit = self.audit
         values = {
             "reviewer": self.reviewer,
@@ -285,7 +308,9 @@ class ReviewSession:
             "quality": np.round(audit.quality, 4).tolist(),
             "probabilities": np.round(10_000 * audit.probabilities).astype(int).ravel().tolist(),
             "network_grades": [grades.tolist() for grades in audit.network_grades],
-            "selected": [None if share != share else share for share in np.round(audit.selected, 3).tolist()],
+            "selected": [
+                None if share != share else share for share in np.round(audit.selected, 3).tolist()
+            ],
             "patients": _name_codes(audit.patients),
             "readers": _name_codes(audit.readers),
             "has_neighbours": audit.neighbours is not None,
@@ -301,7 +326,11 @@ class ReviewSession:
                 "revision": current.revision,
                 "progress": asdict(review_progress(self.audit, current, queue=self.queue)),
                 "changes": [
-                    {"line": line_of[name], "seen": seen, "decision": self.decision_json(current.get(name))}
+                    {
+                        "line": line_of[name],
+                        "seen": seen,
+                        "decision": self.decision_json(current.get(name)),
+                    }
                     for name, seen in current.last_revision.items()
                     if seen > since and name in line_of
                 ],
@@ -312,15 +341,21 @@ class ReviewSession:
         line_of = self.audit.line_of
         with self.decisions.lock:
             own = self.decisions.current.by_reviewer(self.reviewer)
-        return [(entry.revision, line_of[entry.id]) for entry in own if entry.id in line_of][-MAX_UNDO:]
+        return [(entry.revision, line_of[entry.id]) for entry in own if entry.id in line_of][
+            -MAX_UNDO:
+        ]
 
     def decision_json(self, entry: LogEntry | None) -> dict[str, Any] | None:
-        """A decision as the page reads it, with the position of the grade; None for a grade of another audit."""
+        """A decision as the page reads it, with the position of the grade; None for a grade of
+        another audit."""
         if entry is None:
             return None
         grades = self.audit.grades
         shown = {name: getattr(entry, name) for name in ("revision", "reviewer", "at", "action")}
-        return {**shown, "grade": grades.index(entry.to_grade) if entry.to_grade in grades else None}
+        return {
+            **shown,
+            "grade": grades.index(entry.to_grade) if entry.to_grade in grades else None,
+        }
 
     def decide(self, body: dict[str, Any]) -> dict[str, Any]:
         audit = self.audit
@@ -386,13 +421,17 @@ class ReviewSession:
                     return JSONResponse(work(body))
                 except ConflictError as conflict:
                     updates = self.updates(_integer(body, "since"))
-                    return JSONResponse({**updates, "current": self.decision_json(conflict.current)}, 409)
+                    return JSONResponse(
+                        {**updates, "current": self.decision_json(conflict.current)}, 409
+                    )
 
             return _post(path, unless_decided)
 
         return [
             image("/image/{line}", _full_image),
-            image("/pixels/{line}", _pixels_alone),  # decoded here: says why an image cannot be shown
+            image(
+                "/pixels/{line}", _pixels_alone
+            ),  # decoded here: says why an image cannot be shown
             image("/thumb/{line}", _thumbnail),
             image("/map/{line}", _where_they_look),
             Route("/api/samples", samples),
@@ -404,7 +443,8 @@ class ReviewSession:
 
 
 def create_app(session: ReviewSession | BlindSession, server: Server) -> ASGIApp:
-    """The application behind the security rules. Handlers are plain functions: Starlette runs them in threads."""
+    """The application behind the security rules. Handlers are plain functions: Starlette runs them
+    in threads."""
 
     def page(request: Request) -> Response:
         name = request.path_params.get("name", session.files[0])
@@ -441,8 +481,8 @@ def _post(path: str, work: Callable[[dict[str, Any]], Response]) -> Route:
 def grade_keys(grades: Sequence[str]) -> list[str]:
     """The digit key of each grade; "" beyond ten.
 
-    0 is the mildest grade, unless every name contains one digit of its own: then 1 sets "Mayo 1", also on a scale
-    that starts at 1.
+    0 is the mildest grade, unless every name contains one digit of its own: then 1 sets "Mayo 1",
+    also on a scale that starts at 1.
     """
     numbers = [re.findall(r"\d+", name) for name in grades]
     digits = [own[0] for own in numbers if len(own) == 1 and len(own[0]) == 1]
@@ -474,12 +514,12 @@ def _name_codes(values: list[str] | None) -> dict[str, Any] | None:
     return {"names": list(names), "codes": codes}
 
 
-# The web application that verifies a random sample, or reads a worklist: images and grades, and nothing
-# that shows what a label is.
+# The web application that verifies a random sample, or reads a worklist: images and grades, and
+# nothing that shows what a label is.
 #
-# The page knows an image by its position in the sample. An id may be the name of a folder that is named
-# like the grade, a line of the audit is the rank of its doubt, and a file may have the label in its
-# metadata: the server sends none.
+# The page knows an image by its position in the sample. An id may be the name of a folder that is
+# named like the grade, a line of the audit is the rank of its doubt, and a file may have the label
+# in its metadata: the server sends none.
 
 CANNOT_TELL = -1  # an answer
 
@@ -497,7 +537,8 @@ class BlindSession:
     noun: ClassVar = "answer"
 
     def answers(self) -> list[int | None]:
-        """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there is none yet."""
+        """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there
+        is none yet."""
         code_of: dict[str | None, int] = {name: code for code, name in enumerate(self.audit.grades)}
         code_of[None] = CANNOT_TELL
         own = self.decisions.answers(self.purpose, reviewer=self.reviewer)
@@ -533,24 +574,32 @@ class BlindSession:
             self.answer(position, grade)
             return JSONResponse({"position": position, "grade": grade})
 
-        return [Route("/image/{position}", image), Route("/api/sample", sample), _post("/api/answer", answer)]
+        return [
+            Route("/image/{position}", image),
+            Route("/api/sample", sample),
+            _post("/api/answer", answer),
+        ]
 
 
 # The web server of the review: open a port, run until Ctrl-C, open the browser.
 
 
 def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False) -> Server:
-    """Listen on ``port`` (0: any free one). Addresses that other machines reach need ``allow_remote``."""
+    """Listen on ``port`` (0: any free one). Addresses that other machines reach need
+    ``allow_remote``."""
     local = host == "localhost" or _is_address(host, loopback=True)
     if not local and not allow_remote:
-        raise SrjtError(f"--host {host} lets other machines reach the page: add --allow-remote if they may.")
+        raise SrjtError(
+            f"--host {host} lets other machines reach the page: add --allow-remote if they may."
+        )
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         dualstack = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         listening = socket.create_server(address, family=family, dualstack_ipv6=dualstack)
     except OSError as problem:
         raise SrjtError(
-            f"Port {port} of {host} cannot be used ({problem.strerror or problem}): choose another --port or --host."
+            f"Port {port} of {host} cannot be used ({problem.strerror or problem}): choose another"
+            " --port or --host."
         ) from None
     own_names = {host} if local else {host, socket.gethostname().lower(), socket.getfqdn().lower()}
     return Server(
@@ -565,7 +614,8 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
 class LimitedProtocol(H11Protocol):
     """HTTP, with an end to requests that never become complete, and few connections of one address.
 
-    Any program of this machine can open connections and send nothing: they must not use up the open files.
+    Any program of this machine can open connections and send nothing: they must not use up the open
+    files.
     """
 
     of_address: ClassVar[dict[str, list[LimitedProtocol]]] = {}  # oldest first
@@ -578,8 +628,12 @@ class LimitedProtocol(H11Protocol):
         self._address = str(peer[0]) if peer else ""
         others = self.of_address.setdefault(self._address, [])
         others.append(self)
-        if len(others) > MOST_CONNECTIONS:  # one that has sent a request stays: a browser is behind it
-            incomplete = [other for other in others if other._timer is not None and other is not self]
+        if (
+            len(others) > MOST_CONNECTIONS
+        ):  # one that has sent a request stays: a browser is behind it
+            incomplete = [
+                other for other in others if other._timer is not None and other is not self
+            ]
             oldest = (incomplete or others)[0]
             others.remove(oldest)  # at once: it is lost a little later
             oldest.transport.abort()
@@ -626,10 +680,13 @@ def create_web_server(session: ReviewSession | BlindSession, server: Server) -> 
     return uvicorn.Server(config)
 
 
-def serve(session: ReviewSession | BlindSession, server: Server, *, started: Callable[[], object]) -> None:
+def serve(
+    session: ReviewSession | BlindSession, server: Server, *, started: Callable[[], object]
+) -> None:
     """Run until Ctrl-C or SIGTERM. ``started`` is called when the page can be opened."""
     web_server = create_web_server(session, server)
-    # Both signals raise KeyboardInterrupt after the server has stopped, so that the command can print a summary.
+    # Both signals raise KeyboardInterrupt after the server has stopped, so that the command can
+    # print a summary.
     previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         started()

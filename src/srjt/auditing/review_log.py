@@ -1,5 +1,6 @@
-"""The log of a review: decisions are only ever added, and the current ones follow from the log; how much is
-reviewed, the random sample that is graded blindly, the worklist of further readings, and the tables that are exported.
+"""The log of a review: decisions are only ever added, and the current ones follow from the log; how
+much is reviewed, the random sample that is graded blindly, the worklist of further readings, and
+the tables that are exported.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ from srjt.readers.consensus import NEW_READER
 
 # The log of decisions: entries are only ever added, and the current decisions follow from the log.
 #
-# SQLite in WAL mode with synchronous=FULL: an acknowledged decision survives kill -9 and a power cut.
-# Several servers may write to one log; each reads the entries of the others before it adds its own.
-# SQLite notices a damaged structure, but no changed text: each entry has the SHA-256 of its values.
+# SQLite in WAL mode with synchronous=FULL: an acknowledged decision survives kill -9 and a power
+# cut. Several servers may write to one log; each reads the entries of the others before it adds its
+# own. SQLite notices a damaged structure, but no changed text: each entry has the SHA-256 of its
+# values.
 
 Action = Literal["set", "accept", "keep", "skip", "undo"]
 # of a grade given without seeing the label: a random sample, or a worklist
@@ -106,7 +108,8 @@ class Answer:
 
 
 class ConflictError(Exception):
-    """The sample was decided since the reviewer's page loaded it. ``current``: the decision about it, if any."""
+    """The sample was decided since the reviewer's page loaded it. ``current``: the decision about
+    it, if any."""
 
     def __init__(self, current: LogEntry | None) -> None:
         super().__init__("decided in the meantime")
@@ -114,7 +117,8 @@ class ConflictError(Exception):
 
 
 class CurrentDecisions:
-    """The decisions in force after the entries applied so far. ``only_reviewer`` ignores all other reviewers."""
+    """The decisions in force after the entries applied so far. ``only_reviewer`` ignores all other
+    reviewers."""
 
     def __init__(self, log: Iterable[LogEntry] = (), *, only_reviewer: str | None = None) -> None:
         self.only_reviewer = only_reviewer
@@ -146,12 +150,18 @@ class CurrentDecisions:
 
     def by_reviewer(self, reviewer: str) -> list[LogEntry]:
         """The decisions of one reviewer that are not undone, oldest first."""
-        own = (entry for entries in self.active.values() for entry in entries if entry.reviewer == reviewer)
+        own = (
+            entry
+            for entries in self.active.values()
+            for entry in entries
+            if entry.reviewer == reviewer
+        )
         return sorted(own, key=lambda entry: entry.revision)
 
 
 class Decisions:
-    """The log of one audit folder. ``only_reviewer``: an independent second reading, without the others' decisions."""
+    """The log of one audit folder. ``only_reviewer``: an independent second reading, without the
+    others' decisions."""
 
     def __init__(self, path: Path, *, only_reviewer: str | None = None) -> None:
         self.path = path
@@ -160,7 +170,9 @@ class Decisions:
         with self._readable_errors("opened"):
             if not log_exists(path):
                 _create_log(path)
-            self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                path, timeout=10, isolation_level=None, check_same_thread=False
+            )
             try:
                 self._check_file()
                 # SQLite keeps a rollback journal where the file system does not support WAL.
@@ -184,11 +196,13 @@ class Decisions:
             rows = self._connection.execute(query, (after,)).fetchall()
         return [LogEntry(revision, *self._checked(values)) for revision, *values in rows]
 
-    def decide(self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int) -> LogEntry:
+    def decide(
+        self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
+    ) -> LogEntry:
         """Record ``grade`` for ``sample``; the entry is on disk when this returns.
 
-        label: the grade as given. seen: the last revision of the sample that the reviewer's page knows (0:
-        undecided). Raises ``ConflictError`` if there is a newer one.
+        label: the grade as given. seen: the last revision of the sample that the reviewer's page
+        knows (0: undecided). Raises ``ConflictError`` if there is a newer one.
         """
         with self._transaction():
             if self.current.last_revision.get(sample, 0) != seen:
@@ -198,18 +212,24 @@ class Decisions:
     def undo(self, revision: int, *, reviewer: str, label: str) -> LogEntry:
         """Undo a decision of ``reviewer``; the decision before it is in force again.
 
-        Raises ``ConflictError`` if it is not in force: undone already, or replaced by a later decision.
+        Raises ``ConflictError`` if it is not in force: undone already, or replaced by a later
+        decision.
         """
         with self._transaction():
-            entry = next((e for e in self.current.by_reviewer(reviewer) if e.revision == revision), None)
+            entry = next(
+                (e for e in self.current.by_reviewer(reviewer) if e.revision == revision), None
+            )
             if entry is None or self.current.get(entry.id) != entry:
                 raise ConflictError(None if entry is None else self.current.get(entry.id))
             earlier = self.current.active[entry.id][:-1]
             grade = earlier[-1].to_grade if earlier else label
             return self._append(entry.id, reviewer, "undo", grade, label, undoes=revision)
 
-    def add_answer(self, sample: str, *, purpose: Purpose, reviewer: str, grade: str | None) -> None:
-        """Record the grade of a sample, given without seeing its label; None: it cannot be graded."""
+    def add_answer(
+        self, sample: str, *, purpose: Purpose, reviewer: str, grade: str | None
+    ) -> None:
+        """Record the grade of a sample, given without seeing its label; None: it cannot be
+        graded."""
         values = (purpose, sample, reviewer, _now(), grade)
         with self._transaction():
             self._insert("answers (purpose, id, reviewer, at, grade, sha256)", values)
@@ -226,7 +246,13 @@ class Decisions:
             self._connection.close()
 
     def _append(
-        self, sample: str, reviewer: str, action: Action, grade: str, label: str, undoes: int | None = None
+        self,
+        sample: str,
+        reviewer: str,
+        action: Action,
+        grade: str,
+        label: str,
+        undoes: int | None = None,
     ) -> LogEntry:
         before = self.current.get(sample)
         from_grade = label if before is None else before.to_grade
@@ -238,7 +264,9 @@ class Decisions:
         """Add a row; the last column is the SHA-256 of the others."""
         marks = ",".join("?" * (len(values) + 1))
         row = (*values, _sha256(values))
-        return self._connection.execute(f"INSERT INTO {columns} VALUES ({marks})", row).lastrowid or 0
+        return (
+            self._connection.execute(f"INSERT INTO {columns} VALUES ({marks})", row).lastrowid or 0
+        )
 
     def _checked(self, row: Sequence[Any]) -> Sequence[Any]:
         """The values of a row, if they are as they were written."""
@@ -268,8 +296,9 @@ class Decisions:
             raise _damaged(self.path, "is no log of decisions of this version of srjt")
         if (problem := self._pragma("quick_check")) != "ok":
             raise _damaged(self.path, f"is damaged ({problem})")
-        # SQLite reads zeros where the last page is incomplete. Pages may be missing in the file while they are in
-        # the -wal: ask for that file after the number of pages, because other servers write to it.
+        # SQLite reads zeros where the last page is incomplete. Pages may be missing in the file
+        # while they are in the -wal: ask for that file after the number of pages, because other
+        # servers write to it.
         expected = self._pragma("page_count") * self._pragma("page_size")
         if not _pending_files(self.path) and (size := self.path.stat().st_size) < expected:
             raise _damaged(self.path, f"is cut off after {size:,} of {expected:,} bytes")
@@ -282,10 +311,14 @@ class Decisions:
         try:
             yield
         except (sqlite3.Error, OSError) as problem:
-            if type(problem) is sqlite3.DatabaseError:  # none of its subclasses: the file itself is bad
+            if (
+                type(problem) is sqlite3.DatabaseError
+            ):  # none of its subclasses: the file itself is bad
                 raise _damaged(self.path, f"is damaged ({problem})") from problem
             reason = getattr(problem, "strerror", None) or problem
-            raise SrjtError(f"The decisions in {self.path} cannot be {verb}: {reason}.") from problem
+            raise SrjtError(
+                f"The decisions in {self.path} cannot be {verb}: {reason}."
+            ) from problem
 
 
 def _schema(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
@@ -310,12 +343,15 @@ def _now() -> str:
 
 
 def log_exists(path: Path) -> bool:
-    """Whether there is a log. Raises ``SrjtError`` if it is empty, or missing while its journal is there.
+    """Whether there is a log. Raises ``SrjtError`` if it is empty, or missing while its journal is
+    there.
 
     SQLite does not report either: it takes an empty file for a new database and deletes its -wal.
     """
     if os.path.islink(path):  # a folder from somebody else must not write to another log
-        raise SrjtError(f"{path} is a link: replace it by the file that it points to, or delete it.")
+        raise SrjtError(
+            f"{path} is a link: replace it by the file that it points to, or delete it."
+        )
     pending = _pending_files(path)  # first: another server creates the log before its -wal
     if not os.path.exists(path):
         if pending:
@@ -338,20 +374,25 @@ def _pending_files(path: Path) -> list[Path]:
 
 def _damaged(path: Path, how: str) -> SrjtError:
     return SrjtError(
-        f"{path} {how}, so decisions may have been lost: restore a copy of it, or delete {path.name}* in that "
-        "folder to start again."
+        f"{path} {how}, so decisions may have been lost: restore a copy of it, or delete"
+        f" {path.name}* in that folder to start again."
     )
 
 
 def _create_log(path: Path) -> None:
-    """Create an empty log under its name in one step, so that a kill in between does not look like a loss."""
+    """Create an empty log under its name in one step, so that a kill in between does not look like
+    a loss."""
     with tempfile.TemporaryDirectory(prefix=".decisions-", dir=path.parent) as folder:
         draft = Path(folder) / path.name
         with closing(sqlite3.connect(draft)) as connection:
             connection.executescript(_SCHEMA)
-        draft.chmod(0o600)  # it names reviewers and patients; SQLite gives its other files the same mode
+        draft.chmod(
+            0o600
+        )  # it names reviewers and patients; SQLite gives its other files the same mode
         try:
-            os.link(draft, path)  # unlike a rename, never replaces a log that another server has just created
+            os.link(
+                draft, path
+            )  # unlike a rename, never replaces a log that another server has just created
         except FileExistsError:
             pass
         except OSError:  # a file system without hard links
@@ -368,7 +409,8 @@ class Progress:
     skipped: int = 0  # of the queue
     beyond: int = 0  # reviewed outside the queue
     changed: int = 0  # labels that now differ from the given ones, in the queue or not
-    # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: it is not known
+    # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: it is
+    # not known
     remaining_noise: float | None = None
 
     def __str__(self) -> str:
@@ -376,7 +418,10 @@ class Progress:
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         noise = self.remaining_noise
         remaining = "" if noise is None else f", estimated remaining noise {100 * noise:.1f} %"
-        return f"{self.reviewed:,} of {self.queue:,} reviewed{beyond}, {self.changed:,} changed{skipped}{remaining}"
+        return (
+            f"{self.reviewed:,} of {self.queue:,} reviewed{beyond}, {self.changed:,}"
+            f" changed{skipped}{remaining}"
+        )
 
 
 def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int) -> Progress:
@@ -398,7 +443,8 @@ def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int
     return Progress(queue=queue, remaining_noise=remaining, **counts)
 
 
-# A random sample of the audited labels, and the grades that reviewers give it without seeing the label.
+# A random sample of the audited labels, and the grades that reviewers give it without seeing the
+# label.
 
 SEED = 0  # the same sample for every reviewer of an audit
 
@@ -406,8 +452,9 @@ SEED = 0  # the same sample for every reviewer of an audit
 def draw_sample(audit: AuditFolder, size: int) -> list[int]:
     """The lines of a simple random sample, in random order: every set of labels is equally likely.
 
-    Labels are drawn, not patients, so that the share of wrong ones is unbiased. A larger sample begins with the
-    smaller one, and the sample depends on the ids alone: a repeated audit has the same.
+    Labels are drawn, not patients, so that the share of wrong ones is unbiased. A larger sample
+    begins with the smaller one, and the sample depends on the ids alone: a repeated audit has the
+    same.
     """
     names = sorted(audit.ids)
     order = np.random.Generator(np.random.PCG64(SEED)).permutation(len(names))
@@ -424,7 +471,8 @@ def read_answers(folder: Path, purpose: Purpose) -> list[Answer]:
 
 
 def read_verified_grades(folder: Path) -> dict[str, str]:
-    """The verified grade of each sample, by id; the last answer counts. Empty if nothing was verified."""
+    """The verified grade of each sample, by id; the last answer counts. Empty if nothing was
+    verified."""
     grades = {answer.id: answer.grade for answer in read_answers(folder, "verify")}
     return {sample: grade for sample, grade in grades.items() if grade is not None}
 
@@ -441,11 +489,13 @@ def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manife
     return replace(manifest, table=manifest.table.assign(verified_grade=grades))
 
 
-# A worklist of ``srjt readers``: the images that each reviewer reads once more, and their readings as a table.
+# A worklist of ``srjt readers``: the images that each reviewer reads once more, and their readings
+# as a table.
 
 
 def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer: str) -> list[int]:
-    """The lines of the images that this reviewer is to read, in the order of the list, and nobody else's.
+    """The lines of the images that this reviewer is to read, in the order of the list, and nobody
+    else's.
 
     What is for a new reader is for any reviewer who is not among the earlier readers.
     """
@@ -453,8 +503,8 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     item = next((name for name in ("item", "image", "id") if name in frame), None)
     if item is None or "reader" not in frame:
         raise SrjtError(
-            f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE --next 50 --out DIR "
-            "writes one."
+            f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE"
+            " --next 50 --out DIR writes one."
         )
     own = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
     if not len(own) and reviewer not in (source.readers or ()):
@@ -462,21 +512,25 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     if not len(own):
         names = ", ".join(sorted(set(frame["reader"]))[:8])
         raise SrjtError(
-            f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name with --reviewer."
+            f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name"
+            " with --reviewer."
         )
     wanted = list(dict.fromkeys(own[item]))
     rows = join_all_names(wanted, source.ids, wanted_in=str(path), known_in=str(source.folder))
     lines: list[int] = rows.tolist()
     if not any(source.images[line] for line in lines):
         raise SrjtError(
-            f"{source.folder} has no image files to show: run srjt readers again with --images DIR, the folder of the "
-            "images."
+            f"{source.folder} has no image files to show: run srjt readers again with --images DIR,"
+            " the folder of the images."
         )
     return lines
 
 
-def new_readings(source: AuditFolder | ReadersFolder, answers: list[Answer]) -> tuple[pd.DataFrame, list[str]]:
-    """The earlier readings, if the folder has them, followed by the new ones: a long table; and notes.
+def new_readings(
+    source: AuditFolder | ReadersFolder, answers: list[Answer]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The earlier readings, if the folder has them, followed by the new ones: a long table; and
+    notes.
 
     An answer without a grade ("cannot tell") is no reading.
     """
@@ -486,40 +540,56 @@ def new_readings(source: AuditFolder | ReadersFolder, answers: list[Answer]) -> 
     if left_out := len(graded) - len(rows):
         notes.append(f"Readings left out: {left_out:,}; an image or a grade is not known here.")
     earlier = source.folder / "readings.csv"
-    table = load_table(earlier).frame if isinstance(source, ReadersFolder) and earlier.exists() else None
+    table = (
+        load_table(earlier).frame
+        if isinstance(source, ReadersFolder) and earlier.exists()
+        else None
+    )
     item = "item" if table is not None and "item" in table else "image"
     new = pd.DataFrame(rows, columns=[item, "reader", "grade", "date"], dtype=str)
     for column in ("reader", "grade"):
         new[column] = [neutralise_formula(cell) for cell in new[column]]
     if table is None:
         return new, notes
-    about_item = [name for name in ("image", "patient", "reference") if name in table and name != item]
+    about_item = [
+        name for name in ("image", "patient", "reference") if name in table and name != item
+    ]
     by_item = table.drop_duplicates(item).set_index(item)[about_item]
-    kept = table.drop(columns=["consensus", "probability"], errors="ignore")  # they are computed again
+    kept = table.drop(
+        columns=["consensus", "probability"], errors="ignore"
+    )  # they are computed again
     return pd.concat([kept, new.join(by_item, on=item)], ignore_index=True).fillna(""), notes
 
 
-def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> tuple[pd.DataFrame, list[str], str]:
-    """The audited table, or the audit's samples in the order of their ids if there is no table; notes; and how many
-    are reviewed.
+def corrected_table(
+    audit: AuditFolder, current: CurrentDecisions
+) -> tuple[pd.DataFrame, list[str], str]:
+    """The audited table, or the audit's samples in the order of their ids if there is no table;
+    notes; and how many are reviewed.
 
-    The grade column holds the decided grades; the last decision about a sample counts. Four columns are added:
-    original_grade and, for reviewed samples, reviewed_by, reviewed_at (UTC) and decision.
+    The grade column holds the decided grades; the last decision about a sample counts. Four columns
+    are added: original_grade and, for reviewed samples, reviewed_by, reviewed_at (UTC) and
+    decision.
     """
     table, lines, column, notes = _audited_table(audit)
     decisions = {entry.id: entry for entry in current.all()}
     if unknown := decisions.keys() - audit.line_of.keys():
-        notes.append(f"Decisions left out: {len(unknown):,}; this audit has no sample {min(unknown)}.")
+        notes.append(
+            f"Decisions left out: {len(unknown):,}; this audit has no sample {min(unknown)}."
+        )
     original = table[column].tolist()
     spellings = _grade_spellings(audit, original, lines)
-    grades, decided = list(original), [None if n is None else decisions.get(audit.ids[n]) for n in lines]
+    grades, decided = (
+        list(original),
+        [None if n is None else decisions.get(audit.ids[n]) for n in lines],
+    )
     for row, (line, decision) in enumerate(zip(lines, decided, strict=True)):
         if line is None or decision is None:
             continue
         if decision.to_grade not in audit.grades:
             raise SrjtError(
-                f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is not a grade of this "
-                "audit: decide it again in srjt review."
+                f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is"
+                " not a grade of this audit: decide it again in srjt review."
             )
         if decision.to_grade != audit.grades[audit.labels[line]]:
             grades[row] = spellings[decision.to_grade]
@@ -533,7 +603,11 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> tuple[pd.D
         corrected[unused] = [neutralise_formula(value) for value in values]
     actions = [decision.action for decision in decided if decision is not None]
     changed, skipped = sum(map(operator.ne, grades, original)), actions.count("skip")
-    return corrected, notes, f"{len(actions) - skipped:,} reviewed, {changed:,} changed, {skipped:,} skipped"
+    return (
+        corrected,
+        notes,
+        f"{len(actions) - skipped:,} reviewed, {changed:,} changed, {skipped:,} skipped",
+    )
 
 
 def verified_table(
@@ -541,24 +615,41 @@ def verified_table(
 ) -> tuple[pd.DataFrame, list[str]]:
     """The audited table with a column ``verified_grade``, and notes. No label is corrected.
 
-    In a corrected table a verified label would be right more often than others, and no longer tell of them.
-    probability: with which each verified label was drawn, for a column ``verified_probability``.
+    In a corrected table a verified label would be right more often than others, and no longer tell
+    of them. probability: with which each verified label was drawn, for a column
+    ``verified_probability``.
     """
     table, lines, column, notes = _audited_table(audit)
     spellings = _grade_spellings(audit, table[column].tolist(), lines)
-    grades = ["" if line is None else spellings.get(verified.get(audit.ids[line], ""), "") for line in lines]
+    grades = [
+        "" if line is None else spellings.get(verified.get(audit.ids[line], ""), "")
+        for line in lines
+    ]
     checked = table.assign(verified_grade=grades)
     if probability is not None:
         names = ["" if line is None else audit.ids[line] for line in lines]
-        chances = [probability.get(name) if grade else None for name, grade in zip(names, grades, strict=True)]
-        checked["verified_probability"] = ["" if chance is None else repr(chance) for chance in chances]
+        chances = [
+            probability.get(name) if grade else None
+            for name, grade in zip(names, grades, strict=True)
+        ]
+        checked["verified_probability"] = [
+            "" if chance is None else repr(chance) for chance in chances
+        ]
     return checked, notes
 
 
 def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwrite: bool) -> None:
-    """Write atomically; never replaces the original, and an existing file only with ``overwrite``."""
-    if original is not None and out.exists() and original.exists() and os.path.samefile(out, original):
-        raise SrjtError(f"{out} is the original table, which is never overwritten: choose another file.")
+    """Write atomically; never replaces the original, and an existing file only with
+    ``overwrite``."""
+    if (
+        original is not None
+        and out.exists()
+        and original.exists()
+        and os.path.samefile(out, original)
+    ):
+        raise SrjtError(
+            f"{out} is the original table, which is never overwritten: choose another file."
+        )
     if out.exists() and not overwrite:
         raise exists_already(out)
     warn_about_formulas(table, out)
@@ -566,10 +657,11 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
 
 
 def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = ()) -> str:
-    """The command that trains on the corrected table, with the options that the audited one was read with.
+    """The command that trains on the corrected table, with the options that the audited one was
+    read with.
 
-    columns: of the table. Without a split of its own it is trained with a fold: the same patients as before, because
-    folds do not depend on labels.
+    columns: of the table. Without a split of its own it is trained with a fold: the same patients
+    as before, because folds do not depend on labels.
     """
     read_with, audited = audit.facts["read_with"], audit.facts["source"]
     options = dict(zip(read_with[::2], read_with[1::2], strict=False))
@@ -582,28 +674,45 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     elif audit.table is None:  # the exported table has its own columns, and absolute paths
         options = {name: value for name, value in options.items() if name == "--grades"}
     fold = [] if "split" in map(str.casefold, columns) else ["--fold", "0"]
-    words = [*source, *itertools.chain(*options.items()), "--out", "run", *fold, "--noise-rate", "auto"]
+    words = [
+        *source,
+        *itertools.chain(*options.items()),
+        "--out",
+        "run",
+        *fold,
+        "--noise-rate",
+        "auto",
+    ]
     return shlex.join(["srjt", "train", *words])
 
 
 def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataFrame:
-    """Each reviewer's own last decision per sample, independent of the others, oldest first; a skip is none.
+    """Each reviewer's own last decision per sample, independent of the others, oldest first; a skip
+    is none.
 
     Columns: id, reviewer, grade, decision, reviewed_at.
     """
-    own = [e for name in {e.reviewer for e in log} for e in CurrentDecisions(log, only_reviewer=name).all()]
+    own = [
+        e
+        for name in {e.reviewer for e in log}
+        for e in CurrentDecisions(log, only_reviewer=name).all()
+    ]
     rows = [
         (entry.id, entry.reviewer, entry.to_grade, entry.action, entry.at)
         for entry in sorted(own, key=lambda entry: entry.revision)
         if entry.action != "skip" and entry.id in audit.line_of
     ]
-    return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"], dtype=object)
+    return pd.DataFrame(
+        rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"], dtype=object
+    )
 
 
 def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> Iterator[str]:
-    """A sentence for every two reviewers who have graded some of the same samples. decisions: of the reviewers.
+    """A sentence for every two reviewers who have graded some of the same samples. decisions: of
+    the reviewers.
 
-    Decisions for grades that this audit does not have, as after a change of the grades, do not count.
+    Decisions for grades that this audit does not have, as after a change of the grades, do not
+    count.
     """
     codes = decisions["grade"].map({name: code for code, name in enumerate(audit.grades)})
     graded = decisions.assign(grade=codes).pivot(index="id", columns="reviewer", values="grade")
@@ -613,19 +722,22 @@ def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> Iterator[str]:
         confusion = np.zeros((len(audit.grades), len(audit.grades)))
         np.add.at(confusion, tuple(both.T), 1)
         yield (
-            f"{one} and {other} both graded {len(both):,}: they agree on "
-            f"{100 * METRICS['accuracy'](confusion):.1f} %, quadratically weighted κ {METRICS['qwk'](confusion):.2f}."
+            f"{one} and {other} both graded {len(both):,}: they agree on"
+            f" {100 * METRICS['accuracy'](confusion):.1f} %, quadratically weighted κ"
+            f" {METRICS['qwk'](confusion):.2f}."
         )
 
 
 def disagreements(decisions: pd.DataFrame) -> pd.DataFrame:
-    """The decisions about samples that reviewers have graded differently; the last one of a sample counts."""
+    """The decisions about samples that reviewers have graded differently; the last one of a sample
+    counts."""
     differing = decisions[decisions.groupby("id")["grade"].transform("nunique") > 1]
     return differing.sort_values("id", kind="stable").reset_index(drop=True).map(neutralise_formula)
 
 
 def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | None], str, list[str]]:
-    """What was audited, for each row its line in the audit (None: not audited), the column of labels, and notes."""
+    """What was audited, for each row its line in the audit (None: not audited), the column of
+    labels, and notes."""
     if audit.table is not None:
         return _read_original(audit, audit.table)
     columns = {
@@ -635,12 +747,16 @@ def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | Non
         "patient": audit.patients,
         "reader": audit.readers,
     }
-    table = pd.DataFrame({name: values for name, values in columns.items() if values is not None}, dtype=str)
+    table = pd.DataFrame(
+        {name: values for name, values in columns.items() if values is not None}, dtype=str
+    )
     lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
     return table.iloc[lines], lines, "grade", []
 
 
-def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], str, list[str]]:
+def _read_original(
+    audit: AuditFolder, path: Path
+) -> tuple[pd.DataFrame, list[int | None], str, list[str]]:
     if not path.exists():
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
     loaded = load_table(path)
@@ -652,33 +768,43 @@ def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[i
     if loaded.problems:
         notes.append(f"Left out: {count_of(len(loaded.problems), 'malformed row')} of {path.name}.")
     if not_audited := lines.count(None):
-        notes.append(f"Not audited and copied unchanged: {count_of(not_audited, 'row')} of {path.name}.")
+        notes.append(
+            f"Not audited and copied unchanged: {count_of(not_audited, 'row')} of {path.name}."
+        )
     codes = grade_values(frame[column].tolist(), names=audit.grades).codes
-    edited = [row for row, line in enumerate(lines) if line is not None and codes[row] != audit.labels[line]]
+    edited = [
+        row
+        for row, line in enumerate(lines)
+        if line is not None and codes[row] != audit.labels[line]
+    ]
     if edited:
         raise SrjtError(
-            f"{path} has changed since the audit: {loaded.lines[edited[0]]} now has the grade "
-            f"{frame[column].iloc[edited[0]]!r} (changed rows: {len(edited):,}). Restore the audited table, or audit "
-            "the new one."
+            f"{path} has changed since the audit: {loaded.lines[edited[0]]} now has the grade"
+            f" {frame[column].iloc[edited[0]]!r} (changed rows: {len(edited):,}). Restore the"
+            " audited table, or audit the new one."
         )
     return frame, lines, column, notes
 
 
 def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int | None]:
-    """The line of each row, by the column that holds the audit's ids: an id column, or the names of the images."""
+    """The line of each row, by the column that holds the audit's ids: an id column, or the names of
+    the images."""
     conversions: list[Callable[[str], str]] = [str, partial(relative_name, root=path.parent)]
     for column, to_id in itertools.product(frame.columns, conversions):
         lines = [audit.line_of.get(to_id(cell)) for cell in frame[column]]
         if len({line for line in lines if line is not None}) == len(audit):
             return lines
     raise SrjtError(
-        f"No column of {path} contains the ids of all audited samples: it has changed since the audit. Restore the "
-        "audited table."
+        f"No column of {path} contains the ids of all audited samples: it has changed since the"
+        " audit. Restore the audited table."
     )
 
 
-def _grade_spellings(audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]) -> dict[str, str]:
-    """How the table writes each grade ("2.0" for 2); the grade's name if the table does not contain it."""
+def _grade_spellings(
+    audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]
+) -> dict[str, str]:
+    """How the table writes each grade ("2.0" for 2); the grade's name if the table does not contain
+    it."""
     spelling = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
              if line is not None}  # fmt: skip
     return {name: spelling.get(name, name) for name in audit.grades}

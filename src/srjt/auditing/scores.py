@@ -1,5 +1,5 @@
-"""Score every label from a cross-fit and a noise estimate, and every single reading where several readers
-graded; and say whether the networks have learnt enough for that.
+"""Score every label from a cross-fit and a noise estimate, and every single reading where several
+readers graded; and say whether the networks have learnt enough for that.
 """
 
 from __future__ import annotations
@@ -29,24 +29,34 @@ from srjt.readers.readings import Readings
 from srjt.training.crossfit import CrossFit
 from srjt.training.folder import not_beaten
 
-# Whether the networks of an audit have learnt enough to judge single labels, and what is said if they have not.
+# Whether the networks of an audit have learnt enough to judge single labels, and what is said if
+# they have not.
 
 LEARNT_NOTHING = (
-    "The networks have not learnt to tell the grades apart: no label is taken to be wrong by them, and the order of "
-    "the labels may be chance."
+    "The networks have not learnt to tell the grades apart: no label is taken to be wrong by them,"
+    " and the order of the labels may be chance."
 )
 RECOGNISED = 0.025  # how often a grade that networks do not know is said to be recognised, at most
-READINGS_REMAIN = "The networks have not learnt to tell the grades apart: what is said here rests on the readings."
+READINGS_REMAIN = (
+    "The networks have not learnt to tell the grades apart: what is said here rests on the"
+    " readings."
+)
 
 
 def network_scores(
-    labels: Ints, network_grades: Sequence[Ints], *, grades: Sequence[str], owner: Ints | None = None
+    labels: Ints,
+    network_grades: Sequence[Ints],
+    *,
+    grades: Sequence[str],
+    owner: Ints | None = None,
 ) -> dict[str, Any]:
-    """How far the held-out grades of the networks equal the labels, beside a naive prediction, as JSON holds it.
+    """How far the held-out grades of the networks equal the labels, beside a naive prediction, as
+    JSON holds it.
 
-    labels: (N,); network_grades: (N,) of each network; grades: (C,) names; owner: (N,) the patient of each sample. A
-    grade is recognised if the networks say it more often of samples with this label than of others, by Fisher's exact
-    test at the level of 2.5 %; samples of a patient whose answers repeat each other count less.
+    labels: (N,); network_grades: (N,) of each network; grades: (C,) names; owner: (N,) the patient
+    of each sample. A grade is recognised if the networks say it more often of samples with this
+    label than of others, by Fisher's exact test at the level of 2.5 %; samples of a patient whose
+    answers repeat each other count less.
     """
     patient = np.arange(len(labels)) if owner is None else owner
     answers, counts = np.stack(network_grades), np.bincount(labels, minlength=len(grades))
@@ -55,7 +65,14 @@ def network_scores(
         own, answered = labels == code, answers == code
         recall = float(answered[:, own].mean()) if own.any() else 0.0
         clear = _said_more_often(answered.mean(axis=0), own, patient)
-        rows.append({"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": clear})
+        rows.append(
+            {
+                "grade": name,
+                "labels": int(own.sum()),
+                "recall": round(recall, 4),
+                "recognised": clear,
+            }
+        )
     scores = {
         "accuracy": float((answers == labels).mean()),
         "mae": float(np.abs(answers - labels).mean()),
@@ -66,12 +83,14 @@ def network_scores(
 
 
 def _said_more_often(said: Floats, own: npt.NDArray[np.bool_], patient: Ints) -> bool:
-    """Whether something is said more often of some samples than of the others, by Fisher's exact test at 2.5 %.
+    """Whether something is said more often of some samples than of the others, by Fisher's exact
+    test at 2.5 %.
 
-    Two standard errors would not do: of a rare grade, one answer that fits by chance is beyond them. The counts are
-    those of as many independent samples as tell as much.
+    Two standard errors would not do: of a rare grade, one answer that fits by chance is beyond
+    them. The counts are those of as many independent samples as tell as much.
 
-    said: (N,) the share of the networks that say it; own: (N,) the samples it is right of; patient: (N,) codes.
+    said: (N,) the share of the networks that say it; own: (N,) the samples it is right of; patient:
+    (N,) codes.
     """
     from scipy.stats import hypergeom  # type: ignore[import-untyped]  # takes long to import
 
@@ -83,18 +102,20 @@ def _said_more_often(said: Floats, own: npt.NDArray[np.bool_], patient: Ints) ->
 
 
 def networks_caveat(networks: Mapping[str, Any], *, learnt: bool, readings: bool) -> str:
-    """What the reader of an audit must know first about its networks; "" if they have learnt the grades.
+    """What the reader of an audit must know first about its networks; "" if they have learnt the
+    grades.
 
-    networks: see ``network_scores``. learnt: whether their probabilities say more about the labels than how common
-    each grade is, the test that decides whether ``srjt train`` uses an estimate. readings: whether several readers
-    graded the samples. The networks are judged by their absolute error, the metric that grades are for unless another
-    is chosen.
+    networks: see ``network_scores``. learnt: whether their probabilities say more about the labels
+    than how common each grade is, the test that decides whether ``srjt train`` uses an estimate.
+    readings: whether several readers graded the samples. The networks are judged by their absolute
+    error, the metric that grades are for unless another is chosen.
     """
     sentences = []
     if not_beaten(networks["mae"], networks["naive_mae"], purpose="mae"):
         sentences.append(
-            f"The networks do not beat a naive prediction: on average their held-out grades are {networks['mae']:.2f} "
-            f"grades from the labels, and always the median label would be {networks['naive_mae']:.2f}."
+            "The networks do not beat a naive prediction: on average their held-out grades are"
+            f" {networks['mae']:.2f} grades from the labels, and always the median label would be"
+            f" {networks['naive_mae']:.2f}."
         )
     if not learnt:
         sentences.append(READINGS_REMAIN if readings else LEARNT_NOTHING)
@@ -102,7 +123,8 @@ def networks_caveat(networks: Mapping[str, Any], *, learnt: bool, readings: bool
 
 
 def judges_labels(summary: Mapping[str, Any]) -> bool:
-    """Whether what the audit says of single labels rests on more than networks that have learnt nothing."""
+    """Whether what the audit says of single labels rests on more than networks that have learnt
+    nothing."""
     return bool(summary.get("learnt", True)) or "readings" in summary
 
 
@@ -139,17 +161,19 @@ def score(
     reader: str | None = None,
     posterior: Floats | None = None,
 ) -> pd.DataFrame:
-    """One row per sample, the most doubtful label first (ties by id), with the columns of ``audit.csv``.
+    """One row per sample, the most doubtful label first (ties by id), with the columns of
+    ``audit.csv``.
 
-    Contradictory twins (the same pixels with different labels) come before all others, each beside its twin: one of
-    their labels is wrong for certain. Their column ``twins`` numbers the pairs. Verified labels come last: they are
-    known, so they are neither doubtful nor suggested for.
+    Contradictory twins (the same pixels with different labels) come before all others, each beside
+    its twin: one of their labels is wrong for certain. Their column ``twins`` numbers the pairs.
+    Verified labels come last: they are known, so they are neither doubtful nor suggested for.
 
-    images: (N,) the file of each sample's image, "" if there is none. reader: the column that names the reader of
-    each label. posterior: (N, C) p(true grade | image, all readings), if several readers graded the samples. The index
-    is the sample's row in ``fitted.manifest``. ``suggested`` is the most probable grade; "" where that is another than
-    the label, but of such suggestions less than half are expected to be right, or where the networks do not recognise
-    the one grade or the other. ``right`` is that share. What readings suggest does not rest on the networks alone.
+    images: (N,) the file of each sample's image, "" if there is none. reader: the column that names
+    the reader of each label. posterior: (N, C) p(true grade | image, all readings), if several
+    readers graded the samples. The index is the sample's row in ``fitted.manifest``. ``suggested``
+    is the most probable grade; "" where that is another than the label, but of such suggestions
+    less than half are expected to be right, or where the networks do not recognise the one grade or
+    the other. ``right`` is that share. What readings suggest does not rest on the networks alone.
     """
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
     labels, true, verified = manifest.labels, manifest.true_labels, manifest.verified_labels
@@ -165,7 +189,9 @@ def score(
         best = posterior.argmax(axis=1)
         right = suggestion_shares(labels, p, best, estimate=estimate, groups=groups)
         owner = patient_codes(manifest.patients, len(labels))
-        seen = network_scores(labels, list(fitted.grades), grades=manifest.grades, owner=owner)["grades"]
+        seen = network_scores(labels, list(fitted.grades), grades=manifest.grades, owner=owner)[
+            "grades"
+        ]
         known = np.array([row["recognised"] for row in seen])
         certain = twins > 0  # one label of a pair is wrong for certain
         withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
@@ -175,7 +201,11 @@ def score(
     withheld |= checked
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
-    readers = None if reader is None else ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
+    readers = (
+        None
+        if reader is None
+        else ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
+    )
     columns: dict[str, Any] = {
         "id": manifest.ids,
         "image": list(images),
@@ -191,7 +221,9 @@ def score(
         "patient": manifest.patients,
         "reader": readers,
         "true_grade": None if true is None else names[true],
-        "verified_grade": None if verified is None else np.where(verified >= 0, names[verified], ""),
+        "verified_grade": (
+            None if verified is None else np.where(verified >= 0, names[verified], "")
+        ),
         "verified_probability": None if drawn is None else np.where(checked, drawn, np.nan),
     }
     table = pd.DataFrame({name: cells for name, cells in columns.items() if cells is not None})
@@ -212,12 +244,12 @@ def score(
 def error_rates(
     scores: pd.DataFrame, column: str, *, rates: Sequence[float] | None, unseen: Iterable[str] = ()
 ) -> list[dict[str, Any]]:
-    """For each value of a column: its labels, how many of them are expected to be wrong, and the error rate with its
-    interval; the highest rate first (ties by name).
+    """For each value of a column: its labels, how many of them are expected to be wrong, and the
+    error rate with its interval; the highest rate first (ties by name).
 
-    rates: the lower end, the point and the upper end of the share of wrong labels; None where it is not determined.
-    Then there is the order alone, by the mean doubt, without a rate. unseen: values that the networks do not recognise,
-    of which nothing is said either.
+    rates: the lower end, the point and the upper end of the share of wrong labels; None where it is
+    not determined. Then there is the order alone, by the mean doubt, without a rate. unseen: values
+    that the networks do not recognise, of which nothing is said either.
     """
     value, names = pd.factorize(scores[column].astype(str), sort=True)
     verified = (scores["verified_grade"] != "").to_numpy() if "verified_grade" in scores else None
@@ -227,7 +259,12 @@ def error_rates(
     if rates is not None:
         by_label = column == "grade"
         found = group_rates(
-            quality, value, rates=rates, verified=verified, by_label=by_label, repeated=_repeated(scores, column)
+            quality,
+            value,
+            rates=rates,
+            verified=verified,
+            by_label=by_label,
+            repeated=_repeated(scores, column),
         )
         doubt = np.array([one.rate for one in found])
     size, hidden, rows = np.bincount(value), set(unseen), []
@@ -244,36 +281,52 @@ def _said(found: GroupRate | None) -> dict[str, Any]:
     if found is None:
         return {"expected_errors": None, "rate": None, "interval": None}
     interval = [round(end, 4) for end in found.interval]
-    return {"expected_errors": round(found.errors, 2), "rate": round(found.rate, 4), "interval": interval}
+    return {
+        "expected_errors": round(found.errors, 2),
+        "rate": round(found.rate, 4),
+        "interval": interval,
+    }
 
 
 def _repeated(scores: pd.DataFrame, column: str) -> float:
-    """How many labels carry the information of one, because those of a patient are wrong together."""
+    """How many labels carry the information of one, because those of a patient are wrong
+    together."""
     if column == "patient" or "patient" not in scores:
         return 1.0
-    return repetition(1.0 - scores["quality"].to_numpy(np.float64), pd.factorize(scores["patient"])[0])
+    return repetition(
+        1.0 - scores["quality"].to_numpy(np.float64), pd.factorize(scores["patient"])[0]
+    )
 
 
 def reader_rates(agreed: Consensus) -> list[dict[str, Any]]:
-    """As ``error_rates``, of the readers of a consensus, whose intervals hold errors that readers share."""
+    """As ``error_rates``, of the readers of a consensus, whose intervals hold errors that readers
+    share."""
     rows = []
     order = np.argsort(-agreed.noise_rate.round(DIGITS), kind="stable").tolist()
     for place, reader in enumerate(order):
         count, rate = int(agreed.readings[reader]), float(agreed.noise_rate[reader])
         ends = agreed.noise_rate_interval[:, reader]
         found = GroupRate(count, rate * count, rate, (float(ends[0]), float(ends[1])))
-        row = {"reader": neutralise_formula(agreed.readers[reader]), "samples": count, "rank": place + 1}
+        row = {
+            "reader": neutralise_formula(agreed.readers[reader]),
+            "samples": count,
+            "rank": place + 1,
+        }
         rows.append(row | _said(found if agreed.determined else None))
     return rows
 
 
 def summarise(
-    scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence[str], agreed: Consensus | None = None
+    scores: pd.DataFrame,
+    estimate: NoiseEstimate,
+    *,
+    grades: Sequence[str],
+    agreed: Consensus | None = None,
 ) -> dict[str, Any]:
     """The contents of ``summary.json``, as values that JSON can hold.
 
-    agreed: the consensus of the readers and the networks, if several readers graded. Then the scores are of consensus
-    grades, and how many of them are wrong is what the consensus says.
+    agreed: the consensus of the readers and the networks, if several readers graded. Then the
+    scores are of consensus grades, and how many of them are wrong is what the consensus says.
     """
     place = {name: code for code, name in enumerate(grades)}
     columns = ["grade", *(name for name in scores if str(name).startswith("network_"))]
@@ -286,8 +339,12 @@ def summarise(
         low, high = share["rate_interval"]
         rates = (low, share["rate"], high)
     # what is said of a label by several readings does not rest on the networks alone
-    unseen = [row["grade"] for row in networks["grades"] if not row["recognised"] and agreed is None]
-    by_grade = {row["grade"]: row for row in error_rates(scores, "grade", rates=rates, unseen=unseen)}
+    unseen = [
+        row["grade"] for row in networks["grades"] if not row["recognised"] and agreed is None
+    ]
+    by_grade = {
+        row["grade"]: row for row in error_rates(scores, "grade", rates=rates, unseen=unseen)
+    }
     readers = error_rates(scores, "reader", rates=rates) if "reader" in scores else None
     summary: dict[str, Any] = {
         "samples": len(scores),
@@ -300,7 +357,9 @@ def summarise(
         "form_weight": estimate.form_weight,
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),
-        "expected_errors": None if rates is None else round(float((1 - scores["quality"]).sum()), 2),
+        "expected_errors": (
+            None if rates is None else round(float((1 - scores["quality"]).sum()), 2)
+        ),
         "another_likelier": int((unverified(scores)["distance"] > 0).sum()),
         "grades": [by_grade[name] for name in grades if name in by_grade],
         "patients": error_rates(scores, "patient", rates=rates) if "patient" in scores else None,
@@ -310,7 +369,10 @@ def summarise(
     if agreed is not None:
         summary["readings"] = int(agreed.readings.sum())
         known = agreed.overall_noise_rate if agreed.determined else None
-        summary["wrong_readings"] = {"rate": known, "interval": list(agreed.overall_noise_rate_interval)}
+        summary["wrong_readings"] = {
+            "rate": known,
+            "interval": list(agreed.overall_noise_rate_interval),
+        }
     offered = suggestions(scores)
     if "right" in scores:
         mean = float(offered["right"].mean()) if len(offered) else 0.0
@@ -318,7 +380,11 @@ def summarise(
     if "verified_grade" in scores:
         sample = scores[scores["verified_grade"] != ""]
         wrong = (sample["grade"] != sample["verified_grade"]).to_numpy().astype(np.float64)
-        weights = 1.0 / sample["verified_probability"].to_numpy() if "verified_probability" in sample else None
+        weights = (
+            1.0 / sample["verified_probability"].to_numpy()
+            if "verified_probability" in sample
+            else None
+        )
         summary["verified"] = verified_summary(wrong, weights)
         if estimate.verified_shares:
             summary["verified"]["grades"] = _verified_grades(sample, estimate, grades)
@@ -333,8 +399,8 @@ def summarise(
 
 
 def noise_facts(estimate: NoiseEstimate) -> dict[str, Any]:
-    """How many labels are wrong, as JSON holds it. ``rate`` is what the order of the labels, and a training, rest on:
-    unless it is ``identifiable``, no more than the interval is known."""
+    """How many labels are wrong, as JSON holds it. ``rate`` is what the order of the labels, and a
+    training, rest on: unless it is ``identifiable``, no more than the interval is known."""
     return {
         "rate": estimate.rate,
         "rate_interval": list(estimate.rate_interval),
@@ -368,11 +434,13 @@ def suggestions(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def verified_alone(verified: Mapping[str, Any]) -> str:
-    """The rate of the verified labels alone, in one sentence; ``verified``: that part of the summary."""
+    """The rate of the verified labels alone, in one sentence; ``verified``: that part of the
+    summary."""
     low, high = verified["interval"]
     return (
-        f"Wrong among {count_of(verified['labels'], 'verified label')}: {verified['wrong']:,}, {verified['rate']:.0%} "
-        f"(exact 95 % interval: {low:.0%} to {high:.0%}, without the model)."
+        f"Wrong among {count_of(verified['labels'], 'verified label')}: {verified['wrong']:,},"
+        f" {verified['rate']:.0%} (exact 95 % interval: {low:.0%} to {high:.0%}, without the"
+        " model)."
     )
 
 
@@ -391,8 +459,11 @@ def verified_summary(wrong: Floats, weights: Floats | None = None) -> dict[str, 
     return {**counts, "rate": rate, "interval": list(exact_interval(rate, size))}
 
 
-def _verified_grades(sample: pd.DataFrame, estimate: NoiseEstimate, grades: Sequence[str]) -> list[dict[str, Any]]:
-    """For each given grade that has verified labels: how many, and the share of wrong ones of all its labels."""
+def _verified_grades(
+    sample: pd.DataFrame, estimate: NoiseEstimate, grades: Sequence[str]
+) -> list[dict[str, Any]]:
+    """For each given grade that has verified labels: how many, and the share of wrong ones of all
+    its labels."""
     rows = []
     for name, (share, low, high) in zip(grades, estimate.verified_shares, strict=True):
         own = sample[sample["grade"] == name]
@@ -404,8 +475,10 @@ def _verified_grades(sample: pd.DataFrame, estimate: NoiseEstimate, grades: Sequ
 
 
 def _to_verify(scores: pd.DataFrame, estimate: NoiseEstimate) -> dict[str, int | None]:
-    """How many labels to verify to know the rate within ± ``WITHIN``: ``verify_more`` by doubt, or more of a sample
-    that is begun; 0: it is known. ``verify_random``: how many it would be at random; None where nothing is saved."""
+    """How many labels to verify to know the rate within ± ``WITHIN``: ``verify_more`` by doubt, or
+    more of a sample that is begun; 0: it is known. ``verify_random``: how many it would be at
+    random; None where nothing is saved.
+    """
     low, high = estimate.rate_interval
     if estimate.identifiable and high - low <= 2 * WITHIN:
         return {"verify_more": 0, "verify_random": None}
@@ -413,7 +486,8 @@ def _to_verify(scores: pd.DataFrame, estimate: NoiseEstimate) -> dict[str, int |
     rate = estimate.rate if estimate.identifiable else min(max(0.5, low), high)
     verified, labels = estimate.verified, estimate.samples
     needed = labels_to_verify(rate, within=WITHIN)  # of infinitely many, without the model
-    # n verified labels are worth gain · n / (1 − n / N) of these: what is verified is no longer uncertain.
+    # n verified labels are worth gain · n / (1 − n / N) of these: what is verified is no longer
+    # uncertain.
     gain = estimate.verified_worth * (1.0 - verified / labels) / verified if verified else 1.0
     more = max(0, math.ceil(needed / (gain + needed / labels)) - verified)
     if verified or not estimate.learnt:
@@ -426,8 +500,8 @@ def _to_verify(scores: pd.DataFrame, estimate: NoiseEstimate) -> dict[str, int |
 
 
 def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
-    """How well the ranking finds the labels that are known to be wrong, and how many suggestions are right. Of verified
-    labels the audit was told the true grade: they do not count."""
+    """How well the ranking finds the labels that are known to be wrong, and how many suggestions
+    are right. Of verified labels the audit was told the true grade: they do not count."""
     from sklearn.metrics import average_precision_score
 
     judged, offered = unverified(scores), suggestions(scores)
@@ -446,12 +520,15 @@ def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-# Readers and networks together: p(true grade | image, all its readings), and which reading is doubtful.
+# Readers and networks together: p(true grade | image, all its readings), and which reading is
+# doubtful.
 
 
 def combined_readings(readings: Readings, fitted: CrossFit) -> Consensus:
-    """The consensus of the readers and the networks: the networks, which were not trained on the image, are a witness
-    whose errors may be those of the readers (see ``srjt.readers.consensus``). Verified grades are references."""
+    """The consensus of the readers and the networks: the networks, which were not trained on the
+    image, are a witness whose errors may be those of the readers (see ``srjt.readers.consensus``).
+    Verified grades are references.
+    """
     if (verified := fitted.manifest.verified_labels) is not None:
         known = -1 if readings.reference is None else readings.reference
         readings = replace(readings, reference=np.where(verified >= 0, verified, known))
@@ -459,7 +536,8 @@ def combined_readings(readings: Readings, fitted: CrossFit) -> Consensus:
 
 
 def score_readings(readings: Readings, posterior: Floats) -> pd.DataFrame:
-    """One row per reading, the most doubtful first. Quality is the probability that the reading is right."""
+    """One row per reading, the most doubtful first. Quality is the probability that the reading is
+    right."""
     names = np.array(readings.grades, dtype=object)
     suggested = posterior.argmax(axis=1)[readings.item]
     readers = np.array([neutralise_formula(name) for name in readings.readers], dtype=object)

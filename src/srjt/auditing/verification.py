@@ -1,14 +1,15 @@
-"""The sample of an audit whose labels are verified without being seen: drawn by doubt, or all labels alike.
+"""The sample of an audit whose labels are verified without being seen: drawn by doubt, or all
+labels alike.
 
-``verification.csv`` in the folder of the audit holds a sample that is drawn by doubt: every label that may be drawn, in
-the order in which they are verified, with its doubt and the numbers that its probability follows from
-(``srjt.noise.drawing``). It is written before the first label is shown and never changes, so that a larger sample
-begins with the smaller one, and a repeated audit, whose doubt is another one, does not draw anew. A folder without this
-file has a sample at random.
+``verification.csv`` in the folder of the audit holds a sample that is drawn by doubt: every label
+that may be drawn, in the order in which they are verified, with its doubt and the numbers that its
+probability follows from (``srjt.noise.drawing``). It is written before the first label is shown and
+never changes, so that a larger sample begins with the smaller one, and a repeated audit, whose
+doubt is another one, does not draw anew. A folder without this file has a sample at random.
 
-Whoever stops when an interval is short enough stops when chance made it short. So the interval is looked at after a few
-numbers of labels that are fixed beforehand, and the looks share the error probability of 5 % (Bonferroni): the
-intervals of all looks hold together with 95 %.
+Whoever stops when an interval is short enough stops when chance made it short. So the interval is
+looked at after a few numbers of labels that are fixed beforehand, and the looks share the error
+probability of 5 % (Bonferroni): the intervals of all looks hold together with 95 %.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ ADVICE = f"restore it, or move {FILE} and decisions.sqlite away to begin a new s
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The labels that may be drawn, by the names of their samples, and the order in which they are verified."""
+    """The labels that may be drawn, by the names of their samples, and the order in which they are
+    verified."""
 
     ids: list[str]
     drawing: Drawing
@@ -55,10 +57,11 @@ class Plan:
         return [self.ids[row] for row in self.drawing.order]
 
     def probability(self, answered: Sequence[str]) -> dict[str, float]:
-        """With which each label of the sample was drawn. answered: the samples with an answer, in any order.
+        """With which each label of the sample was drawn. answered: the samples with an answer, in
+        any order.
 
-        Labels are answered in their order, so the sample reaches to the last answer. Whoever cannot tell a grade
-        leaves a gap, as in a sample at random.
+        Labels are answered in their order, so the sample reaches to the last answer. Whoever cannot
+        tell a grade leaves a gap, as in a sample at random.
         """
         names = self.in_order
         wanted = set(answered)
@@ -75,14 +78,30 @@ def read_plan(folder: Path) -> Plan | None:
     check_regular_file(path)
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        doubt, size, place = (table[name].to_numpy().astype(np.float64) for name in ("doubt", "size", "place"))
+        doubt, size, place = (
+            table[name].to_numpy().astype(np.float64) for name in ("doubt", "size", "place")
+        )
         ids = table["id"].tolist()
-        possible = (size > 0.0) & (size < np.inf) & (place > 0.0) & (place < np.inf) & (doubt >= 0.0) & (doubt <= 1.0)
-        if not len(ids) or not possible.all() or len(set(ids)) < len(ids) or (np.diff(place) < 0.0).any():
+        possible = (
+            (size > 0.0)
+            & (size < np.inf)
+            & (place > 0.0)
+            & (place < np.inf)
+            & (doubt >= 0.0)
+            & (doubt <= 1.0)
+        )
+        if (
+            not len(ids)
+            or not possible.all()
+            or len(set(ids)) < len(ids)
+            or (np.diff(place) < 0.0).any()
+        ):
             raise ValueError("its rows are not those of a sample")
     except (OSError, ValueError, KeyError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}): {ADVICE}.") from None
-    return Plan(ids=ids, drawing=Drawing(order=np.arange(len(ids)), size=size, place=place), doubt=doubt)
+    return Plan(
+        ids=ids, drawing=Drawing(order=np.arange(len(ids)), size=size, place=place), doubt=doubt
+    )
 
 
 def write_plan(audit: AuditFolder) -> Plan:
@@ -96,17 +115,25 @@ def write_plan(audit: AuditFolder) -> Plan:
 
 
 def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | None:
-    """The sample that is drawn by doubt, a new one if none is begun; None: all labels are drawn alike.
+    """The sample that is drawn by doubt, a new one if none is begun; None: all labels are drawn
+    alike.
 
-    at_random: whether all labels are to be drawn alike. begun: whether labels are verified already. Networks that
-    have learnt nothing doubt at random, so there is nothing to draw by.
+    at_random: whether all labels are to be drawn alike. begun: whether labels are verified already.
+    Networks that have learnt nothing doubt at random, so there is nothing to draw by.
     """
     plan = read_plan(audit.folder)
     if plan is not None and at_random:
         raise SrjtError(
-            f"The sample of this audit is drawn by doubt ({FILE}): leave out `at_random`, or audit to another folder."
+            f"The sample of this audit is drawn by doubt ({FILE}): leave out `at_random`, or audit"
+            " to another folder."
         )
-    if plan is None and not at_random and not begun and audit.facts["judged"] and (audit.verified < 0).any():
+    if (
+        plan is None
+        and not at_random
+        and not begun
+        and audit.facts["judged"]
+        and (audit.verified < 0).any()
+    ):
         plan = write_plan(audit)
     if plan is not None:
         check_plan(plan, audit.ids, audit.verified)
@@ -114,14 +141,16 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
 
 
 def check_plan(plan: Plan, ids: Sequence[str], verified: Ints | None) -> None:
-    """Refuse a sample of other labels. verified: (N,) grades that are known without it, −1 elsewhere."""
+    """Refuse a sample of other labels. verified: (N,) grades that are known without it, −1
+    elsewhere."""
     known = np.full(len(ids), -1) if verified is None else verified
     drawn = set(plan.ids)
     new = [name for name, grade in zip(ids, known, strict=True) if grade < 0 and name not in drawn]
     if new:
         raise SrjtError(
-            f"{FILE} was drawn when {min(new)} was not there, which had no chance to be drawn: audit to another "
-            f"folder, or move {FILE} and decisions.sqlite away to begin a new sample."
+            f"{FILE} was drawn when {min(new)} was not there, which had no chance to be drawn:"
+            f" audit to another folder, or move {FILE} and decisions.sqlite away to begin a new"
+            " sample."
         )
 
 
@@ -135,11 +164,16 @@ def sample_lines(audit: AuditFolder, size: int, plan: Plan | None) -> list[int]:
 def read_probabilities(folder: Path) -> dict[str, float] | None:
     """With which each verified label was drawn, by id; None if all labels were drawn alike."""
     plan = read_plan(folder)
-    return None if plan is None else plan.probability([answer.id for answer in read_answers(folder, "verify")])
+    return (
+        None
+        if plan is None
+        else plan.probability([answer.id for answer in read_answers(folder, "verify")])
+    )
 
 
 def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
-    """The samples with the grades that are verified in this folder, and with the probabilities of their draw.
+    """The samples with the grades that are verified in this folder, and with the probabilities of
+    their draw.
 
     What the table says of a verified grade was not drawn here: it is known, with the probability 1.
     """
@@ -162,11 +196,18 @@ LOOKS = (50, 100, 200, 400)  # numbers of verified labels
 
 
 def sample_share(
-    audit: AuditFolder, answers: Sequence[Answer], plan: Plan | None, *, size: int | None = None, looks: int = 1
+    audit: AuditFolder,
+    answers: Sequence[Answer],
+    plan: Plan | None,
+    *,
+    size: int | None = None,
+    looks: int = 1,
 ) -> tuple[Share, int, int] | None:
-    """The share of wrong labels by the sample, the verified labels and the wrong ones of them; None without any.
+    """The share of wrong labels by the sample, the verified labels and the wrong ones of them; None
+    without any.
 
-    size: of the sample, of which the first labels count alone; None: all. looks: at how many sizes it is looked at.
+    size: of the sample, of which the first labels count alone; None: all. looks: at how many sizes
+    it is looked at.
     """
     if plan is not None:
         names = [name for name in plan.in_order if name in audit.line_of]
@@ -179,13 +220,20 @@ def sample_share(
     if not graded:
         return None
     lines = np.array([audit.line_of[name] for name in graded])
-    wrong = np.array([grades[name] != audit.grades[audit.labels[audit.line_of[name]]] for name in graded], np.float64)
+    wrong = np.array(
+        [grades[name] != audit.grades[audit.labels[audit.line_of[name]]] for name in graded],
+        np.float64,
+    )
     doubt, mean_doubt = np.zeros(len(graded)), 0.0
     chances = np.full(len(graded), drawn / len(names))
     if plan is not None:
         place = {name: row for row, name in enumerate(plan.ids)}
         own = np.array([place[name] for name in graded])
-        doubt, mean_doubt, chances = plan.doubt[own], float(plan.doubt.mean()), plan.drawing.probability(drawn)[own]
+        doubt, mean_doubt, chances = (
+            plan.doubt[own],
+            float(plan.doubt.mean()),
+            plan.drawing.probability(drawn)[own],
+        )
     checked = Verified(rows=lines, true=np.zeros(len(lines), dtype=np.int64), probability=chances)
     share = verified_share(
         wrong,
@@ -201,7 +249,8 @@ def sample_share(
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Where a sequence of looks stands: the last one, if there was one, and the size of the next."""
+    """Where a sequence of looks stands: the last one, if there was one, and the size of the
+    next."""
 
     size: int  # of the sample at the last look; 0: there was none
     share: Share | None
@@ -209,10 +258,15 @@ class Look:
     next_size: int | None  # None: no look is left
 
 
-def next_look(audit: AuditFolder, answers: Sequence[Answer], plan: Plan | None, *, within: float) -> Look:
-    """The first look whose interval is at most ± ``within``, or the next one that the answers do not reach."""
+def next_look(
+    audit: AuditFolder, answers: Sequence[Answer], plan: Plan | None, *, within: float
+) -> Look:
+    """The first look whose interval is at most ± ``within``, or the next one that the answers do
+    not reach."""
     if not 0.0 < within < 0.5:
-        raise SrjtError(f"`within` takes half the width of an interval, such as 0.05; got {within:g}.")
+        raise SrjtError(
+            f"`within` takes half the width of an interval, such as 0.05; got {within:g}."
+        )
     labels = len(audit) if plan is None else len(plan.ids)
     looks = sorted({min(size, labels) for size in LOOKS})
     answered = {answer.id for answer in answers}
@@ -242,10 +296,17 @@ def verified_so_far(audit: AuditFolder, answers: Sequence[Answer], plan: Plan | 
         share, labels, wrong = found
         low, high = share.interval
         return (
-            f"Wrong among {count_of(labels, 'label')} verified by doubt: {wrong:,}. Weighted by the probabilities of "
-            f"their draw, {share.rate:.0%} of all labels are wrong (95 % interval: {low:.0%} to {high:.0%})."
+            f"Wrong among {count_of(labels, 'label')} verified by doubt: {wrong:,}. Weighted by the"
+            f" probabilities of their draw, {share.rate:.0%} of all labels are wrong (95 %"
+            f" interval: {low:.0%} to {high:.0%})."
         )
-    label_of = {sample: audit.grades[label] for sample, label in zip(audit.ids, audit.labels, strict=True)}
+    label_of = {
+        sample: audit.grades[label] for sample, label in zip(audit.ids, audit.labels, strict=True)
+    }
     grades = {answer.id: answer.grade for answer in answers if answer.id in label_of}
-    wrong_labels = [grade != label_of[sample] for sample, grade in grades.items() if grade in audit.grades]
-    return verified_alone(verified_summary(np.array(wrong_labels, np.float64))) if wrong_labels else ""
+    wrong_labels = [
+        grade != label_of[sample] for sample, grade in grades.items() if grade in audit.grades
+    ]
+    return (
+        verified_alone(verified_summary(np.array(wrong_labels, np.float64))) if wrong_labels else ""
+    )

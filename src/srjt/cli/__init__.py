@@ -1,6 +1,6 @@
-"""The command line: the verbs, each imported when it is used; what ends a command; and what commands print and write:
-sentences in the width of the terminal, settings by the names of their options, files that are never overwritten by
-accident.
+"""The command line: the verbs, each imported when it is used; what ends a command; and what
+commands print and write: sentences in the width of the terminal, settings by the names of their
+options, files that are never overwritten by accident.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from srjt.reports.page import Page
 
-# Errors and warnings name an option as it is written in Python, ```grade_column='severity'```; here it
-# becomes what is typed in a shell, ``--grade-column severity``.
+# Errors and warnings name an option as it is written in Python, ```grade_column='severity'```; here
+# it becomes what is typed in a shell, ``--grade-column severity``.
 
 OPTION = re.compile(r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`")
 # those whose flag is not the name with dashes
@@ -58,19 +58,25 @@ def _typed_option(option: re.Match[str]) -> str:
     except (ValueError, SyntaxError):  # not written by us: a column may have a backtick in its name
         return option[0]
     if isinstance(value, dict):  # options of a method
-        return " ".join(f"--set {option['name']}.{name}={one}".lower() for name, one in value.items())
+        return " ".join(
+            f"--set {option['name']}.{name}={one}".lower() for name, one in value.items()
+        )
     if isinstance(value, bool):
         return flag if value else f"--no-{flag[2:]}"
-    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value]))
+    return " ".join(
+        f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value])
+    )
 
 
 # Standard output that is closed, full, ASCII-only, or read by a program that has exited.
 
 
 def prepare_streams() -> None:
-    """Make both streams writable with any text: file names may be any bytes, and a terminal may be ASCII-only.
+    """Make both streams writable with any text: file names may be any bytes, and a terminal may be
+    ASCII-only.
 
-    Without standard output (``>&-``) the first file that is opened would take its number, and prints would end there.
+    Without standard output (``>&-``) the first file that is opened would take its number, and
+    prints would end there.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -86,9 +92,12 @@ def colours_wanted() -> bool | None:
     return True if os.environ.get("FORCE_COLOR") else None
 
 
-# Sentences in the width of the terminal, warnings as sentences, and progress bars that leave no trace.
+# Sentences in the width of the terminal, warnings as sentences, and progress bars that leave no
+# trace.
 
-COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)  # a sentence, and the command at its end
+COMMAND = re.compile(
+    r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL
+)  # a sentence, and the command at its end
 
 
 def is_terminal(*, err: bool) -> bool:
@@ -97,17 +106,19 @@ def is_terminal(*, err: bool) -> bool:
 
 
 def _proxied(stream: TextIO) -> TextIO:
-    """The stream itself, which rich replaces while it shows a bar; older versions of rich call that no terminal."""
+    """The stream itself, which rich replaces while it shows a bar; older versions of rich call that
+    no terminal."""
     own: TextIO = getattr(stream, "rich_proxied_file", stream)
     return own
 
 
 def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None:
-    """Print a sentence: wrapped to the terminal's width, on one line in a file or pipe, where it is searched for.
+    """Print a sentence: wrapped to the terminal's width, on one line in a file or pipe, where it is
+    searched for.
 
-    A line is broken at spaces only, so that a path stays in one piece, and a command at the end of a sentence gets a
-    line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
-    style: as for ``typer.style``.
+    A line is broken at spaces only, so that a path stays in one piece, and a command at the end of
+    a sentence gets a line of its own: both can be copied. before: what the sentence begins with
+    ("srjt: "), which announces no command. style: as for ``typer.style``.
     """
     text = printable_lines(as_typed(text))  # before it is wrapped, so that each line fits
     if is_terminal(err=err):
@@ -124,15 +135,23 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
 
 
 def print_line(text: str, *, err: bool = False, **style: Any) -> None:
-    """Print text as it is, such as a command or a path to copy: the only way from here to the terminal.
+    """Print text as it is, such as a command or a path to copy: the only way from here to the
+    terminal.
 
-    Names in it may come from a file that was sent: control characters, which would change the title of the terminal or
-    turn the line around, are shown and not executed. style: as for ``typer.style``.
+    Names in it may come from a file that was sent: control characters, which would change the title
+    of the terminal or turn the line around, are shown and not executed. style: as for
+    ``typer.style``.
     """
     text = printable_lines(text)
     stream = sys.stderr if err else sys.stdout
-    # through rich, so that the text goes above its bar and not into it; but not what is meant for a file
-    typer.secho(text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style)
+    # through rich, so that the text goes above its bar and not into it; but not what is meant for a
+    # file
+    typer.secho(
+        text,
+        file=stream if is_terminal(err=err) else _proxied(stream),
+        color=colours_wanted(),
+        **style,
+    )
 
 
 def show(page: Page, *, err: bool = False) -> None:
@@ -145,7 +164,12 @@ def show(page: Page, *, err: bool = False) -> None:
     console = Console(markup=False, highlight=False, stderr=err)
     for part in terminal(page):
         if isinstance(part, Text):
-            say(part.plain, err=err, fg="yellow" if part.style == "yellow" else None, dim=part.style == "dim")
+            say(
+                part.plain,
+                err=err,
+                fg="yellow" if part.style == "yellow" else None,
+                dim=part.style == "dim",
+            )
         else:
             console.print(part)
 
@@ -160,7 +184,8 @@ def print_table(frame: pd.DataFrame, *, title: str = "", **options: Any) -> None
 
 @contextlib.contextmanager
 def warnings_as_sentences() -> Iterator[None]:
-    """Show each warning once, when it comes up (a training may take hours), without the line of code it came from."""
+    """Show each warning once, when it comes up (a training may take hours), without the line of
+    code it came from."""
     shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -183,11 +208,13 @@ class OptionsReporter(Forwarding):
         self.inner.note(as_typed(text))
 
 
-# Writing files for the user: never over another one by accident, and with one sentence where it is not possible.
+# Writing files for the user: never over another one by accident, and with one sentence where it is
+# not possible.
 
 
 def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = False) -> None:
-    """An error if a file exists, or cannot be meant; to be called first, before an hour is spent. A pipe may exist."""
+    """An error if a file exists, or cannot be meant; to be called first, before an hour is spent. A
+    pipe may exist."""
     from srjt.files import exists_already, is_stream
 
     if html is not None and html.is_dir():
@@ -216,24 +243,33 @@ OWN_FILES = {
 
 
 def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
-    """Raise an error if a file to write is one that the command reads: ``--force`` is for earlier results.
+    """Raise an error if a file to write is one that the command reads: ``--force`` is for earlier
+    results.
 
     given: the values of all options and arguments, by name.
     """
-    written = [path for name in WRITTEN if isinstance(path := given.get(name), Path) and path.is_file()]
+    written = [
+        path for name in WRITTEN if isinstance(path := given.get(name), Path) and path.is_file()
+    ]
     if not written:
         return
     values = [value for name, value in given.items() if name not in WRITTEN]
-    flat = [one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])]
+    flat = [
+        one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])
+    ]
     read = [Path(one) for one in flat if isinstance(one, (str, Path)) and os.path.exists(one)]
     for file in written:
         if any(is_input(file, source) for source in read):
-            raise SrjtError(f"{file} is among the files that this command reads: choose another name.")
+            raise SrjtError(
+                f"{file} is among the files that this command reads: choose another name."
+            )
     listed = given.get("skipped")
     if listed in written and given.get("on_bad_image") == "skip":
         with listed.open("rb") as file:
             if not file.readline().startswith(b"severity,kind,where"):
-                raise SrjtError(f"{listed} is no list of unusable samples: choose another file for --skipped.")
+                raise SrjtError(
+                    f"{listed} is no list of unusable samples: choose another file for --skipped."
+                )
 
 
 def is_input(file: Path, source: Path) -> bool:
@@ -250,11 +286,17 @@ def is_input(file: Path, source: Path) -> bool:
 
 
 def finish(
-    page: Page, *, out: Path | None, html: Path | None = None, err: bool = False, hide: set[str] | None = None
+    page: Page,
+    *,
+    out: Path | None,
+    html: Path | None = None,
+    err: bool = False,
+    hide: set[str] | None = None,
 ) -> None:
     """Save the page if that is wanted, print it, and say where everything is.
 
-    hide: names of samples and patients that the file leaves out, with all paths; None: nothing is left out.
+    hide: names of samples and patients that the file leaves out, with all paths; None: nothing is
+    left out.
     """
     from srjt.reports.page import leave_out_ids
 
@@ -271,29 +313,54 @@ def typed_command(verb: str) -> str | None:
     return shlex.join(["srjt", *sys.argv[1:]]) if sys.argv[1:2] == [verb] else None
 
 
-# Groups of verbs: one that imports a verb when it is used, one in which the verb ``run`` may be left out.
+# Groups of verbs: one that imports a verb when it is used, one in which the verb ``run`` may be
+# left out.
 
-# The verbs in the order of the help, with the first paragraph of each one's help: known without importing the verb.
+# The verbs in the order of the help, with the first paragraph of each one's help: known without
+# importing the verb.
 SUMMARIES = {
-    "analyse": "Inspect, split, train, evaluate and audit: from labels.csv to a page with the answers.",
+    "analyse": (
+        "Inspect, split, train, evaluate and audit: from labels.csv to a page with the answers."
+    ),
     "train": "Train a classifier on images with ordinal labels that are partly wrong.",
-    "predict": "Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks.",
+    "predict": (
+        "Predict grades: probability per grade, expected grade, entropy, disagreement of the two"
+        " networks."
+    ),
     "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.",
     "compare": "Compare runs on the same images: differences with 95 % intervals by patient.",
-    "explain": "Show where the networks look: what raises and what lowers the expected grade of each image.",
-    "audit": "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.",
+    "explain": (
+        "Show where the networks look: what raises and what lowers the expected grade of each"
+        " image."
+    ),
+    "audit": (
+        "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong."
+    ),
     "readers": "Compare several readers, and combine their grades into one.",
     "review": "Review doubtful labels in the browser, and export the corrected table.",
     "study": "Compare methods over noises and folds, as the paper does.",
-    "plan": "Plan a study: how many patients, readings and verified labels a wanted interval takes.",
-    "report": "Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.",
+    "plan": (
+        "Plan a study: how many patients, readings and verified labels a wanted interval takes."
+    ),
+    "report": (
+        "Write one self-contained HTML file: tables, figures, the noise, every run, how to"
+        " reproduce it."
+    ),
     "data": "Inspect, check, split and corrupt data; make or download a data set.",
     "features": "Compute features of images with a frozen network, once.",
     "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
     "weights": "List pretrained weights, and fetch them for machines that have no connection.",
-    "methods": "List the methods: how each judges samples, what it learns from, and what it needs to know.",
-    "doctor": "Check the installation: versions, devices, cache, extras, and what to do about what is missing.",
-    "demo": "Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.",
+    "methods": (
+        "List the methods: how each judges samples, what it learns from, and what it needs to know."
+    ),
+    "doctor": (
+        "Check the installation: versions, devices, cache, extras, and what to do about what is"
+        " missing."
+    ),
+    "demo": (
+        "Show on synthetic images what wrong labels do, and what srjt does about them: about a"
+        " minute and a half."
+    ),
 }
 
 
@@ -317,8 +384,12 @@ class Command(TyperCommand):
         for one in self.params:
             values = ctx.params.get(one.name)
             for value in values if isinstance(values, (list, tuple)) else [values]:
-                if type(value) is int and abs(value) >= 2**63:  # arrays would fail later, and less clearly
-                    raise SrjtError(f"{max(one.opts, key=len)} takes a whole number of at most 63 bits.")
+                if (
+                    type(value) is int and abs(value) >= 2**63
+                ):  # arrays would fail later, and less clearly
+                    raise SrjtError(
+                        f"{max(one.opts, key=len)} takes a whole number of at most 63 bits."
+                    )
         check_inputs_are_kept(ctx.params)
         return rest
 
@@ -335,7 +406,8 @@ class Command(TyperCommand):
 
 
 class App(typer.Typer):
-    """Commands whose help is drawn by typer as plain text: rich would take longer than all the rest of it."""
+    """Commands whose help is drawn by typer as plain text: rich would take longer than all the rest
+    of it."""
 
     def __init__(self, *verbs: Any, add_completion: bool = False, **settings: Any) -> None:
         super().__init__(
@@ -377,13 +449,16 @@ class LazyVerbs(TyperGroup):
 
 
 class RunByDefault(TyperGroup):
-    """``srjt study labels.csv …`` is ``srjt study run labels.csv …``, in messages and in the help, too."""
+    """``srjt study labels.csv …`` is ``srjt study run labels.csv …``, in messages and in the help,
+    too."""
 
     @property
     def default_command(self) -> Any:
         return self.commands["run"]
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
         if args and args[0] not in {*self.commands, "-h", "--help"}:
             return self.default_command.make_context(info_name, args, parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
@@ -396,9 +471,18 @@ class RunByDefault(TyperGroup):
         self.format_commands(ctx, formatter)
 
 
-UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES, errno.ELOOP)  # what is wrong with a path that was given
+UNUSABLE = (
+    errno.ENAMETOOLONG,
+    errno.EILSEQ,
+    errno.EACCES,
+    errno.ELOOP,
+)  # what is wrong with a path that was given
 TOO_MANY_FILES = "This process may not open enough files: raise the limit, such as ulimit -n 1024."
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what is wrong with a file that has no name: standard output
+FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+)  # what is wrong with a file that has no name: standard output
 
 app = App(
     name="srjt",
@@ -418,7 +502,11 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        False,
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version and exit.",
     ),
 ) -> None:
     pass
@@ -446,7 +534,9 @@ def main() -> None:
         status = 2
     try:
         sys.stdout.flush()
-    except OSError:  # what is left goes nowhere, so that Python does not try again, and complain, when it ends
+    except (
+        OSError
+    ):  # what is left goes nowhere, so that Python does not try again, and complain, when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
 
@@ -462,7 +552,9 @@ def _explained(problem: Exception) -> str | None:
         return TOO_MANY_FILES
     if isinstance(problem, ImportError) and os.strerror(errno.EMFILE) in str(problem):
         return TOO_MANY_FILES
-    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # Python older than 3.13
+    if isinstance(problem, RuntimeError) and str(problem).startswith(
+        "Symlink loop"
+    ):  # Python older than 3.13
         return f"{printable(problem)}: the link leads to itself."
     if not isinstance(problem, OSError):
         return None

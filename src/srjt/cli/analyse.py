@@ -1,4 +1,5 @@
-"""``srjt analyse``: inspect, split, train, evaluate and audit by one command, with one page at the end."""
+"""``srjt analyse``: inspect, split, train, evaluate and audit by one command, with one page at the
+end."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ SHOWN = ("method", "network", "weights", "image_size", "crop", "epochs", "batch_
 
 
 def analyse(
-    out: Path = option(Path("analysis"), "Folder of everything; what is done in it is not repeated.", metavar="DIR"),
+    out: Path = option(
+        Path("analysis"), "Folder of everything; what is done in it is not repeated.", metavar="DIR"
+    ),
     *,
     settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training")],
     device: options.Device = None,
@@ -53,7 +56,9 @@ def analyse(
             say("There is no GPU: --preset cpu.", dim=True)
     config = options.layered_settings(given)
     check_settings(config.with_recipe())
-    audit_config = with_noise_rate(options.layered_settings(audit_settings(given), defaults=DEFAULTS))
+    audit_config = with_noise_rate(
+        options.layered_settings(audit_settings(given), defaults=DEFAULTS)
+    )
 
     @contextlib.contextmanager
     def opened() -> Any:
@@ -74,7 +79,9 @@ def analyse(
         watching=Watching(tell=tell, open=opened),
         on_bad_image=data.bad_images,
         device=device,
-        audit_options=audited_as(found.reading, replace(data, **found.options)) if found.graded else None,
+        audit_options=(
+            audited_as(found.reading, replace(data, **found.options)) if found.graded else None
+        ),
         command=typed_command("analyse"),
     )
     page = analysis_page(done)

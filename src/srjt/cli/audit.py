@@ -1,5 +1,5 @@
-"""``srjt audit``, ``srjt readers`` and ``srjt review``: which labels are probably wrong, how well several readers
-agree, and the page in the browser on which doubtful labels are reviewed.
+"""``srjt audit``, ``srjt readers`` and ``srjt review``: which labels are probably wrong, how well
+several readers agree, and the page in the browser on which doubtful labels are reviewed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, print_line, say, show
+from srjt.cli import (
+    SUMMARIES,
+    App,
+    OptionsReporter,
+    RunByDefault,
+    check_outputs,
+    options,
+    print_line,
+    say,
+    show,
+)
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import READING
 from srjt.errors import SrjtError, count_of
@@ -39,14 +49,21 @@ DEFAULT = {"method": "sord", "noise_rate": "auto, for a method that needs it", "
 
 
 def audit(
-    out: Path = option(..., "Folder of the audit; finished trainings are not repeated.", metavar="DIR"),
-    folds: int = option(5, "Number of trainings; each predicts the patients that it was not trained on."),
+    out: Path = option(
+        ..., "Folder of the audit; finished trainings are not repeated.", metavar="DIR"
+    ),
+    folds: int = option(
+        5, "Number of trainings; each predicts the patients that it was not trained on."
+    ),
     *,
-    settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training", defaults=DEFAULT)],
+    settings: Annotated[
+        dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training", defaults=DEFAULT)
+    ],
     group_near_duplicates: options.NearDuplicates = False,
     jobs: str = option(
         "auto",
-        "Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",
+        "Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are"
+        " long.",
         metavar="N|auto",
         panel=COMPUTING,
     ),
@@ -115,7 +132,9 @@ def audit(
 def audited_as(reading: srjt.data.LoadedData, data: options.Source) -> dict[str, Any]:
     """What an audit should know of the file of labels, for ``srjt review export``."""
     # no row of a table is a consensus: the export writes a table of its own
-    table, column = (None, "grade") if data.several_readings == "consensus" else _table(reading, data)
+    table, column = (
+        (None, "grade") if data.several_readings == "consensus" else _table(reading, data)
+    )
     root = reading.manifest.root.absolute() if reading.kind == "table" else None
     words = options.as_words({**data.how, "images": root, "labels": None})
     return {"table": table, "label_column": column, "read_options": words}
@@ -136,9 +155,12 @@ def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | 
     return file, chosen["grade"]
 
 
-# ``srjt readers``: how well several readers agree, what the true grades probably are, and what to read next.
+# ``srjt readers``: how well several readers agree, what the true grades probably are, and what to
+# read next.
 
-TABLES = (  # those that readings have a use for; others are taken, so that one set of options serves all commands
+# those that readings have a use for; others are taken, so that one set of options serves all
+# commands
+TABLES = (
     "image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades", "images",
 )  # fmt: skip
 
@@ -184,34 +206,59 @@ def readers(
     from srjt.reports.pages.readers import readers_page
 
     if next_ is None and per_reader is not None:
-        raise SrjtError("--per-reader belongs to --next: say how many readings, for example --next 50.")
+        raise SrjtError(
+            "--per-reader belongs to --next: say how many readings, for example --next 50."
+        )
     data = replace(data, source=table).with_reading_file()
     how = {name: value for name, value in data.how.items() if name in TABLES}
     images = how.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **how)
     readings, located = loaded.readings, None
     grades = Grades(readings.grades, grade_names)
-    witness = None if probabilities is None else readers_folder.read_probabilities(probabilities, readings)
+    witness = (
+        None
+        if probabilities is None
+        else readers_folder.read_probabilities(probabilities, readings)
+    )
     agreed = combine(readings, probabilities=witness)
     results = (loaded, agreement(readings), agreed)
-    worklist = None if next_ is None else readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
+    worklist = (
+        None
+        if next_ is None
+        else readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
+    )
     if out is not None:
         located = readers_folder.located_images(loaded, images or table.parent)
         about: dict[str, Any] = {"source": table.name, "images": located, "worklist": worklist}
-        readers_folder.write_readers_folder(out, *results, **about, probabilities=probabilities, overwrite=force)
-    page = readers_page(*results, source=table.name, grades=grades, images=located, worklist=worklist)
+        readers_folder.write_readers_folder(
+            out, *results, **about, probabilities=probabilities, overwrite=force
+        )
+    page = readers_page(
+        *results, source=table.name, grades=grades, images=located, worklist=worklist
+    )
     if out is not None:  # before it is shown: whoever reads the output may stop reading
         write_page(page, out / "report.html", write=write_atomically)
     show(page)
     if out is None:
-        print_line("--out DIR writes the page, the consensus and every reading; --next N also what to read next.")
+        print_line(
+            "--out DIR writes the page, the consensus and every reading; --next N also what to read"
+            " next."
+        )
         return
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
         print_line(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")
         if any(Path(image).is_file() for image in located or ()):  # a review shows images
             first = str(worklist["reader"].iloc[0])
-            words = ["srjt", "review", str(out), "--worklist", str(out / "worklist.csv"), "--reviewer", first]
+            words = [
+                "srjt",
+                "review",
+                str(out),
+                "--worklist",
+                str(out / "worklist.csv"),
+                "--reviewer",
+                first,
+            ]
             print_line(f"Next: {shlex.join(words)}")
 
 
@@ -261,8 +308,8 @@ def run(
 ) -> None:  # fmt: skip
     """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
 
-    The address contains a secret token; only people who have it can see the images and decide. Run the same
-    command again to resume.
+    The address contains a secret token; only people who have it can see the images and decide. Run
+    the same command again to resume.
     """
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
     from srjt.auditing.review_log import Decisions, review_progress, worklist_lines
@@ -272,22 +319,30 @@ def run(
         name = getpass.getuser() if reviewer is None else reviewer.strip()
     if not name or not name.isprintable():
         raise SrjtError(
-            "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
+            "The reviewer's name is empty or contains characters that cannot be printed: use"
+            " --reviewer NAME."
         )
     verifying = sample is not None or within is not None
     if worklist is not None and (verifying or limit is not None or alone):
-        raise SrjtError("--worklist says what to read: leave out --sample, --within, --limit and --alone.")
+        raise SrjtError(
+            "--worklist says what to read: leave out --sample, --within, --limit and --alone."
+        )
     if sample is not None and within is not None:
         raise SrjtError("--within says how many labels to verify: leave out --sample.")
     if at_random and not verifying:
-        raise SrjtError("--at-random belongs to --sample or --within: say how many labels to verify.")
+        raise SrjtError(
+            "--at-random belongs to --sample or --within: say how many labels to verify."
+        )
     if verifying and (limit is not None or alone):
-        raise SrjtError("--sample shows images without their labels: leave out --limit and --alone.")
+        raise SrjtError(
+            "--sample shows images without their labels: leave out --limit and --alone."
+        )
     source = open_folder(folder, readers=worklist is not None)
     source = replace(source, grades=source.grades.named(grade_names))
     if verifying and not any(source.images):
         raise SrjtError(
-            "This audit has no images to show: verify the grades elsewhere, and add them as a column verified_grade."
+            "This audit has no images to show: verify the grades elsewhere, and add them as a"
+            " column verified_grade."
         )
     lines = [] if worklist is None else worklist_lines(worklist, source, reviewer=name)
     where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote}
@@ -296,7 +351,12 @@ def run(
         log: dict[str, Any] = {"audit": source, "decisions": decisions, "reviewer": name}
         if worklist is not None:
             reading = BlindSession(**log, lines=lines, purpose="read")
-            _serve(reading, f"Read {count_of(len(lines), 'image')} as {name}", listen(**where), open_=open_)
+            _serve(
+                reading,
+                f"Read {count_of(len(lines), 'image')} as {name}",
+                listen(**where),
+                open_=open_,
+            )
             done = sum(answer is not None for answer in reading.answers())
             say(f"\nRead: {done:,} of {count_of(len(lines), 'image')}.")
             print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
@@ -308,7 +368,9 @@ def run(
             session = ReviewSession(**log, queue=queue)
             _serve(session, f"Review as {name}", listen(**where), open_=open_)
             decisions.refresh()
-            made = sum(entry.revision > first_revision for entry in decisions.current.by_reviewer(name))
+            made = sum(
+                entry.revision > first_revision for entry in decisions.current.by_reviewer(name)
+            )
             progress = review_progress(source, decisions.current, queue=queue)
             say(f"\n{progress}; {made:,} decided in this session.")
             print_line(f"Next: srjt review export {quoted} --out labels_clean.csv")
@@ -345,18 +407,29 @@ def _verify(
     answers = decisions.answers("verify")
     verified = verified_so_far(source, answers, plan)
     say(f"\n{verified or 'Nothing is verified yet.'}")
-    if within is not None and (look := next_look(source, answers, plan, within=within)).share is not None:
+    if (
+        within is not None
+        and (look := next_look(source, answers, plan, within=within)).share is not None
+    ):
         say(_looked(look, within))
     if verified:
-        say("Next: run the same srjt audit command again: it uses these grades, and repeats no training.")
+        say(
+            "Next: run the same srjt audit command again: it uses these grades, and repeats no"
+            " training."
+        )
 
 
 def _looked(look: Look, within: float) -> str:
     """What an interval that is valid at every look says."""
     assert look.share is not None
     low, high = look.share.interval
-    rate = f"{look.share.rate:.0%} of the labels are wrong ({low:.0%} to {high:.0%}, valid at every look)"
-    known = f"After {look.size:,} labels the rate is known within ±{(high - low) / 2.0:.1%}: {rate}."
+    rate = (
+        f"{look.share.rate:.0%} of the labels are wrong ({low:.0%} to {high:.0%}, valid at every"
+        " look)"
+    )
+    known = (
+        f"After {look.size:,} labels the rate is known within ±{(high - low) / 2.0:.1%}: {rate}."
+    )
     if look.reached:
         return f"{known} That is within ±{within:.1%}: no more labels are needed."
     if look.next_size is None:
@@ -370,9 +443,9 @@ def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, ope
 
     if server.any_address:
         say(
-            f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
-            "images and decide, and so can anyone who can read the network traffic: the connection is not "
-            "encrypted. An SSH tunnel to 127.0.0.1 is safer.",
+            f"Other machines can reach this page on port {server.port}. Anyone with the address"
+            " below can see all images and decide, and so can anyone who can read the network"
+            " traffic: the connection is not encrypted. An SSH tunnel to 127.0.0.1 is safer.",
             fg=typer.colors.YELLOW,
             err=True,
         )
@@ -418,20 +491,26 @@ def export(
     from srjt.auditing.verification import read_probabilities
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
-        review_log.write_table(table, out, original=None if readings else source.table, overwrite=force)
+        review_log.write_table(
+            table, out, original=None if readings else source.table, overwrite=force
+        )
         for note in notes:
             say(note, err=True)
         say(f"{out}: {counted}.")
 
     if to is None and (limit is not None or blind):
-        raise SrjtError("--limit and --blind are for --to, the tasks of another tool: leave them out.")
+        raise SrjtError(
+            "--limit and --blind are for --to, the tasks of another tool: leave them out."
+        )
     if to is not None:
         if readings or verified or conflicts is not None:
             raise SrjtError("--to writes tasks: leave out --readings, --verified and --conflicts.")
         _export_tasks(folder, out, limit=limit, blind=blind, force=force)
         return
     if readings and (verified or conflicts is not None):
-        raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
+        raise SrjtError(
+            "--readings writes a table of its own: leave out --verified and --conflicts."
+        )
     if conflicts is not None and conflicts.absolute() == out.absolute():
         raise SrjtError(f"--conflicts and --out are the same file, {out}: give two names.")
     check_outputs(conflicts, force=force)  # before the table is written
@@ -439,7 +518,9 @@ def export(
     if readings:
         answers = review_log.read_answers(folder, "read")
         if not answers:
-            raise SrjtError(f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE.")
+            raise SrjtError(
+                f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE."
+            )
         table, notes = review_log.new_readings(source, answers)
         graded = sum(answer.grade is not None for answer in answers)
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
@@ -450,14 +531,19 @@ def export(
     if verified:
         grades = review_log.read_verified_grades(folder)
         if not grades:
-            raise SrjtError(f"Nothing is verified in {folder} yet: start with srjt review {folder} --sample 100.")
+            raise SrjtError(
+                f"Nothing is verified in {folder} yet: start with srjt review {folder} --sample"
+                " 100."
+            )
         table, notes = review_log.verified_table(source, grades, read_probabilities(folder))
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
-        table, notes, reviewed = review_log.corrected_table(source, review_log.CurrentDecisions(log))
+        table, notes, reviewed = review_log.corrected_table(
+            source, review_log.CurrentDecisions(log)
+        )
         write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
         own = review_log.reviewers_decisions(source, log)
         for sentence in review_log.agreements(source, own):
@@ -467,7 +553,10 @@ def export(
             review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
         if (count := differing["id"].nunique()) or conflicts is not None:
             listed = f"{conflicts or '--conflicts FILE'} lists them"
-            say(f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and {listed}.")
+            say(
+                f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and"
+                f" {listed}."
+            )
     command = review_log.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts["features"])]
     print_line(f"Next: {' '.join(words)}")
@@ -485,27 +574,39 @@ def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, fo
     check_outputs(out, interface, force=force)
     source = open_folder(folder, readers=False)
     table, images = doubtful_labels(source, limit=limit)
-    # Label Studio shows files of a local storage that is below its document root, and not that root itself
+    # Label Studio shows files of a local storage that is below its document root, and not that root
+    # itself
     table["image"] = [f"{images.name}/{name}" for name in table["image"]]
     made = label_studio.tasks(table, grades=list(source.grades), blind=blind)
     write_output(out, as_json(made))
     write_output(interface, label_studio.labelling_config(list(source.grades)).encode())
-    say(f"{out}: {count_of(len(made), 'task')}, the most doubtful first. {interface}: the labelling interface.")
     say(
-        "Start Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and "
-        f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={images.parent}; paste the "
-        f"interface into a new project, add {images} as its local storage without synchronising it, and import the "
-        "tasks."
+        f"{out}: {count_of(len(made), 'task')}, the most doubtful first. {interface}: the labelling"
+        " interface."
+    )
+    say(
+        "Start Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and"
+        f" LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={images.parent}; paste the interface into a new"
+        f" project, add {images} as its local storage without synchronising it, and import the"
+        " tasks."
     )
     print_line(f"Next: srjt review import {shlex.quote(str(folder))} EXPORT.json")
 
 
 def import_(
     folder: Folder,
-    source: Path = argument(..., "Table of grades, or a JSON export of Label Studio.", metavar="FILE"),
-    image_column: str | None = option(None, "Column of images or ids. [default: found by its name]", metavar="NAME"),
-    grade_column: str | None = option(None, "Column of grades. [default: found by its name]", metavar="NAME"),
-    reader_column: str | None = option(None, "Column of readers. [default: found by its name]", metavar="NAME"),
+    source: Path = argument(
+        ..., "Table of grades, or a JSON export of Label Studio.", metavar="FILE"
+    ),
+    image_column: str | None = option(
+        None, "Column of images or ids. [default: found by its name]", metavar="NAME"
+    ),
+    grade_column: str | None = option(
+        None, "Column of grades. [default: found by its name]", metavar="NAME"
+    ),
+    reader_column: str | None = option(
+        None, "Column of readers. [default: found by its name]", metavar="NAME"
+    ),
 ) -> None:
     """Add grades that were given in another tool to the decisions of a review.
 
@@ -516,7 +617,11 @@ def import_(
     from srjt.data.sources.readings import read_readings
 
     audited = open_folder(folder, readers=False)
-    columns = {"image_column": image_column, "grade_column": grade_column, "reader_column": reader_column}
+    columns = {
+        "image_column": image_column,
+        "grade_column": grade_column,
+        "reader_column": reader_column,
+    }
     table = read_readings(source, grades=list(audited.grades), **columns)
     for note in table.notes:
         say(note, err=True)

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    out: Path = option(Path(), "Folder for inspection.html, problems.csv and pictures.", metavar="DIR"),
+    out: Path = option(
+        Path(), "Folder for inspection.html, problems.csv and pictures.", metavar="DIR"
+    ),
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
     *,
@@ -62,7 +64,10 @@ def inspect(
     if found.unresolved:
         say("If that is their order, from mild to severe:")
     elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
-        say("There is no GPU: the preset cpu trains on the features of a pretrained network, in minutes.")
+        say(
+            "There is no GPU: the preset cpu trains on the features of a pretrained network, in"
+            " minutes."
+        )
     print_line(f"Next: {command}")
     if not ready:
         raise typer.Exit(1)
@@ -85,7 +90,8 @@ def show_inspection(found: Inspection) -> None:
 
 
 def write_inspection(found: Inspection, out: Path, *, next_command: str = "") -> None:
-    """Write the page, the pictures, the list of problems and the table without what cannot be used."""
+    """Write the page, the pictures, the list of problems and the table without what cannot be
+    used."""
     from srjt.data.checks import contact_sheet, pair_sheet
     from srjt.data.sources.table import write_table
     from srjt.reports.pages.inspection import inspection_page
@@ -99,22 +105,30 @@ def write_inspection(found: Inspection, out: Path, *, next_command: str = "") ->
     if found.decoded and not manifest.are_features:
         if len(found.pairs):
             _write_picture(
-                pair_sheet(manifest, found.pairs), out / "duplicates.png", "Images that are (nearly) the same"
+                pair_sheet(manifest, found.pairs),
+                out / "duplicates.png",
+                "Images that are (nearly) the same",
             )
         if found.graded:
-            _write_picture(contact_sheet(manifest), out / "contact_sheet.png", "Examples of each grade")
+            _write_picture(
+                contact_sheet(manifest), out / "contact_sheet.png", "Examples of each grade"
+            )
     if found.unusable and found.graded and not manifest.are_features and len(found.usable):
         file = out / f"{found.source.stem}_usable.csv"
         replaced = _replaced(file)
         write_table(found.usable, file)
-        say(f"The table without what cannot be used ({count_of(len(found.usable), 'row')}): {file}{replaced}")
+        say(
+            f"The table without what cannot be used ({count_of(len(found.usable), 'row')}):"
+            f" {file}{replaced}"
+        )
     page = out / "inspection.html"
     inspection_page(found, next_command=next_command).save(page)
     say(f"The page is in {page}.")
 
 
 def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
-    """Write how the source is read beside it, show it, and return whether other commands know it now.
+    """Write how the source is read beside it, show it, and return whether other commands know it
+    now.
 
     A folder that nobody may write to is no error.
     """
@@ -134,17 +148,26 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
 
 
 def _next_command(found: Inspection, data: options.Source, *, ready: bool, known: bool) -> str:
-    """What to do next: inspect it again with what is missing, or train; "" if only a person can say.
+    """What to do next: inspect it again with what is missing, or train; "" if only a person can
+    say.
 
     known: whether other commands know how the source is read.
     """
     if found.unresolved:
-        words = ["srjt", "data", "inspect", str(data.source), *options.as_words({**data.how, **found.proposed})]
+        words = [
+            "srjt",
+            "data",
+            "inspect",
+            str(data.source),
+            *options.as_words({**data.how, **found.proposed}),
+        ]
         return shlex.join(words) if found.proposed else ""
     skip = [] if ready else ["--on-bad-image", "skip"]
     how = _options_of(found, data, known=known)
     small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
-    return shlex.join(["srjt", "train", str(data.source), *how, *skip, "--fold", "0", "--out", "run", *small])
+    return shlex.join(
+        ["srjt", "train", str(data.source), *how, *skip, "--fold", "0", "--out", "run", *small]
+    )
 
 
 def _options_of(found: Inspection, data: options.Source, *, known: bool) -> list[str]:
@@ -167,7 +190,8 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
 
 
 def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
-    """Images per patient, the split, the sizes of images; of features, whether they are the expected numbers."""
+    """Images per patient, the split, the sizes of images; of features, whether they are the
+    expected numbers."""
     from srjt.data.checks import SAMPLED, image_sizes
 
     if manifest.patients is not None:
@@ -186,8 +210,8 @@ def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
     if manifest.arrays is not None and manifest.are_features:
         x = manifest.arrays.astype(float)
         yield (
-            f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
-            f"{(x == 0).mean():.0%} zeros"
+            f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean"
+            f" {x.mean():.4g}, {(x == 0).mean():.0%} zeros"
         )
 
 
@@ -201,7 +225,10 @@ def print_grades(manifest: srjt.data.Manifest) -> None:
             "grade": [*manifest.grades, "all"],
             "rows" if manifest.are_features else "images": [*counts, len(manifest)],
             "share": [count / len(manifest) for count in (*counts, len(manifest))],
-            "": [*("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts), ""],
+            "": [
+                *("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts),
+                "",
+            ],
         }
     )
     if patients is not None:
@@ -215,7 +242,10 @@ def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
     from srjt.data.manifest import KINDS, examples
 
     for kind, severity, count, first in examples(problems):
-        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
+        say(
+            f"{severity}: {count:,} {kind}: {KINDS[kind][1]}",
+            fg="red" if severity == "error" else "yellow",
+        )
         for problem in first:
             print_line(f"    {problem.where}{problem.detail and ': '}{problem.detail}")
         if count > len(first):
@@ -231,7 +261,9 @@ def split(
         metavar="random|stratified",
     ),
     hold_out: str | None = option(
-        None, "Make one fold for each value of this column, such as a site, and test on it.", metavar="COLUMN"
+        None,
+        "Make one fold for each value of this column, such as a site, and test on it.",
+        metavar="COLUMN",
     ),
     out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split."),
     group_near_duplicates: options.NearDuplicates = False,
@@ -249,7 +281,9 @@ def split(
 
     def shown(rows: Any) -> str:
         part = manifest.select(rows)
-        return f"{len(part):,}" + ("" if part.patients is None else f" ({len(set(part.patients)):,})")
+        return f"{len(part):,}" + (
+            "" if part.patients is None else f" ({len(set(part.patients)):,})"
+        )
 
     check_outputs(out, force=force)  # other folds under this name: results would not be comparable
     manifest = options.grouped(data.usable(data.read()), near=group_near_duplicates)
@@ -259,7 +293,9 @@ def split(
         {
             "fold": f"{fold} {split.held_out}".strip(),
             **{name: shown(split.sides()[name]) for name in ("train", "validation", "test")},
-            "test per grade": " / ".join(f"{count:,}" for count in manifest.select(split.test).class_counts),
+            "test per grade": " / ".join(
+                f"{count:,}" for count in manifest.select(split.test).class_counts
+            ),
         }
         for fold, split in enumerate(splits)
     ]
@@ -271,14 +307,16 @@ def split(
 def corrupt(
     noise: str = option(
         "quasi",
-        "Kind of noise: quasi (errors towards all other grades), truncated (neighbours only) or uniform.",
+        "Kind of noise: quasi (errors towards all other grades), truncated (neighbours only) or"
+        " uniform.",
         metavar="KIND",
     ),
     rate: float | None = option(None, "Target share of wrong labels."),
     rho: float | None = option(None, "The paper's ρ, instead of --rate."),
     seed: int = option(0, "The same seed and ids give the same labels on every machine."),
     out: Path | None = option(
-        None, "CSV file to write (.npz for features). [default: named after the source, in this folder]"
+        None,
+        "CSV file to write (.npz for features). [default: named after the source, in this folder]",
     ),
     force: options.Force = False,
     include_test: bool = option(False, "Corrupt the samples marked test in the split column too."),
@@ -313,13 +351,18 @@ def corrupt(
 
     say(report.describe(clean.grades))
     corrupted = sum(report.class_counts)
-    say(f"{noise} noise with ρ = {used_rho:.4g}, seed {seed}, on {count_of(corrupted, 'label')}: {out}")
+    say(
+        f"{noise} noise with ρ = {used_rho:.4g}, seed {seed}, on {count_of(corrupted, 'label')}:"
+        f" {out}"
+    )
     if corrupted < len(clean):
         say(f"Test labels that stay clean: {len(clean) - corrupted:,}.")
 
 
 def synthetic(
-    folder: Path = argument(..., "New or empty folder for the images and labels.csv.", metavar="DIR"),
+    folder: Path = argument(
+        ..., "New or empty folder for the images and labels.csv.", metavar="DIR"
+    ),
     images: int = option(1200, "Number of images."),
     patients: int = option(120, "Number of patients."),
     size: int = option(64, "Side of the images in pixels, 32 to 256."),
@@ -344,7 +387,9 @@ def synthetic(
     with progress_bar("Writing", True) as advance:
         labels = write(manifest, folder, progress=lambda: advance(next(written), images))
     counts = ", ".join(str(n) for n in manifest.class_counts)
-    print_line(f"{images:,} images of {count_of(patients, 'patient')} in {folder}; per grade: {counts}.")
+    print_line(
+        f"{images:,} images of {count_of(patients, 'patient')} in {folder}; per grade: {counts}."
+    )
     print_line(f"Next: srjt data inspect {shlex.quote(str(labels))}")
 
 
@@ -352,7 +397,8 @@ def limuc(
     directory: Path = argument(..., "Folder to download it into.", metavar="DIR"),
     url: str | None = option(None, "A mirror of the archive.", hidden=True),
 ) -> None:
-    """Download LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3) from Zenodo (record 5827695).
+    """Download LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3) from Zenodo (record
+    5827695).
 
     Repeat the command to resume an interrupted download. The archive's SHA-256
     is kept in a file beside it, and compared when it is downloaded again.
@@ -363,7 +409,11 @@ def limuc(
     archive = directory / LIMUC_ARCHIVE
     if not archive.exists() and not find_patients(directory):
         with progress_bar("Downloading", True) as progress:
-            files.download(url or LIMUC_URL, archive, progress=lambda done, total: progress(done, total or done))
+            files.download(
+                url or LIMUC_URL,
+                archive,
+                progress=lambda done, total: progress(done, total or done),
+            )
     if archive.exists():
         say(f"SHA-256 of the archive: {files.record_checksum(archive)}")
         with progress_bar("Unpacking", True) as progress:

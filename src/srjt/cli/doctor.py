@@ -1,5 +1,5 @@
-"""``srjt doctor``, ``srjt methods`` and ``srjt weights``: what is installed, what is missing, and what to choose from.
-Loads neither torch nor rich before it must, so that it answers at once.
+"""``srjt doctor``, ``srjt methods`` and ``srjt weights``: what is installed, what is missing, and
+what to choose from. Loads neither torch nor rich before it must, so that it answers at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Package(NamedTuple):
 
 
 def doctor() -> None:
-    """Check the installation: versions, devices, cache, extras, and what to do about what is missing.
+    """Check the installation: versions, devices, cache, extras, and what to do about what is
+    missing.
 
     The exit status is 1 if something that srjt needs does not work.
     """
@@ -72,18 +73,26 @@ def doctor() -> None:
     devices, advice = _devices()
     folder, used, free, writable = _cache()
     if not writable:
-        problems.append(f"The cache folder {folder} cannot be written to: set SRJT_CACHE to another.")
+        problems.append(
+            f"The cache folder {folder} cannot be written to: set SRJT_CACHE to another."
+        )
     extras = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
     for name, purpose in EXTRAS.items():
         if packages := [_installed(line) for line in requirements_of(name)]:
             install = "pip install " + " ".join(f'"{package.requirement}"' for package in packages)
-            extras.add_row(name, purpose, "installed" if all(package.fits for package in packages) else install)
+            extras.add_row(
+                name, purpose, "installed" if all(package.fits for package in packages) else install
+            )
 
     console, system = Console(highlight=False, markup=False), platform.uname()
     console.print(
-        f"srjt {__version__}, Python {platform.python_version()}, {system.system} {system.release}, {system.machine}"
+        f"srjt {__version__}, Python {platform.python_version()}, {system.system} {system.release},"
+        f" {system.machine}"
     )
-    console.print(", ".join(f"{package.name} {package.installed or '–'}" for package in required) + "\n", style="dim")
+    console.print(
+        ", ".join(f"{package.name} {package.installed or '–'}" for package in required) + "\n",
+        style="dim",
+    )
     console.print(*devices, sep="\n")
     console.print(f"cache: {folder}, {_size(used)} used, {_size(free)} free\n")
     console.print(extras, "")
@@ -109,31 +118,43 @@ def _installed(line: str) -> Package:
 
 
 def _devices() -> tuple[list[str], list[str]]:
-    """The devices that srjt can use, the one that it takes first, and advice about those that it cannot."""
+    """The devices that srjt can use, the one that it takes first, and advice about those that it
+    cannot."""
     try:
         import torch
     except ImportError:  # named among the problems
         return [], []
-    processor = f"cpu: {count_of(os.cpu_count() or 1, 'core')}, {count_of(torch.get_num_threads(), 'thread')}"
+    processor = (
+        f"cpu: {count_of(os.cpu_count() or 1, 'core')},"
+        f" {count_of(torch.get_num_threads(), 'thread')}"
+    )
     if torch.cuda.is_available():
         bf16 = "bf16" if torch.cuda.is_bf16_supported() else "no bf16"
         gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-        named = [f"cuda:{k}: {gpu.name}, {_size(gpu.total_memory)}, {bf16}" for k, gpu in enumerate(gpus)]
+        named = [
+            f"cuda:{k}: {gpu.name}, {_size(gpu.total_memory)}, {bf16}" for k, gpu in enumerate(gpus)
+        ]
         return [*named, processor], []
     if shutil.which("nvidia-smi") is None:
         return [processor], []
-    why = f"torch is built for CUDA {torch.version.cuda}, which the driver may not support. Update the driver"
+    why = (
+        f"torch is built for CUDA {torch.version.cuda}, which the driver may not support. Update"
+        " the driver"
+    )
     if torch.version.cuda is None:
         why = f"torch {torch.__version__} is a build for CPUs. Install one for CUDA"
     return [processor], [f"There seems to be an NVIDIA GPU, but torch cannot use it: {why}."]
 
 
 def _cache() -> tuple[Path, int, int, bool]:
-    """The folder of the cache, its size and the free space in bytes, and whether it can be written to."""
+    """The folder of the cache, its size and the free space in bytes, and whether it can be written
+    to."""
     from srjt.files import cache_folder
 
     folder = cache_folder()
-    existing = next((path for path in [folder, *folder.absolute().parents] if path.is_dir()), Path("/"))
+    existing = next(
+        (path for path in [folder, *folder.absolute().parents] if path.is_dir()), Path("/")
+    )
     try:
         with tempfile.TemporaryFile(dir=existing):
             writable = True
@@ -148,11 +169,13 @@ def _size(size: int) -> str:
     return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
 
 
-# ``srjt weights``: pretrained weights, fetched where there is a connection, for machines that have none.
+# ``srjt weights``: pretrained weights, fetched where there is a connection, for machines that have
+# none.
 
 
 def list_() -> None:
-    """List the networks with published weights: their size and licence, and whether they are here."""
+    """List the networks with published weights: their size and licence, and whether they are
+    here."""
     from srjt.networks.weights import cached_file
 
     print_line(f"{'name':20}{'MB':>5}  {'licence':14}{'pixels':>6}  here", bold=True)
@@ -168,7 +191,9 @@ def list_() -> None:
 
 
 def fetch(
-    name: str = typer.Argument(metavar="NAME", help="A network of srjt weights list, such as efficientnet-lite0."),
+    name: str = typer.Argument(
+        metavar="NAME", help="A network of srjt weights list, such as efficientnet-lite0."
+    ),
     out: Path | None = option(None, "Copy the file to here, too."),
     force: Force = False,
     import_: Import = None,
@@ -184,21 +209,30 @@ def fetch(
     row = registry.find(name)
     if row.weights is None:
         known = [one for one in registry.names() if registry.find(one).weights is not None]
-        raise SrjtError(f"There are no published weights of {name} to fetch, only of {', '.join(known)}.")
+        raise SrjtError(
+            f"There are no published weights of {name} to fetch, only of {', '.join(known)}."
+        )
     check_outputs(out, force=force)
     path = fetch_published(row.weights, advice="")
     if out is not None:
         write_output(out, path.read_bytes())
-    print_line(f"{row.weights.address}\nLicence: {row.weights.licence}. SHA-256: {row.weights.sha256}.", dim=True)
+    print_line(
+        f"{row.weights.address}\nLicence: {row.weights.licence}. SHA-256: {row.weights.sha256}.",
+        dim=True,
+    )
     print_line(f"The weights of {name} are in {path}.")
     file = shlex.quote(str(out or path))
-    print_line(f"Elsewhere: srjt train labels.csv --preset cpu --backbone {name} --weights {file} --out run")
+    print_line(
+        f"Elsewhere: srjt train labels.csv --preset cpu --backbone {name} --weights {file}"
+        " --out run"
+    )
 
 
 weights_app = App(list_, fetch, help=SUMMARIES["weights"])
 
 
-# ``srjt methods``: what there is to choose from. Loads neither torch nor rich, so that it answers at once.
+# ``srjt methods``: what there is to choose from. Loads neither torch nor rich, so that it answers
+# at once.
 
 NEEDS = {"noise_rate": "ε", "transition": "P"}
 LEGEND = """

@@ -1,8 +1,10 @@
-"""What commands take: options that several share, options that are fields of a dataclass elsewhere, the source with
-its split, and the settings of a training from a file, from options and from ``--set``.
+"""What commands take: options that several share, options that are fields of a dataclass elsewhere,
+the source with its split, and the settings of a training from a file, from options and from
+``--set``.
 
-``--abstain`` and all others about answers are fields in inference/options.py, about reading in data/options.py, about
-training in training/config.py, about studies in studies/config.py; ``Fields`` makes the options of a command of them.
+``--abstain`` and all others about answers are fields in inference/options.py, about reading in
+data/options.py, about training in training/config.py, about studies in studies/config.py;
+``Fields`` makes the options of a command of them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,17 @@ import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -52,13 +64,15 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 class Fields:
-    """Annotates a parameter of a command that stands for options: one for each field that has a help text.
+    """Annotates a parameter of a command that stands for options: one for each field that has a
+    help text.
 
-    The command receives those that were given, by name; or an object of the dataclass, if it is the parameter's type.
+    The command receives those that were given, by name; or an object of the dataclass, if it is the
+    parameter's type.
 
-    only, without: which fields; an option of the command itself takes precedence. shown: those that the help lists; all
-    by default. panel: where it lists them, instead of the fields' own panels. defaults: those that differ, as the help
-    shows them. more: further options of the group.
+    only, without: which fields; an option of the command itself takes precedence. shown: those that
+    the help lists; all by default. panel: where it lists them, instead of the fields' own panels.
+    defaults: those that differ, as the help shows them. more: further options of the group.
     """
 
     def __init__(
@@ -75,19 +89,27 @@ class Fields:
             if metadata.get("help") and name not in without and name in (only or hints):
                 default = (defaults or {}).get(name, shown_default(field))
                 shows_default = default and "argument" not in metadata
-                help = as_typed(metadata["help"]) + (f" [default: {default}]" if shows_default else "")
+                help = as_typed(metadata["help"]) + (
+                    f" [default: {default}]" if shows_default else ""
+                )
                 hidden = bool(shown) and name not in shown
-                self.options[name] = _option(field, hints[name], help, panel=panel or current, hidden=hidden)
+                self.options[name] = _option(
+                    field, hints[name], help, panel=panel or current, hidden=hidden
+                )
                 if metadata.get("metavar") == "LIST":
                     self.lists.add(name)
 
     def value(self, typed: Mapping[str, Any], hint: Any) -> Any:
         """What the command receives for the parameter of this type."""
-        values = {name: typed[name] for name in self.options if typed.get(name) not in (None, [], ())}
+        values = {
+            name: typed[name] for name in self.options if typed.get(name) not in (None, [], ())
+        }
         for name in values:
             if name in self.lists:
                 values[name] = [part.strip() for part in values[name].split(",")]
-            elif {str, tuple[str, ...]} <= {*get_args(self.kinds.get(name))} and len(values[name]) == 1:
+            elif {str, tuple[str, ...]} <= {*get_args(self.kinds.get(name))} and len(
+                values[name]
+            ) == 1:
                 values[name] = values[name][0]  # one is not a list: most sources have one column
             elif name == "transition":
                 values[name] = read_matrix(values[name])
@@ -98,7 +120,8 @@ class Fields:
 
 
 def expand(command: Command) -> Command:
-    """The command with an option for each field instead of the parameters that ``Fields`` annotates."""
+    """The command with an option for each field instead of the parameters that ``Fields``
+    annotates."""
     hints = get_type_hints(command, include_extras=True)
     groups = {
         name: group
@@ -109,7 +132,9 @@ def expand(command: Command) -> Command:
     parameters: dict[str, inspect.Parameter] = {}
     for own in inspect.signature(command).parameters.values():
         group = groups.get(own.name)
-        for name, kind in {own.name: hints[own.name]}.items() if group is None else group.options.items():
+        for name, kind in (
+            {own.name: hints[own.name]}.items() if group is None else group.options.items()
+        ):
             default = own.default
             if group is not None:
                 default = own.empty if isinstance(kind.__metadata__[0], ArgumentInfo) else None
@@ -127,7 +152,9 @@ def expand(command: Command) -> Command:
     def expanded(**typed: Any) -> Any:
         own = {name: value for name, value in typed.items() if name in hints}
         theirs = {name: value for name, value in typed.items() if name not in hints}
-        return command(**own, **{name: group.value(theirs, hints[name]) for name, group in groups.items()})
+        return command(
+            **own, **{name: group.value(theirs, hints[name]) for name, group in groups.items()}
+        )
 
     expanded.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     expanded.__annotations__ = {one.name: one.annotation for one in parameters.values()}
@@ -137,7 +164,10 @@ def expand(command: Command) -> Command:
 def _option(field: Field[Any], hint: Any, help: str, *, panel: str | None, hidden: bool) -> Any:
     """The option of the command line for a field: its kind, flag and metavar."""
     metadata, kinds, choice = field.metadata, {hint, *get_args(hint)}, required_type(hint)
-    metavar, flag = metadata.get("metavar"), metadata.get("flag") or f"--{field.name.replace('_', '-')}"
+    metavar, flag = (
+        metadata.get("metavar"),
+        metadata.get("flag") or f"--{field.name.replace('_', '-')}",
+    )
     if metavar == "SOURCE" and "argument" in metadata:
         return Annotated[Path, typer.Argument(metavar=metavar, help=help)]
     kind: Any = str
@@ -151,14 +181,19 @@ def _option(field: Field[Any], hint: Any, help: str, *, panel: str | None, hidde
         kind = list[str]
     elif str not in kinds and not any(get_origin(one) is Literal for one in kinds):
         kind = next((one for one in (int, float) if one in kinds), str)
-    return Annotated[kind | None, about(help, flag, metavar=metavar, panel=panel, show_default=False, hidden=hidden)]
+    return Annotated[
+        kind | None,
+        about(help, flag, metavar=metavar, panel=panel, show_default=False, hidden=hidden),
+    ]
 
 
-# Options for the commands that we suggest: a training that the machine can do, by a method that the data suffice for.
+# Options for the commands that we suggest: a training that the machine can do, by a method that the
+# data suffice for.
 
 
 def machine_options(samples: int, *, features: bool = False) -> list[str]:
-    """What to add to ``srjt train`` on this machine: a frozen network if there is no GPU. Features need none."""
+    """What to add to ``srjt train`` on this machine: a frozen network if there is no GPU. Features
+    need none."""
     from srjt.training.devices import choose_device
 
     if features or choose_device().type == "cuda":
@@ -188,33 +223,54 @@ def html_file(path: Path | None) -> Path | None:
 
 
 A_MODULE = "Import a module that registers methods of your own. Repeatable."
-Import = Annotated[list[str] | None, about(A_MODULE, "--import", metavar="MODULE", callback=_import, is_eager=True)]
+Import = Annotated[
+    list[str] | None, about(A_MODULE, "--import", metavar="MODULE", callback=_import, is_eager=True)
+]
 Preset = Annotated[
     str | None,
     about(
-        "Start from these settings, which other options override. cpu: for a machine without a GPU.",
+        "Start from these settings, which other options override. cpu: for a machine without a"
+        " GPU.",
         metavar="cpu|paper|limuc|dr|demo",
     ),
 ]
-Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
-A_SETTING = "A setting and its value: weight_decay=0.001; except in a study, method_options.ramp_epochs=10. Repeatable."
+Config = Annotated[
+    Path | None, about("YAML file of settings; options override it.", metavar="FILE")
+]
+A_SETTING = (
+    "A setting and its value: weight_decay=0.001; except in a study, method_options.ramp_epochs=10."
+    " Repeatable."
+)
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
-settings_of_a_run = functools.partial(Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set)
+settings_of_a_run = functools.partial(
+    Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set
+)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
-Device = Annotated[str | None, about("Device: cpu, cuda or cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
-WithoutIds = Annotated[
-    bool, about("Leave ids, patients and paths out of the page, before it is sent. Pictures stay.", "--without-ids")
+Device = Annotated[
+    str | None,
+    about("Device: cpu, cuda or cuda:1. [default: a GPU if there is one]", panel=COMPUTING),
 ]
-Html = Annotated[Path | None, about("Also write a page to send.", "--html", metavar="FILE", callback=html_file)]
+WithoutIds = Annotated[
+    bool,
+    about(
+        "Leave ids, patients and paths out of the page, before it is sent. Pictures stay.",
+        "--without-ids",
+    ),
+]
+Html = Annotated[
+    Path | None, about("Also write a page to send.", "--html", metavar="FILE", callback=html_file)
+]
 if TYPE_CHECKING:
     GradeNames = Mapping[str, str] | None  # what the callback returns
 else:
     GradeNames = Annotated[
         str | None,
-        about('Names of all grades to show: "0=none,1=mild".', metavar="LIST", callback=_grade_names),
+        about(
+            'Names of all grades to show: "0=none,1=mild".', metavar="LIST", callback=_grade_names
+        ),
     ]
 
 
@@ -224,16 +280,22 @@ class Source(ReadOptions):
 
     source: Path = setting(
         Path(),
-        "A CSV, TSV, Excel or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file; "
-        "features (.npz, .npy).",
+        "A CSV, TSV, Excel or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST"
+        " .npz file; features (.npz, .npy).",
         metavar="SOURCE",
         argument=True,
     )
     on_bad_image: Any = setting(
-        None, "Stop at unusable samples, or leave them out.", shown="error", metavar="error|skip", panel=""
+        None,
+        "Stop at unusable samples, or leave them out.",
+        shown="error",
+        metavar="error|skip",
+        panel="",
     )
     skipped: Path = setting(
-        Path("skipped.csv"), "CSV list of the unusable samples; an earlier one is replaced.", metavar="FILE"
+        Path("skipped.csv"),
+        "CSV list of the unusable samples; an earlier one is replaced.",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
@@ -255,7 +317,8 @@ class Source(ReadOptions):
         return bool(self.on_bad_image == "skip")
 
     def with_reading_file(self) -> Source:
-        """With the options that are kept beside the source, where none were typed; one line says which."""
+        """With the options that are kept beside the source, where none were typed; one line says
+        which."""
         if self.source == Path():  # the command has no source, or names it otherwise
             return self
         kept = load_reading_file(self.source)
@@ -266,7 +329,8 @@ class Source(ReadOptions):
         return replace(self, **new)
 
     def of_tables(self, sources: Sequence[Path]) -> Source:
-        """With the options that are kept beside the only table among the ``sources``, as far as a command has one."""
+        """With the options that are kept beside the only table among the ``sources``, as far as a
+        command has one."""
         from srjt.data.sources.table import is_table
 
         tables = [path for path in sources if path.is_file() and is_table(path)]
@@ -278,7 +342,9 @@ class Source(ReadOptions):
         try:
             return read_source(self.source, use_file=False, **{**self.how, **more})
         except SrjtError as problem:
-            raise (used(self.source, problem) if load_reading_file(self.source) else problem) from None
+            raise (
+                used(self.source, problem) if load_reading_file(self.source) else problem
+            ) from None
 
     def usable(self, reading: srjt.data.LoadedData) -> srjt.data.Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
@@ -287,7 +353,8 @@ class Source(ReadOptions):
         )
 
     def existing(self, manifest: srjt.data.Manifest) -> srjt.data.Manifest:
-        """The samples whose files exist, without reading them: what a training would use, unless some are damaged."""
+        """The samples whose files exist, without reading them: what a training would use, unless
+        some are damaged."""
         from srjt.files import why_not_a_file
 
         if manifest.arrays is not None:
@@ -302,8 +369,8 @@ class Source(ReadOptions):
         named = few(manifest.ids[row] for row in missing)
         if not self.skipping:
             say(
-                f"The training would stop: {count_of(len(missing), 'image file')} missing ({named}). "
-                "Leave them out with --on-bad-image skip.",
+                f"The training would stop: {count_of(len(missing), 'image file')} missing"
+                f" ({named}). Leave them out with --on-bad-image skip.",
                 err=True,
                 fg="yellow",
             )
@@ -312,7 +379,11 @@ class Source(ReadOptions):
         return manifest.leave_out(missing)
 
     def list_unreadable(
-        self, unreadable: Sequence[tuple[str, str]], problems: Sequence[srjt.data.Problem], *, tell: bool
+        self,
+        unreadable: Sequence[tuple[str, str]],
+        problems: Sequence[srjt.data.Problem],
+        *,
+        tell: bool,
     ) -> None:
         """Add images that could not be read, as (id, reason), to the list of unusable samples.
 
@@ -321,15 +392,24 @@ class Source(ReadOptions):
         from srjt.data.checks import image_problem
 
         if unreadable:
-            srjt.data.write_problems([*problems, *(image_problem(*one) for one in unreadable)], self.skipped)
+            srjt.data.write_problems(
+                [*problems, *(image_problem(*one) for one in unreadable)], self.skipped
+            )
         if unreadable and tell:
-            counted, named = count_of(len(unreadable), "image"), few(sample for sample, _ in unreadable)
+            counted, named = (
+                count_of(len(unreadable), "image"),
+                few(sample for sample, _ in unreadable),
+            )
             say(f"{counted} could not be read: {named}. Listed in {self.skipped}.", err=True)
 
 
 def as_words(how: Mapping[str, Any]) -> list[str]:
     """Options of reading as words of a command line."""
-    lists = {name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), (list, tuple))}
+    lists = {
+        name: ",".join(how[name])
+        for name in ("grades", "map_grades")
+        if isinstance(how.get(name), (list, tuple))
+    }
     return [
         word
         for name, value in {**how, **lists}.items()
@@ -354,14 +434,17 @@ class Splitting:
         "Test on one value of this column, such as a site, and train on the others: site=north.",
         metavar="COLUMN=VALUE",
     )
-    official_split: bool | None = setting(None, "Use the split column of the data.", shown="if there is one")
+    official_split: bool | None = setting(
+        None, "Use the split column of the data.", shown="if there is one"
+    )
 
     def __post_init__(self) -> None:
         if self.hold_out is not None and (self.fold, self.splits) != (None, None):
             raise SrjtError("--hold-out says what is tested: leave out --fold and --splits.")
         if self.official_split and self.chosen:
             raise SrjtError(
-                "--official-split uses the data's own split: it cannot be combined with --fold, --splits or --hold-out."
+                "--official-split uses the data's own split: it cannot be combined with --fold,"
+                " --splits or --hold-out."
             )
         if self.splits is None and self.hold_out is None:
             check_fold(self.fold, self.folds)
@@ -371,29 +454,40 @@ class Splitting:
         """Whether samples are held out by an option, not by a column of the data."""
         return (self.fold, self.splits, self.hold_out) != (None, None, None)
 
-    def split(self, manifest: srjt.data.Manifest, *, skipping: bool, training: bool = False) -> srjt.data.Split:
-        """The sides. skipping: whether samples of a file of splits may be missing; training: another seed may do."""
+    def split(
+        self, manifest: srjt.data.Manifest, *, skipping: bool, training: bool = False
+    ) -> srjt.data.Split:
+        """The sides. skipping: whether samples of a file of splits may be missing; training:
+        another seed may do."""
         from srjt.training.single_run import resolve_split
 
         fold = self.fold or 0
         if self.official_split:
             return srjt.data.official_split(manifest)
         if not self.chosen:
-            return resolve_split(None if self.official_split is None else "all", manifest, skipped=skipping)
+            return resolve_split(
+                None if self.official_split is None else "all", manifest, skipped=skipping
+            )
         if self.splits is not None:
             parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:
             column, _, value = self.hold_out.partition("=")
-            parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed, hold_out=column)
+            parts = srjt.data.folds(
+                manifest, folds=self.folds, seed=self.split_seed, hold_out=column
+            )
             by_value = {part.held_out: part for part in parts}
             if not value:
                 names = ", ".join(by_value)
-                raise SrjtError(f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}.")
+                raise SrjtError(
+                    f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}."
+                )
             if value not in by_value:
                 raise unknown_name(column, value, by_value)
             return by_value[value]
         else:
-            manifest = srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
+            manifest = (
+                srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
+            )
             parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed)
             if training:
                 _warn_about_absent_grades(manifest, parts[fold], fold)
@@ -406,12 +500,19 @@ ONE_SIDE = "Keep nearly identical images on one side of a split, as identical on
 NearDuplicates = Annotated[bool, about(ONE_SIDE, "--group-near-duplicates", panel=EVALUATION)]
 
 
-def _warn_about_absent_grades(manifest: srjt.data.Manifest, split: srjt.data.Split, fold: int) -> None:
+def _warn_about_absent_grades(
+    manifest: srjt.data.Manifest, split: srjt.data.Split, fold: int
+) -> None:
     for side, rows in split.sides().items():
-        absent = (manifest.select(rows, images=False).class_counts == 0) & (manifest.class_counts > 0)
+        absent = (manifest.select(rows, images=False).class_counts == 0) & (
+            manifest.class_counts > 0
+        )
         if absent.any():
             grade = manifest.grades[absent.argmax()]
-            warn(f"No sample of grade {grade} is on the {side} side of fold {fold}: try another --split-seed.")
+            warn(
+                f"No sample of grade {grade} is on the {side} side of fold {fold}: try another"
+                " --split-seed."
+            )
             return
 
 
@@ -419,24 +520,30 @@ def check_fold(fold: int | None, folds: int) -> None:
     """Raise an error if there is no such fold, or if ``--folds`` was typed for ``--fold``."""
     if fold is None and folds < 3:
         raise SrjtError(
-            f"--folds is the number of folds, at least 3, not {folds}: --fold {max(folds, 0)} chooses one of five."
+            f"--folds is the number of folds, at least 3, not {folds}: --fold {max(folds, 0)}"
+            " chooses one of five."
         )
     if fold is not None and not 0 <= fold < folds:
         raise SrjtError(f"There is no fold {fold}: folds are numbered 0 … {folds - 1}.")
 
 
-# The settings of a training, from a file, from options and from ``--set``; checked before data are read.
+# The settings of a training, from a file, from options and from ``--set``; checked before data are
+# read.
 
 LARGEST_MATRIX = 2**20  # bytes
 
 
-def layered_settings(settings: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None) -> TrainConfig:
+def layered_settings(
+    settings: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None
+) -> TrainConfig:
     """The defaults, then the file (``config``), then the options, then ``--set`` (``set_``)."""
     options = dict(settings)
     file, assignments = options.pop("config", None), options.pop("set_", ())
     whole = {**(load_config(file) if file else {}), **options}
     for name, value in parse_overrides(assignments).items():
-        both = isinstance(whole.get(name), dict) and isinstance(value, dict)  # such as method_options
+        both = isinstance(whole.get(name), dict) and isinstance(
+            value, dict
+        )  # such as method_options
         whole[name] = {**whole[name], **value} if both else value
     return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
 
@@ -453,11 +560,14 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
         matrix = np.loadtxt(io.StringIO(content.decode()), delimiter=",", ndmin=2)
     except ValueError as problem:
         reason = str(problem).rstrip(".")
-        raise SrjtError(f"{path} cannot be read as a matrix of numbers separated by commas: {reason}.") from None
+        raise SrjtError(
+            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}."
+        ) from None
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 
 
 def grouped(manifest: srjt.data.Manifest, *, near: bool) -> srjt.data.Manifest:
-    """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
+    """The samples with groups of identical or, if wanted, nearly identical images; a warning counts
+    them."""
     with progress_bar("Decoding", True) as progress:
         return srjt.data.group_duplicates(manifest, near=near, progress=progress)

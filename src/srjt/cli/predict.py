@@ -1,5 +1,5 @@
-"""What is done with finished runs: ``srjt predict``, ``evaluate``, ``compare``, ``explain`` and ``export``; and
-``srjt plan``, how many samples it takes to know what one is worth.
+"""What is done with finished runs: ``srjt predict``, ``evaluate``, ``compare``, ``explain`` and
+``export``; and ``srjt plan``, how many samples it takes to know what one is worth.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options", bound=Answering)
 ABOUT_FEATURES: dict[Kind, list[str]] = {"features": ["feature_columns", "labels"]}
-# options about columns that a source and --calibrate-on have in common; the other options are about the source
+# options about columns that a source and --calibrate-on have in common; the other options are about
+# the source
 SHARED = (
     "image_column", "grade_column", "map_grades", "patient_column", "verified_grade_column", "feature_columns",
     "several_readings", "reader_column", "reference_column",
@@ -32,9 +33,13 @@ SHARED = (
 
 
 def check_files(out: Path | None, html: Path | None, *, force: bool) -> None:
-    """An error before anything is computed: a page belongs to --html, and no file is overwritten by accident."""
+    """An error before anything is computed: a page belongs to --html, and no file is overwritten by
+    accident."""
     if out is not None and out.suffix.lower() in (".html", ".svg", ".png"):
-        raise SrjtError(f"--out writes numbers: for a page with its figures give --html {out.with_suffix('.html')}.")
+        raise SrjtError(
+            "--out writes numbers: for a page with its figures give --html"
+            f" {out.with_suffix('.html')}."
+        )
     check_outputs(out, html, force=force)
 
 
@@ -59,14 +64,20 @@ def opened(
         return run, replace(asked, calibrate_on=float(str(asked.calibrate_on)))
     named = {name: how[name] for name in SHARED if name in how}
     reading = read_source(asked.calibrate_on, grades=list(run.grades), **named)
-    samples = srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
+    samples = srjt.data.drop_unusable(
+        reading.manifest, reading.problems, on_bad_image=asked.on_bad_image
+    )
     return run, replace(asked, calibrate_on=samples)
 
 
 # ``srjt predict``: grades for new images.
 
 READ_UNGRADED = ("images", "image_column", "patient_column", "feature_columns")
-UNGRADED = (*READ_UNGRADED, "on_bad_image", "skipped")  # others are taken and not used: there are no grades
+UNGRADED = (
+    *READ_UNGRADED,
+    "on_bad_image",
+    "skipped",
+)  # others are taken and not used: there are no grades
 
 
 def predict(
@@ -76,7 +87,10 @@ def predict(
     ),
     out: Path = option(Path("predictions.csv"), "CSV file to write; a folder for DICOM reports."),
     format_: Literal["csv", "dicom-sr"] = option(
-        "csv", "A table, or a DICOM structured report of each study.", "--format", metavar="csv|dicom-sr"
+        "csv",
+        "A table, or a DICOM structured report of each study.",
+        "--format",
+        metavar="csv|dicom-sr",
     ),
     html: options.Html = None,
     without_ids: options.WithoutIds = False,
@@ -91,7 +105,8 @@ def predict(
     import_: options.Import = None,
     data: Annotated[options.Source, Fields(options.Source, without=("source",), shown=UNGRADED)],
 ) -> None:
-    """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
+    """Predict grades: probability per grade, expected grade, entropy, disagreement of the two
+    networks."""
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources import unlabelled_samples
     from srjt.inference.predict import refuse_other_kind
@@ -127,17 +142,22 @@ def predict(
     if format_ == "dicom-sr":
         _write_dicom_reports(trained, predicted, manifest, out, coverage=asked.coverage)
     else:
-        write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
+        write_output(
+            out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
+        )
     page = predictions_page(
         predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems], pictures=html is not None,
     )  # fmt: skip
-    finish(page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None)
+    finish(
+        page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None
+    )
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
 
 
 def _check_dicom_reports(out: Path, asked: Answering, *, force: bool) -> None:
-    """Raise an error if there cannot be a report of each study in this folder, before anything is computed."""
+    """Raise an error if there cannot be a report of each study in this folder, before anything is
+    computed."""
     if asked.per:
         raise SrjtError("A DICOM report has the grade of each image: leave out `per`.")
     if out.suffix or (out.exists() and not out.is_dir()):
@@ -147,7 +167,12 @@ def _check_dicom_reports(out: Path, asked: Answering, *, force: bool) -> None:
 
 
 def _write_dicom_reports(
-    run: Trained, predicted: Predictions, manifest: srjt.data.Manifest, out: Path, *, coverage: float | None
+    run: Trained,
+    predicted: Predictions,
+    manifest: srjt.data.Manifest,
+    out: Path,
+    *,
+    coverage: float | None,
 ) -> None:
     """Write a report of each study."""
     from srjt.integrations.dicom_sr import write_reports
@@ -204,9 +229,13 @@ def evaluate(
     check_files(out, html, force=force)
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
-        raise SrjtError("A CSV file holds the scores of groups: give `by`, or a JSON file for everything else.")
+        raise SrjtError(
+            "A CSV file holds the scores of groups: give `by`, or a JSON file for everything else."
+        )
     asked = replace(asked, on_bad_image=data.bad_images)
-    trained, asked = opened(run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names)
+    trained, asked = opened(
+        run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names
+    )
     reading = data.read(grades=list(trained.grades))
     manifest = data.usable(reading)
     if side is not None or sides.chosen:
@@ -228,23 +257,33 @@ def evaluate(
         table = judged.subgroups.table() if judged.subgroups is not None and groups else None
         write_output(out, as_json(judged.to_dict()) if table is None else as_csv(table))
     page = evaluation_page(
-        judged, run=trained if html else None, data=manifest, sources=[data.source], command=typed_command("evaluate")
+        judged,
+        run=trained if html else None,
+        data=manifest,
+        sources=[data.source],
+        command=typed_command("evaluate"),
     )
     finish(page, out=out, html=html, hide=_names(manifest) if without_ids else None)
 
 
 def _names(manifest: srjt.data.Manifest) -> set[str]:
     """What names samples and patients."""
-    return {*manifest.ids, *(manifest.patients or ()), *(Path(name).name for name in manifest.table["image"])}
+    return {
+        *manifest.ids,
+        *(manifest.patients or ()),
+        *(Path(name).name for name in manifest.table["image"]),
+    }
 
 
 def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str) -> None:
-    """Raise an error if the run was trained on some of the samples. instead: an option that would help."""
+    """Raise an error if the run was trained on some of the samples. instead: an option that would
+    help."""
     if seen := len(run.trained_on(manifest)):
         what = "rows of features" if manifest.are_features else "images"
         raise SrjtError(
-            f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
-            f"{instead and f'{instead}, or '}give {what} that the run has not seen."
+            f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says"
+            f" nothing about new ones: {instead and f'{instead}, or '}give {what} that the run has"
+            " not seen."
         )
 
 
@@ -254,9 +293,13 @@ COMPARED = {"source", "skipped", "grades"}
 
 
 def compare(
-    runs: list[Path] = argument(..., "Folders of finished runs; each is compared with the first.", metavar="RUN"),
+    runs: list[Path] = argument(
+        ..., "Folders of finished runs; each is compared with the first.", metavar="RUN"
+    ),
     test: Path | None = option(
-        None, "Labelled images to compare on. [default: the runs' common test side]", metavar="SOURCE"
+        None,
+        "Labelled images to compare on. [default: the runs' common test side]",
+        metavar="SOURCE",
     ),
     out: Path | None = option(None, "Write everything to a JSON file too."),
     html: options.Html = None,
@@ -276,16 +319,22 @@ def compare(
 
     check_files(out, html, force=force)
     if test is None and data.how:
-        raise SrjtError(f"`{next(iter(data.how))}` is about the images of --test, which is not given.")
+        raise SrjtError(
+            f"`{next(iter(data.how))}` is about the images of --test, which is not given."
+        )
     trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None
     if test is not None:
         data = replace(data, source=test).with_reading_file()
         refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
         reading = data.read(grades=list(trained[0].grades))
-        samples = srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=data.bad_images)
+        samples = srjt.data.drop_unusable(
+            reading.manifest, reading.problems, on_bad_image=data.bad_images
+        )
         for run in trained:
-            _refuse_trained(run, samples, instead="leave out --test to use the runs' common test side")
+            _refuse_trained(
+                run, samples, instead="leave out --test to use the runs' common test side"
+            )
     comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:
         write_output(out, as_json(comparison.to_dict()))
@@ -294,7 +343,9 @@ def compare(
 
 def plan(
     pilot: Path | None = argument(
-        None, "A finished run, whose test side is the pilot. [default: assumed values]", metavar="RUN"
+        None,
+        "A finished run, whose test side is the pilot. [default: assumed values]",
+        metavar="RUN",
     ),
     *,
     planning: Annotated[dict[str, Any], Fields(Planning)],
@@ -329,7 +380,8 @@ def explain(
     out: Path = option(Path("explanation.html"), "HTML file to write.", callback=options.html_file),
     training: Path | None = option(
         None,
-        "The data that the run was trained on, read with the same options: adds the most similar training images.",
+        "The data that the run was trained on, read with the same options: adds the most similar"
+        " training images.",
         metavar="SOURCE",
     ),
     limit: int = option(50, "Explain at most so many images.", min=1, max=500),
@@ -337,7 +389,9 @@ def explain(
     device: options.Device = None,
     import_: options.Import = None,
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("source", "grades"), shown=READ)],
+    data: Annotated[
+        options.Source, Fields(options.Source, without=("source", "grades"), shown=READ)
+    ],
 ) -> None:
     """Show where the networks look: what raises and what lowers the expected grade of each image.
 
@@ -352,10 +406,13 @@ def explain(
 
     check_outputs(out, force=force)
     trained = srjt.load_run(run, device=device)
-    # images that are no table have no use for a folder and a column of images: they are for --training
+    # images that are no table have no use for a folder and a column of images: they are for
+    # --training
     data, typed = data.of_tables(sources), data
     tables = {name: data.how[name] for name in ("images", "image_column") if name in data.how}
-    for_training = training is not None and not any(path.is_file() and is_table(path) for path in sources)
+    for_training = training is not None and not any(
+        path.is_file() and is_table(path) for path in sources
+    )
     reading = read_images(sources, **({} if for_training else tables), grades=trained.grades)
     manifest = data.usable(reading)
     total = len(manifest)
@@ -363,9 +420,14 @@ def explain(
     if training is not None:
         learning = replace(typed, source=training).with_reading_file()
         learnt = learning.read(grades=list(trained.grades))
-        samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=learning.bad_images)
+        samples = srjt.data.drop_unusable(
+            learnt.manifest, learnt.problems, on_bad_image=learning.bad_images
+        )
     explanation = srjt.explain(
-        trained, manifest.select(range(min(limit, total))), training=samples, on_bad_image=data.bad_images
+        trained,
+        manifest.select(range(min(limit, total))),
+        training=samples,
+        on_bad_image=data.bad_images,
     )
     data.list_unreadable(explanation.skipped, reading.problems, tell=False)
     write_page(explain_page(explanation, title=run_name(trained)), out)
@@ -375,16 +437,20 @@ def explain(
 
 def export(
     run: options.Run,
-    out: Path | None = option(None, "File to write, .onnx or .pt2 for torch. [default: model.onnx, without --folder]"),
+    out: Path | None = option(
+        None, "File to write, .onnx or .pt2 for torch. [default: model.onnx, without --folder]"
+    ),
     folder: Path | None = option(
         None,
-        "Write a folder to send instead: ONNX model, model card, configuration, and a script that needs only "
-        "onnxruntime, NumPy and Pillow.",
+        "Write a folder to send instead: ONNX model, model card, configuration, and a script that"
+        " needs only onnxruntime, NumPy and Pillow.",
         metavar="DIR",
     ),
     force: options.Force = False,
     *,
-    grading: Annotated[dict[str, Any], Fields(Answering, only=("optimise", "decoding", "recalibrate"))],
+    grading: Annotated[
+        dict[str, Any], Fields(Answering, only=("optimise", "decoding", "recalibrate"))
+    ],
     import_: options.Import = None,
 ) -> None:
     """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
@@ -397,7 +463,9 @@ def export(
     from srjt.reports.model_card import MODEL, SCRIPT
 
     if folder is not None and out is not None:
-        raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
+        raise SrjtError(
+            "Give --folder or --out, not both: the model of a folder is its model.onnx."
+        )
     out = out or (folder or Path()) / MODEL
     if folder is None:
         check_outputs(out, force=force)
@@ -410,8 +478,8 @@ def export(
     say(f"A grade is {written.metadata['grade_rule']}.")
     runtime = "onnxruntime" if written.format == "onnx" else "torch"
     say(
-        f"Checked in {runtime} on {count_of(written.checked, 'sample')}: probabilities differ from the run's by at "
-        f"most {written.difference:.1e}."
+        f"Checked in {runtime} on {count_of(written.checked, 'sample')}: probabilities differ from"
+        f" the run's by at most {written.difference:.1e}."
     )
     if folder is not None:
         new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"

@@ -1,5 +1,5 @@
-"""``srjt study``, ``srjt report`` and ``srjt demo``: the paper's comparison as one command, pages of results,
-and the whole idea in a minute and a half.
+"""``srjt study``, ``srjt report`` and ``srjt demo``: the paper's comparison as one command, pages
+of results, and the whole idea in a minute and a half.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, options, print_line, print_table, say
+from srjt.cli import (
+    SUMMARIES,
+    App,
+    RunByDefault,
+    check_outputs,
+    is_terminal,
+    options,
+    print_line,
+    print_table,
+    say,
+)
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of, duration, missing_extra
 from srjt.inference.options import COMPUTING, Execution
@@ -29,7 +39,8 @@ from srjt.studies.config import RESERVED, StudyConfig
 if TYPE_CHECKING:
     from srjt.studies.plan import PlannedRun, StudyPlan
 
-# ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``.
+# ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study
+# export``.
 
 RUNS = "Every run"
 SHOWN = ("epochs", "network", "image_size", "crop", "batch_size", "learning_rate", "precision")
@@ -38,18 +49,26 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study."
 
 def run(
     source: str | None = argument(
-        None, "As for srjt train, or 'synthetic': the built-in synthetic data set.", metavar="SOURCE"
+        None,
+        "As for srjt train, or 'synthetic': the built-in synthetic data set.",
+        metavar="SOURCE",
     ),
-    out: Path = option(Path("study"), "Folder of the study; finished runs are not repeated.", metavar="DIR"),
+    out: Path = option(
+        Path("study"), "Folder of the study; finished runs are not repeated.", metavar="DIR"
+    ),
     config: Path | None = option(None, "YAML file of the study; options override it."),
     *,
     grid: Annotated[dict[str, Any], Fields(StudyConfig)],
-    settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=RESERVED, panel=RUNS)],
+    settings: Annotated[
+        dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=RESERVED, panel=RUNS)
+    ],
     computing: Annotated[Execution, Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "Count the runs of each method, and stop."),
-    time_: bool = option(False, "Train a few steps of each method, print the time of all runs, and stop."),
+    time_: bool = option(
+        False, "Train a few steps of each method, print the time of all runs, and stop."
+    ),
     data: Annotated[options.Source, Fields(options.Source, without=("source", "skipped"))],
 ) -> None:
     """Run methods × noises × folds × seeds.
@@ -64,8 +83,12 @@ def run(
 
     preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
     if "methods" in grid:
-        parts = " ".join(grid["methods"]).split()  # or separated by commas, which options of a method use themselves
-        grid["methods"] = [name for one in parts for name in ([one] if ":" in one else one.split(",")) if name]
+        parts = " ".join(
+            grid["methods"]
+        ).split()  # or separated by commas, which options of a method use themselves
+        grid["methods"] = [
+            name for one in parts for name in ([one] if ":" in one else one.split(",")) if name
+        ]
     if source not in (None, "synthetic"):
         data = replace(data, source=Path(source)).with_reading_file()
     grid |= {"source": source, "grade_names": grade_names, "reading": data.how or None}
@@ -84,9 +107,15 @@ def run(
     elif dry_run and study.preset is not None:
         from srjt.training.config import preset_time
 
-        say(f"The preset {study.preset} as it is: {preset_time(study.preset)}. For this machine add --time.")
+        say(
+            f"The preset {study.preset} as it is: {preset_time(study.preset)}. For this machine add"
+            " --time."
+        )
     if dry_run or time_:
-        counts = Counter(f"{planned.method.name}:{planned.method.variant}".rstrip(":") for planned in planned_runs)
+        counts = Counter(
+            f"{planned.method.name}:{planned.method.variant}".rstrip(":")
+            for planned in planned_runs
+        )
         print_table(pd.DataFrame(counts.items(), columns=["method", "runs"]))
         return
     bar = Bar() if quiet else Lines()
@@ -103,8 +132,8 @@ def run(
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
-            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
-            "command again."
+            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and"
+            " run the same command again."
         )
 
 
@@ -131,12 +160,17 @@ def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -
     counted = f"{count_of(runs, 'run')}: {runs - left} done, {left} to do."
     say(f"{counted} {len(data.manifest):,} {samples}, {folds}.")
     if data.manifest.patients is None:
-        say("Warning: no patient ids; images of one patient may be in training and test data.", fg="yellow")
+        say(
+            "Warning: no patient ids; images of one patient may be in training and test data.",
+            fg="yellow",
+        )
     if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
         say(sentence)
 
 
-def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
+def print_study_times(
+    data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None
+) -> None:
     """Measure a few steps; print the time of all runs."""
     from srjt.studies.plan import run_seconds
     from srjt.training.devices import choose_device, device_name
@@ -144,8 +178,9 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
     chosen = choose_device(device)
     seconds = sum(run_seconds(data, planned_runs, device=chosen))
     say(
-        f"{count_of(len(planned_runs), 'training')}: about {duration(seconds)} on {device_name(chosen)}. Start-up, "
-        "compiling, decoding and noise estimates are not included."
+        f"{count_of(len(planned_runs), 'training')}: about {duration(seconds)} on"
+        f" {device_name(chosen)}. Start-up, compiling, decoding and noise estimates are not"
+        " included."
     )
 
 
@@ -160,11 +195,14 @@ def status(folder: Folder, import_: options.Import = None) -> None:
 def export(
     folder: Folder,
     out: Path = option(Path("results.csv"), "CSV or Parquet file to write."),
-    scores: bool = option(False, "One row per run and metric: mean over the last ten epochs, or of the kept one."),
+    scores: bool = option(
+        False, "One row per run and metric: mean over the last ten epochs, or of the kept one."
+    ),
     force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
-    """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
+    """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …,
+    value."""
     from srjt.files import write_output
     from srjt.studies.results import collect_results, problem_lines
 
@@ -180,7 +218,10 @@ def export(
         raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
     write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
-    say(f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}")
+    say(
+        f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of"
+        f" {len(results.runs)}): {out}"
+    )
     for line in problem_lines(results):
         say(line, fg=typer.colors.YELLOW, err=True)
 
@@ -190,29 +231,37 @@ study_app = App(run, status, export, cls=RunByDefault, help=f"{SUMMARIES['study'
 
 
 def report(
-    folder: Path = argument(..., "Folder of a study, of a single run (finished or not) or of an audit.", metavar="DIR"),
+    folder: Path = argument(
+        ..., "Folder of a study, of a single run (finished or not) or of an audit.", metavar="DIR"
+    ),
     out: Path | None = option(
         None, "HTML file to write. [default: report.html in the folder]", callback=options.html_file
     ),
-    figures: Path | None = option(None, "Also write every figure there, as SVG and PNG.", metavar="DIR"),
-    tables: Path | None = option(None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"),
+    figures: Path | None = option(
+        None, "Also write every figure there, as SVG and PNG.", metavar="DIR"
+    ),
+    tables: Path | None = option(
+        None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"
+    ),
     metrics: str = option("accuracy,mae,macro_f1", "Metrics of the tables.", metavar="LIST"),
     checklist: str | None = option(
         None,
-        "Write a checklist for a journal, filled in where files of a run know the answer: tripod-ai, claim or "
-        "stard-ai.",
+        "Write a checklist for a journal, filled in where files of a run know the answer:"
+        " tripod-ai, claim or stard-ai.",
         metavar="NAME",
     ),
     also: list[Path] | None = option(
         None,
-        "For the checklist: the folder of an audit or of readers, or a JSON file of evaluate. Repeatable.",
+        "For the checklist: the folder of an audit or of readers, or a JSON file of evaluate."
+        " Repeatable.",
         metavar="PATH",
     ),
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
-    """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.
+    """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce
+    it.
 
     It needs no network and opens from disk. It names unfinished and failed runs
     at the top.
@@ -234,12 +283,15 @@ def report(
 
 
 def demo(
-    out: Path = option(Path("srjt-demo"), "Folder of the images, the trainings and the pages.", metavar="DIR"),
+    out: Path = option(
+        Path("srjt-demo"), "Folder of the images, the trainings and the pages.", metavar="DIR"
+    ),
     images: int = option(1000, "Number of images.", min=100),
     epochs: int = option(30, "Epochs per training.", min=2, max=10_000),
     open_: bool = option(False, "Open the first page in a browser."),
 ) -> None:
-    """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.
+    """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute
+    and a half.
 
     The same command goes on after an interruption. Delete the folder to start over.
     """

@@ -1,5 +1,5 @@
-"""``srjt train`` and ``srjt features``: a classifier from your own images and labels, or features for one; and
-what ``--dry-run`` says.
+"""``srjt train`` and ``srjt features``: a classifier from your own images and labels, or features
+for one; and what ``--dry-run`` says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from typing import Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import OptionsReporter, check_outputs, options, print_line, print_table, say, show, typed_command
+from srjt.cli import (
+    OptionsReporter,
+    check_outputs,
+    options,
+    print_line,
+    print_table,
+    say,
+    show,
+    typed_command,
+)
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.networks import registry
@@ -35,11 +44,13 @@ def train(
     device: options.Device = None,
     log: list[str] | None = option(
         None,
-        "Show the training in live.html, a page that reloads itself, or send every number to a tracker. "
-        "Files go into the run's folder. Repeatable.",
+        "Show the training in live.html, a page that reloads itself, or send every number to a"
+        " tracker. Files go into the run's folder. Repeatable.",
         metavar="html|tensorboard|mlflow|wandb",
     ),
-    dry_run: bool = option(False, "Print what would be trained and how long it would take, and stop."),
+    dry_run: bool = option(
+        False, "Print what would be trained and how long it would take, and stop."
+    ),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     data: Annotated[options.Source, Fields(options.Source)],
@@ -81,12 +92,14 @@ def train(
         print_dry_run(manifest, split(manifest), config, device=device)
         return
     own_sides = set(manifest.table.get("split", ())) if sides.official_split is not False else set()
-    if config.keep == "best" and not sides.chosen and "validation" not in own_sides:  # before images are decoded
+    if (
+        config.keep == "best" and not sides.chosen and "validation" not in own_sides
+    ):  # before images are decoded
         raise no_validation_side()
     if not quiet and not sides.chosen and not own_sides & {"validation", "test"}:
         say(
-            f"All {len(manifest):,} {_samples(manifest)} are used for training: how well the run grades new ones will "
-            "not be known. Use --fold 0 to hold some out."
+            f"All {len(manifest):,} {_samples(manifest)} are used for training: how well the run"
+            " grades new ones will not be known. Use --fold 0 to hold some out."
         )
     if not (quiet or manifest.are_features or (out / "run.json").exists()):
         offer_preset(config, images=len(manifest), device=device)
@@ -113,10 +126,14 @@ def train(
         show(trained_page(run, evaluations, brief=True))
         say(f"The run is in {out}.")
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
-        print_line(f"Of new samples: {_predict_command(out, data.how, features=manifest.are_features)}")
+        print_line(
+            f"Of new samples: {_predict_command(out, data.how, features=manifest.are_features)}"
+        )
 
 
-def _reporter(opened: contextlib.ExitStack, log: Any, out: Path, *, quiet: bool, leads: bool) -> Reporter:
+def _reporter(
+    opened: contextlib.ExitStack, log: Any, out: Path, *, quiet: bool, leads: bool
+) -> Reporter:
     """The reporter of the terminal, and those of ``--log`` around it."""
     from srjt.reports.report import FILE, LiveReporter
     from srjt.training.reporters import TRACKERS, reporter_for, track
@@ -165,24 +182,40 @@ def print_dry_run(
     if config.network == CHOOSE_HEAD:
         head = config.with_head(HEAD)
         batches = f"{count_of(head.known_epochs, 'epoch')} in batches of {head.known_batch_size:,}"
-        learnt = f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out labels likelier"
+        learnt = (
+            f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out"
+            " labels likelier"
+        )
     more = " with mlp, and as long again for the choice" if config.network == CHOOSE_HEAD else ""
     if config.backbone is not None:
         more = ""  # most of the time is that of the features, which are computed once
-    say(f"{config.method}: {first}{learnt}. About {duration(seconds)} on {device_name(chosen)}{more}.")
-    if by_size and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size:
+    say(
+        f"{config.method}: {first}{learnt}. About {duration(seconds)} on"
+        f" {device_name(chosen)}{more}."
+    )
+    if (
+        by_size
+        and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size
+    ):
         say(
-            f"This length is chosen for {len(manifest):,} images: with fewer images, smaller batches and more epochs "
-            "are better (--epochs, --batch-size)."
+            f"This length is chosen for {len(manifest):,} images: with fewer images, smaller"
+            " batches and more epochs are better (--epochs, --batch-size)."
         )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
-    frame = pd.DataFrame({"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]})
+    frame = pd.DataFrame(
+        {"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]}
+    )
     if manifest.patients:
         frame["patients"] = [len(set(side.patients or ())) for side in sides.values()]
-    counts = pd.DataFrame([side.class_counts for side in sides.values()], columns=list(manifest.grades))
+    counts = pd.DataFrame(
+        [side.class_counts for side in sides.values()], columns=list(manifest.grades)
+    )
     print_table(pd.concat([frame, counts], axis=1))
     if needs_estimate(config) and manifest.posterior is None:
-        say("The noise rate is estimated first, by shorter trainings that are not included in the time.")
+        say(
+            "The noise rate is estimated first, by shorter trainings that are not included in the"
+            " time."
+        )
     say("Nothing was trained: leave out --dry-run to start.", dim=True)
 
 
@@ -197,14 +230,16 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
     small = (row is not None and row.small) or images * chosen.known_epochs < HOURS_ON_A_CPU
     if not small and choose_device(device).type == "cpu":
         say(
-            "There is no GPU: this training may take hours (--dry-run measures it). --preset cpu takes minutes: a "
-            "pretrained network stays as it is, and a small head is trained on its features.",
+            "There is no GPU: this training may take hours (--dry-run measures it). --preset cpu"
+            " takes minutes: a pretrained network stays as it is, and a small head is trained on"
+            " its features.",
             fg=typer.colors.YELLOW,
         )
 
 
 def _predict_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
-    """How to predict, with the options by which this command has read its data; capitals are to be replaced."""
+    """How to predict, with the options by which this command has read its data; capitals are to be
+    replaced."""
     names = ("feature_columns",) if features else ("images", "image_column")
     words = options.as_words({name: how[name] for name in names if name in how})
     new = "FEATURES" if features else "TABLE" if words else "IMAGES"
@@ -219,13 +254,19 @@ EMBEDDING = ("weights", "pretrained", "image_size", "resize", "batch_size")
 def features(
     out: Path = option(Path("features.npz"), "File to write."),
     force: options.Force = False,
-    backbone: str = option("resnet18", "Network: resnet18, efficientnet-lite0, timm:NAME, …", metavar="NAME"),
+    backbone: str = option(
+        "resnet18", "Network: resnet18, efficientnet-lite0, timm:NAME, …", metavar="NAME"
+    ),
     flip: bool = option(False, "Average with the features of the mirror image."),
-    ungraded: bool = option(False, "Images without grades, for srjt predict: a folder, or a table."),
+    ungraded: bool = option(
+        False, "Images without grades, for srjt predict: a folder, or a table."
+    ),
     crop: int = option(224, "Side of the centre crop.", panel="Network and images"),
     device: options.Device = None,
     *,
-    settings: Annotated[dict[str, Any], Fields(TrainConfig, only=EMBEDDING, panel="Network and images")],
+    settings: Annotated[
+        dict[str, Any], Fields(TrainConfig, only=EMBEDDING, panel="Network and images")
+    ],
     data: Annotated[options.Source, Fields(options.Source, without=("labels", "feature_columns"))],
 ) -> None:
     """Compute features of images with a frozen network, once.
@@ -243,7 +284,9 @@ def features(
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     check_outputs(out, force=force)
     if ungraded:
-        used: dict[str, Any] = {name: data.how.get(name) for name in ("images", "image_column", "patient_column")}
+        used: dict[str, Any] = {
+            name: data.how.get(name) for name in ("images", "image_column", "patient_column")
+        }
         if unused := options.as_words({name: "" for name in data.how if name not in used})[::2]:
             say(f"Without effect beside --ungraded: {', '.join(unused)}.", err=True)
         reading = read_images([data.source], **used)
@@ -258,7 +301,10 @@ def features(
     write_output(out, pack_features(made, graded=not ungraded))
     data.list_unreadable(unreadable, reading.problems, tell=True)
     assert made.arrays is not None
-    say(f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
+    say(
+        f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}:"
+        f" {out}."
+    )
     file = shlex.quote(str(out))
     if ungraded:
         print_line(f"With the run that was trained on such features: srjt predict RUN {file}")

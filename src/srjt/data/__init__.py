@@ -1,6 +1,7 @@
 """Data: ``read`` a source into a manifest, ``check`` its images, split it by patient (``folds``).
 
-Public names are imported on first use, so that a process which only decodes images starts without torch.
+Public names are imported on first use, so that a process which only decodes images starts without
+torch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
         write_problems as write_problems,
     )
     from srjt.data.sources import LoadedData as LoadedData, from_arrays as from_arrays, read as read
-    from srjt.data.sources.readings import ReadingsTable as ReadingsTable, read_readings as read_readings
+    from srjt.data.sources.readings import (
+        ReadingsTable as ReadingsTable,
+        read_readings as read_readings,
+    )
     from srjt.data.splits import (
         Split as Split,
         corrupt as corrupt,

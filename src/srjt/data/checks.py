@@ -1,5 +1,5 @@
-"""Look at a dataset before it is used: identical and nearly identical images, which samples they join, problems of
-images and patients, and some images as small pictures.
+"""Look at a dataset before it is used: identical and nearly identical images, which samples they
+join, problems of images and patients, and some images as small pictures.
 """
 
 from __future__ import annotations
@@ -25,21 +25,39 @@ from srjt.data.images.decode import DECODER_VERSION, EMPTY_FILE, BadImageError, 
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, Problem, components, connected
 from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of, warn
-from srjt.files import NOT_A_FILE, cache_folder, load_arrays, private_folder, save_arrays, wait_for_lock, why_not_a_file
+from srjt.files import (
+    NOT_A_FILE,
+    cache_folder,
+    load_arrays,
+    private_folder,
+    save_arrays,
+    wait_for_lock,
+    why_not_a_file,
+)
 
-# Identical and nearly identical images: what makes two images the same, and which samples that joins.
+# Identical and nearly identical images: what makes two images the same, and which samples that
+# joins.
 #
-# Two images are *identical* if their decoded pixels are. They are *nearly identical* if one is the other
-# rescaled, recompressed, mirrored or cropped by up to 3 % at each border.
+# Two images are *identical* if their decoded pixels are. They are *nearly identical* if one is the
+# other rescaled, recompressed, mirrored or cropped by up to 3 % at each border.
 #
-# A 64-bit difference hash cannot tell medical images apart: of 2,000 fundus photographs it gives 500 unrelated pairs
-# the same hash. The correlation of small grey thumbnails can; ``benchmarks/duplicates.py`` measures it.
+# A 64-bit difference hash cannot tell medical images apart: of 2,000 fundus photographs it gives
+# 500 unrelated pairs the same hash. The correlation of small grey thumbnails can;
+# ``benchmarks/duplicates.py`` measures it.
 
 Hashes = npt.NDArray[np.uint64]
 
 CORRELATION = 0.9994  # thumbnails that are correlated at least this much show the same image
 SIDE = 16  # pixels of a thumbnail
-CROPS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03)  # share that a thumbnail leaves out at each border
+CROPS = (
+    0.0,
+    0.005,
+    0.01,
+    0.015,
+    0.02,
+    0.025,
+    0.03,
+)  # share that a thumbnail leaves out at each border
 THUMBNAILS = (len(CROPS), SIDE, SIDE)
 UNKNOWN = np.zeros(2, dtype=np.uint64)  # the hash of an image that cannot be read
 FLAT = 4.0  # grey levels: thumbnails with a smaller range show nothing that could be compared
@@ -54,14 +72,16 @@ def pixel_hash(pixels: npt.NDArray[np.generic]) -> Hashes:
 
 
 def thumbnails(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """(H, W, 3) uint8 → (crops, SIDE, SIDE) grey thumbnails: of the whole image, and of slightly cropped ones.
+    """(H, W, 3) uint8 → (crops, SIDE, SIDE) grey thumbnails: of the whole image, and of slightly
+    cropped ones.
 
-    Their contrast is stretched, because in images of low contrast rounding would be most of the difference. A flat
-    image has thumbnails of zeros.
+    Their contrast is stretched, because in images of low contrast rounding would be most of the
+    difference. A flat image has thumbnails of zeros.
     """
     grey = Image.fromarray(pixels).convert("L").convert("F")
     if grey.width % SIDE or grey.height % SIDE:
-        # areas of whole pixels: else the thumbnail of a mirrored image is not the mirrored thumbnail
+        # areas of whole pixels: else the thumbnail of a mirrored image is not the mirrored
+        # thumbnail
         grey = grey.resize((HASHED_SIZE, HASHED_SIZE), Image.Resampling.BILINEAR)
     width, height = grey.size
     made = np.empty(THUMBNAILS, dtype=np.uint8)
@@ -75,7 +95,8 @@ def thumbnails(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def identical(hashes: Hashes) -> Ints:
-    """(N, 2) hashes → (N,) numbers: equal for identical images. An unknown hash is like no other."""
+    """(N, 2) hashes → (N,) numbers: equal for identical images. An unknown hash is like no
+    other."""
     _, code = np.unique(hashes, axis=0, return_inverse=True)
     code = code.reshape(-1).astype(np.int64)
     unknown = np.flatnonzero((hashes == UNKNOWN).all(axis=1))
@@ -100,13 +121,18 @@ def near_across(
 
 
 def _near_whole(
-    first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], *, correlation: float, same: bool = False
+    first: npt.NDArray[np.uint8],
+    second: npt.NDArray[np.uint8],
+    *,
+    correlation: float,
+    same: bool = False,
 ) -> Ints:
-    """(M, 2) the pairs in which a thumbnail of the first, cropped or mirrored or neither, and the whole thumbnail of
-    the second are correlated at least ``correlation``. same: both are the same images, and a pair has two of them.
+    """(M, 2) the pairs in which a thumbnail of the first, cropped or mirrored or neither, and the
+    whole thumbnail of the second are correlated at least ``correlation``. same: both are the same
+    images, and a pair has two of them.
 
-    The search is exact: normalised thumbnails with that correlation are less than r = √(2 − 2 · correlation) apart,
-    also after projection on a few axes, where a k-d tree finds all candidates.
+    The search is exact: normalised thumbnails with that correlation are less than r = √(2 − 2 ·
+    correlation) apart, also after projection on a few axes, where a k-d tree finds all candidates.
     """
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
@@ -133,7 +159,8 @@ def _near_whole(
 
 
 def _normalised(thumbs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """(N, SIDE, SIDE) → (N, SIDE²) float32 with mean 0 and length 1; all zeros for flat thumbnails."""
+    """(N, SIDE, SIDE) → (N, SIDE²) float32 with mean 0 and length 1; all zeros for flat
+    thumbnails."""
     flat = thumbs.reshape(len(thumbs), -1).astype(np.float32)
     flat -= flat.mean(axis=1, keepdims=True)
     length = np.linalg.norm(flat, axis=1, keepdims=True)
@@ -142,9 +169,12 @@ def _normalised(thumbs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
 # Hashes of all images of a manifest, computed once and kept in the cache folder.
 #
-# Images are hashed at one size, whatever size they are trained at: the same samples are the same groups everywhere.
+# Images are hashed at one size, whatever size they are trained at: the same samples are the same
+# groups everywhere.
 
-HASHED_SIZE = 256  # the size at which images are stored by default: their pixels need not be decoded again
+HASHED_SIZE = (
+    256  # the size at which images are stored by default: their pixels need not be decoded again
+)
 
 Progress = Callable[[int, int], None]  # (images done, images in all)
 
@@ -153,7 +183,8 @@ CHUNK = 16  # images that a thread hashes before it takes others
 
 @dataclass(frozen=True, kw_only=True)
 class ImageHashes:
-    """pixels: (N, 2) uint64, ``UNKNOWN`` for an unreadable image; thumbnails: (N, crops, SIDE, SIDE) uint8."""
+    """pixels: (N, 2) uint64, ``UNKNOWN`` for an unreadable image; thumbnails: (N, crops, SIDE,
+    SIDE) uint8."""
 
     pixels: Hashes
     thumbnails: npt.NDArray[np.uint8] | None
@@ -170,15 +201,17 @@ def image_hashes(
 ) -> ImageHashes:
     """Hash every image, or read the hashes of an earlier call.
 
-    near: images in memory get thumbnails too (image files always have them). decoded: pixels of size HASHED_SIZE and
-    the rows that they belong to, if the files have been decoded already.
+    near: images in memory get thumbnails too (image files always have them). decoded: pixels of
+    size HASHED_SIZE and the rows that they belong to, if the files have been decoded already.
     """
     workers = workers or min(32, os.cpu_count() or 1)
     arrays, paths = manifest.arrays, manifest.paths
     if arrays is not None:
         near = near and not manifest.are_features
         return _hash_all(len(arrays), arrays.__getitem__, near=near, workers=workers)
-    key = hashlib.sha256(f"{file_facts(paths)}\0{DECODER_VERSION}".encode("utf-8", "surrogateescape"))
+    key = hashlib.sha256(
+        f"{file_facts(paths)}\0{DECODER_VERSION}".encode("utf-8", "surrogateescape")
+    )
     folder = Path(cache or cache_folder()).expanduser() / "hashes" / key.hexdigest()[:32]
     place = {} if decoded is None else {int(row): at for at, row in enumerate(decoded[1])}
 
@@ -203,7 +236,9 @@ def image_hashes(
         # also what could not be read the last time: a decoder may have been installed
         todo = np.flatnonzero((saved["pixels"] == UNKNOWN).all(axis=1)).tolist()
         told = None if decoded else progress
-        made = _hash_all(len(todo), lambda at: read(todo[at]), near=True, workers=workers, progress=told)
+        made = _hash_all(
+            len(todo), lambda at: read(todo[at]), near=True, workers=workers, progress=told
+        )
         saved["pixels"][todo], saved["thumbnails"][todo] = made.pixels, made.thumbnails
         if made.pixels.any():
             with contextlib.suppress(OSError):
@@ -260,7 +295,8 @@ def _hash_all(
 
 # Groups of samples that are never split: patients, joined with the images that they share.
 
-# Rows of fewer features coincide by chance: they are table cells, not what a network computed from an image.
+# Rows of fewer features coincide by chance: they are table cells, not what a network computed from
+# an image.
 MIN_FEATURES = 16
 
 
@@ -278,16 +314,18 @@ def group_duplicates(
 ) -> Manifest:
     """Find identical images, so that they are never on two sides of a split.
 
-    ``folds``, ``srjt.train``, ``srjt.audit`` and ``srjt.evaluate`` call this themselves. Call it to group nearly
-    identical images as well. Every image is decoded once; the hashes stay in the cache folder.
+    ``folds``, ``srjt.train``, ``srjt.audit`` and ``srjt.evaluate`` call this themselves. Call it to
+    group nearly identical images as well. Every image is decoded once; the hashes stay in the cache
+    folder.
 
     Parameters
     ----------
     manifest : Manifest
-        The samples. Images that cannot be read are like no other. Rows of features count as images if there are at
-        least 16 features.
+        The samples. Images that cannot be read are like no other. Rows of features count as images
+        if there are at least 16 features.
     near : bool
-        Group nearly identical images too: rescaled, recompressed, mirrored, or cropped by up to 3 % at each border.
+        Group nearly identical images too: rescaled, recompressed, mirrored, or cropped by up to 3 %
+        at each border.
     cache : path, optional
         Folder for the hashes. Default: ``$SRJT_CACHE``, or the user's cache folder.
     workers : int, optional
@@ -298,8 +336,8 @@ def group_duplicates(
     Returns
     -------
     Manifest
-        The same samples with ``hashes`` and ``duplicates``, and so with other ``groups`` where images are shared. A
-        ``DuplicateImagesWarning`` says how many there are.
+        The same samples with ``hashes`` and ``duplicates``, and so with other ``groups`` where
+        images are shared. A ``DuplicateImagesWarning`` says how many there are.
 
     Examples
     --------
@@ -331,7 +369,8 @@ def warn_of_duplicates(manifest: Manifest, *, near: bool = False) -> None:
 
 
 def across_patients(manifest: Manifest, pairs: Ints) -> Ints:
-    """The pairs (M, 2) of rows of different patients: alike images of one patient are usual, and never split."""
+    """The pairs (M, 2) of rows of different patients: alike images of one patient are usual, and
+    never split."""
     if manifest.patients is None:
         return pairs
     owner = np.unique(np.array(manifest.patients, dtype=object), return_inverse=True)[1]
@@ -339,7 +378,8 @@ def across_patients(manifest: Manifest, pairs: Ints) -> Ints:
 
 
 def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
-    """One sentence on how many images are the same as another; "" if there are none, or if it is not known."""
+    """One sentence on how many images are the same as another; "" if there are none, or if it is
+    not known."""
     if manifest.duplicates is None:
         return ""
     sizes = np.unique(manifest.duplicates, return_counts=True)[1]
@@ -355,12 +395,19 @@ def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
 
 def same_pixels(manifest: Manifest) -> Ints:
     """(N,) numbers, equal for samples with identical images (not for nearly identical ones)."""
-    few = manifest.arrays is not None and manifest.are_features and manifest.arrays.shape[1] < MIN_FEATURES
-    return np.arange(len(manifest)) if few or manifest.hashes is None else identical(manifest.hashes)
+    few = (
+        manifest.arrays is not None
+        and manifest.are_features
+        and manifest.arrays.shape[1] < MIN_FEATURES
+    )
+    return (
+        np.arange(len(manifest)) if few or manifest.hashes is None else identical(manifest.hashes)
+    )
 
 
 def contradictory_twins(manifest: Manifest) -> Ints:
-    """(N,) numbers from 1, equal for samples with identical images of different grades; 0 for all other samples."""
+    """(N,) numbers from 1, equal for samples with identical images of different grades; 0 for all
+    other samples."""
     code = same_pixels(manifest)
     grades = pd.Series(manifest.labels).groupby(code).transform("nunique").to_numpy()
     number = np.zeros(len(manifest), dtype=np.int64)
@@ -379,7 +426,8 @@ def data_uri(image: Image.Image) -> str:
 
 
 def thumbnail(manifest: Manifest, row: int, *, size: int = 112) -> str:
-    """The image of one sample, at most ``size`` pixels a side; "" for features and for an unreadable image."""
+    """The image of one sample, at most ``size`` pixels a side; "" for features and for an
+    unreadable image."""
     if manifest.are_features:
         return ""
     try:
@@ -393,7 +441,9 @@ def thumbnail(manifest: Manifest, row: int, *, size: int = 112) -> str:
 def _picture(manifest: Manifest, row: int, side: int | None = None) -> Image.Image:
     """The image of one sample. side: of the square that it is squashed to."""
     if manifest.arrays is None:
-        return Image.fromarray(read_image(manifest.root / str(manifest.table["image"].iloc[row]), size=side))
+        return Image.fromarray(
+            read_image(manifest.root / str(manifest.table["image"].iloc[row]), size=side)
+        )
     picture = Image.fromarray(np.asarray(manifest.arrays[row], dtype=np.uint8))
     return picture if side is None else resized(picture, size=side, resize="squash")
 
@@ -405,7 +455,9 @@ CAPTION = 15  # height of a line
 PAPER, INK, FAINT, WARNING = (255, 255, 255), (20, 20, 20), (120, 120, 120), (190, 30, 30)
 
 
-def contact_sheet(manifest: Manifest, *, per_grade: int = 8, tile: int = 112, seed: int = 0) -> Image.Image:
+def contact_sheet(
+    manifest: Manifest, *, per_grade: int = 8, tile: int = 112, seed: int = 0
+) -> Image.Image:
     """One row per grade with up to ``per_grade`` images, of different patients if there are enough.
 
     Images that cannot be read are skipped.
@@ -427,13 +479,20 @@ def contact_sheet(manifest: Manifest, *, per_grade: int = 8, tile: int = 112, se
 
 
 def pair_sheet(
-    manifest: Manifest, pairs: npt.NDArray[np.int64], *, columns: int = 3, count: int = 60, tile: int = 112
+    manifest: Manifest,
+    pairs: npt.NDArray[np.int64],
+    *,
+    columns: int = 3,
+    count: int = 60,
+    tile: int = 112,
 ) -> Image.Image:
     """The first ``count`` pairs, each side by side with its grades and ids. pairs: (M, 2) rows."""
     shown = pairs[:count].tolist()
     width, height = 2 * tile + GAP, tile + 2 * CAPTION
     rows = -(-len(shown) // columns)
-    sheet = Image.new("RGB", (MARGIN + columns * (width + MARGIN), MARGIN + rows * (height + MARGIN)), PAPER)
+    sheet = Image.new(
+        "RGB", (MARGIN + columns * (width + MARGIN), MARGIN + rows * (height + MARGIN)), PAPER
+    )
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
     ids, labels = manifest.ids, manifest.labels
     for place, pair in enumerate(shown):
@@ -452,12 +511,15 @@ def pair_sheet(
 
 
 def example_rows(manifest: Manifest, grade: int, *, seed: int = 0) -> list[int]:
-    """The rows of a grade in a reproducible random order: the first ones of all patients, then the second, …"""
+    """The rows of a grade in a reproducible random order: the first ones of all patients, then the
+    second, …"""
     ids, owners = manifest.ids, manifest.patients or manifest.ids
     rows: list[int] = np.flatnonzero(manifest.labels == grade).tolist()
     rows.sort(key=lambda row: hashlib.blake2b(f"{seed}/{ids[row]}".encode()).digest())
     of_patient = pd.Series([owners[row] for row in rows], dtype=object)
-    return [rows[place] for place in of_patient.groupby(of_patient).cumcount().argsort(kind="stable")]
+    return [
+        rows[place] for place in of_patient.groupby(of_patient).cumcount().argsort(kind="stable")
+    ]
 
 
 def _examples(manifest: Manifest, grade: int, tile: int, seed: int) -> Iterator[Image.Image]:
@@ -488,7 +550,8 @@ def check(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Problem]:
-    """Find missing, unreadable, identical and nearly identical images, unknown patients and grades with few patients.
+    """Find missing, unreadable, identical and nearly identical images, unknown patients and grades
+    with few patients.
 
     Parameters
     ----------
@@ -520,7 +583,8 @@ def check(
 def examine_images(
     manifest: Manifest, *, workers: int | None = None, progress: Progress | None = None
 ) -> tuple[list[Problem], Ints]:
-    """Problems of images, and (M, 2) pairs of rows with (nearly) identical images, contradictory ones first."""
+    """Problems of images, and (M, 2) pairs of rows with (nearly) identical images, contradictory
+    ones first."""
     near: Ints = np.empty((0, 2), dtype=np.int64)
     hashes = image_hashes(manifest, near=True, workers=workers, progress=progress)
     ids, problems = manifest.ids, []
@@ -540,17 +604,22 @@ def examine_images(
     if hashes.thumbnails is not None:
         # of identical images only the first is compared
         first = np.sort(np.unique(code, return_index=True)[1])
-        near = across_patients(manifest, first[near_pairs(hashes.thumbnails[first])].astype(np.int64))
+        near = across_patients(
+            manifest, first[near_pairs(hashes.thumbnails[first])].astype(np.int64)
+        )
     for rows in near.tolist():
         detail = _compared(manifest, rows, "nearly the same image as")
         problems.append(Problem("near-duplicates", ids[rows[0]], detail))
     groups.sort(key=lambda rows: not _contradict(manifest, rows))
-    identical_rows = np.array([(rows[0], other) for rows in groups for other in rows[1:]], dtype=np.int64)
+    identical_rows = np.array(
+        [(rows[0], other) for rows in groups for other in rows[1:]], dtype=np.int64
+    )
     return problems, np.concatenate([identical_rows.reshape(-1, 2), near])
 
 
 def image_sizes(manifest: Manifest, *, sample: int = SAMPLED) -> list[tuple[int, int]]:
-    """(width, height) of up to ``sample`` images, evenly spaced over the manifest; unreadable files are left out."""
+    """(width, height) of up to ``sample`` images, evenly spaced over the manifest; unreadable files
+    are left out."""
     if manifest.are_features:
         return []
     if manifest.arrays is not None:
@@ -565,7 +634,9 @@ def _file_problem(sample: str, path: Path) -> Problem | None:
         read_image(path, size=HASHED_SIZE)
     except BadImageError as problem:
         described = image_problem(sample, problem.reason)
-        detail = problem.reason if described.kind == "unreadable-image" else f"{path}: {problem.reason}"
+        detail = (
+            problem.reason if described.kind == "unreadable-image" else f"{path}: {problem.reason}"
+        )
         return replace(described, detail=detail)
     return None
 
@@ -578,7 +649,8 @@ def image_problem(sample: str, reason: str) -> Problem:
 
 
 def _compared(manifest: Manifest, rows: list[int], relation: str) -> str:
-    """In words: what the first row has in common with the others, and where they contradict each other."""
+    """In words: what the first row has in common with the others, and where they contradict each
+    other."""
     ids, labels, patients = manifest.ids, manifest.labels, manifest.patients
     detail = f"{relation} " + ", ".join(ids[row] for row in rows[1:])
     if _contradict(manifest, rows):
@@ -596,7 +668,9 @@ def few_patients(manifest: Manifest, folds: int) -> list[Problem]:
     """Problems of patients: they are not known, or a grade has fewer of them than folds."""
     patients, unit, problems = manifest.patients, "patient", []
     if patients is None:
-        problems.append(Problem("missing-patient", "all samples", "the source has no patient column"))
+        problems.append(
+            Problem("missing-patient", "all samples", "the source has no patient column")
+        )
         patients, unit = manifest.ids, "sample"
     owners = np.array(patients, dtype=object)
     for grade, name in enumerate(manifest.grades):

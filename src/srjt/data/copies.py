@@ -1,12 +1,13 @@
 """Know training samples again, also if they were rounded, re-encoded, mirrored or renamed.
 
-A run keeps a small trace of each training sample: the thumbnails of an image, or the standardised row of features.
-Two samples of different people are never nearer to each other by chance than others of their neighbourhood are; a copy
-is. So for every row of features its nearest training row is found, and its distance divided by the distance from that
-training row to the next one of another patient. How often this ratio is small by chance depends on the number of
-columns and on how coarse they are; the training rows themselves tell, because they are compared with each other in the
-same way. Where rows coincide by chance, as with a few coarse columns, a few copies cannot be told from it, and nothing
-is refused.
+A run keeps a small trace of each training sample: the thumbnails of an image, or the standardised
+row of features. Two samples of different people are never nearer to each other by chance than
+others of their neighbourhood are; a copy is. So for every row of features its nearest training row
+is found, and its distance divided by the distance from that training row to the next one of another
+patient. How often this ratio is small by chance depends on the number of columns and on how coarse
+they are; the training rows themselves tell, because they are compared with each other in the same
+way. Where rows coincide by chance, as with a few coarse columns, a few copies cannot be told from
+it, and nothing is refused.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ COPY = (0.001, 0.01, 0.1)
 NEAR = 0.5  # a nearer row is a changed copy, or another image of the same person
 CHANCE = 1e-4  # at most this probability that so many are so near by chance
 MOST_ROWS = 4_000  # rows of either kind that are compared; of more, a fixed random part
-MOST_CROPPED = 5_000  # images with thumbnails of their crops too, which take 1.8 kB; of more, only the whole one
+# images with thumbnails of their crops too, which take 1.8 kB; of more, only the whole one
+MOST_CROPPED = 5_000
 BLOCK = 1 << 22  # distances that are computed at a time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Traces:
-    """What a run keeps of N training samples. thumbnails: of images. rows: (N, D) of features, standardised by
-    ``mean`` and ``scale`` (F,) and projected if there are many."""
+    """What a run keeps of N training samples. thumbnails: of images. rows: (N, D) of features,
+    standardised by ``mean`` and ``scale`` (F,) and projected if there are many."""
 
     thumbnails: npt.NDArray[np.uint8] | None = None
     rows: Features | None = None
@@ -48,8 +50,8 @@ class Traces:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Known:
-    """Which of M samples are copies of training samples, and which are near to one. share: of the samples that are at
-    least near, beyond what chance explains."""
+    """Which of M samples are copies of training samples, and which are near to one. share: of the
+    samples that are at least near, beyond what chance explains."""
 
     copies: Ints
     near: Ints
@@ -81,7 +83,8 @@ def write_traces(folder: Path, traces: Traces) -> None:
 
 
 def read_traces(folder: Path) -> Traces:
-    """The traces that a folder keeps; without them, or if they are damaged, only exact copies are found."""
+    """The traces that a folder keeps; without them, or if they are damaged, only exact copies are
+    found."""
     arrays = load_arrays(folder / TRACES_FILE)
     if "thumbnails" in arrays and arrays["thumbnails"].shape[2:] == THUMBNAILS[1:]:
         return Traces(thumbnails=arrays["thumbnails"])
@@ -91,7 +94,8 @@ def read_traces(folder: Path) -> Traces:
 
 
 def find_copies(traces: Traces, data: Manifest, *, patients: Sequence[str] | None) -> Known:
-    """Which of the samples are copies of training samples, or near to one. patients: of the training samples."""
+    """Which of the samples are copies of training samples, or near to one. patients: of the
+    training samples."""
     if data.arrays is not None and data.are_features:
         return _copies_of_rows(traces, data, patients)
     if traces.thumbnails is None:
@@ -142,10 +146,11 @@ def _copies_of_rows(traces: Traces, data: Manifest, patients: Sequence[str] | No
 
 
 def _chance_below(limit: float, ratios: Floats) -> float:
-    """An upper limit of the probability that a ratio is at most ``limit`` by chance, from M ratios by chance.
+    """An upper limit of the probability that a ratio is at most ``limit`` by chance, from M ratios
+    by chance.
 
-    Where none of them is so small, their distribution near zero is continued: it is a power of the ratio, whose
-    exponent is the number of columns that matter, and 0 where rows coincide.
+    Where none of them is so small, their distribution near zero is continued: it is a power of the
+    ratio, whose exponent is the number of columns that matter, and 0 where rows coincide.
     """
     from scipy.stats import beta  # type: ignore[import-untyped]
 
@@ -163,8 +168,8 @@ def _chance_below(limit: float, ratios: Floats) -> float:
 
 
 def _ratios(rows: Floats, own: Floats, codes: Ints, people: Ints) -> Floats:
-    """(M,) the distance of each row to its nearest training row, divided by the distance from there to the next one of
-    another patient; nan if these two coincide, as coarse columns do.
+    """(M,) the distance of each row to its nearest training row, divided by the distance from there
+    to the next one of another patient; nan if these two coincide, as coarse columns do.
 
     people: (M,) the training patient of each row, whose own rows do not count; −1: none.
     """
@@ -179,13 +184,16 @@ def _ratios(rows: Floats, own: Floats, codes: Ints, people: Ints) -> Floats:
 
 
 def _nearest(rows: Floats, own: Floats, without: Ints, codes: Ints) -> Ints:
-    """(M,) the nearest training row of each row that is of none of the patients ``without`` (M, 2); −1: none."""
+    """(M,) the nearest training row of each row that is of none of the patients ``without`` (M, 2);
+    −1: none."""
     nearest = np.full(len(rows), -1, dtype=np.int64)
     squares = (own**2).sum(axis=1)
     step = max(1, BLOCK // len(own))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        distances = squares - 2 * rows[part] @ own.T  # the squares of the rows themselves change no order
+        distances = (
+            squares - 2 * rows[part] @ own.T
+        )  # the squares of the rows themselves change no order
         for person in without[part].T:
             distances[codes[None, :] == person[:, None]] = np.inf
         best = distances.argmin(axis=1)
@@ -195,7 +203,8 @@ def _nearest(rows: Floats, own: Floats, without: Ints, codes: Ints) -> Ints:
 
 
 def _standardised(values: Floats, traces: Traces) -> Floats:
-    """(M, F) → (M, D) with the scale of the training rows; constant columns say nothing and become 0."""
+    """(M, F) → (M, D) with the scale of the training rows; constant columns say nothing and become
+    0."""
     assert traces.mean is not None
     assert traces.scale is not None
     scaled = (values - traces.mean) / traces.scale
@@ -209,7 +218,11 @@ def _codes(names: Sequence[str] | None, count: int) -> Ints:
     """(N,) a number per patient; without patients every sample is one."""
     if names is None or len(names) != count:
         return np.arange(count)
-    return np.unique(np.array(names, dtype=object), return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return (
+        np.unique(np.array(names, dtype=object), return_inverse=True)[1]
+        .reshape(-1)
+        .astype(np.int64)
+    )
 
 
 def _part(count: int, generator: np.random.Generator) -> Ints:

@@ -1,5 +1,5 @@
-"""Grades: written grades become 0 … C − 1 in an order that is never guessed, labels of any type become such
-codes, and grades have names for people to read.
+"""Grades: written grades become 0 … C − 1 in an order that is never guessed, labels of any type
+become such codes, and grades have names for people to read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _SAMPLES_PER_GRADE = 5  # samples each, unless they are listed
 
 @dataclass(frozen=True, kw_only=True)
 class Grading:
-    """``codes`` (N,) are indices into ``names``, or −1; then ``invalid`` has the reason (position → kind, detail)."""
+    """``codes`` (N,) are indices into ``names``, or −1; then ``invalid`` has the reason (position →
+    kind, detail)."""
 
     names: tuple[str, ...]
     codes: npt.NDArray[np.int64]
@@ -54,8 +55,8 @@ def as_text(value: object) -> str:
 def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -> Grading:
     """Convert ``values`` (N,) to grades, in the order of ``names`` if given, mildest first.
 
-    Without names, the values must be integers from 0 or 1 without gaps, or names that end in such numbers
-    ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
+    Without names, the values must be integers from 0 or 1 without gaps, or names that end in such
+    numbers ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
     """
     times = Counter(values)
     present = [value for value in times if value.casefold() not in MISSING]
@@ -79,19 +80,26 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
         if value.casefold() in MISSING:
             invalid[row] = ("missing-grade", f"no grade ({value!r})" if value else "no grade")
         else:
-            invalid[row] = ("invalid-grade", f"'{_listed([value])}' is not one of {', '.join(names)}")
+            invalid[row] = (
+                "invalid-grade",
+                f"'{_listed([value])}' is not one of {', '.join(names)}",
+            )
     return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
 
 
 def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
-    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an error.
+    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an
+    error.
 
     gaps: whether numbers may be missing.
     """
     spelling: dict[str, str] = {}
     names = sorted(set(names))
     if names and all(map(_TIME.match, names)):
-        raise SrjtError(f"{_listed(names)} are dates or times, not grades: choose another column with `grade_column`.")
+        raise SrjtError(
+            f"{_listed(names)} are dates or times, not grades: choose another column with"
+            " `grade_column`."
+        )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
     stem_of = {key: key.rstrip("0123456789") for key in spelling}
@@ -99,21 +107,23 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     numbered = all(0 < len(number) <= _LONGEST_NUMBER for number in digits.values())
     if len({stem.strip(" _-") for stem in stem_of.values()}) != 1 or not numbered:
         raise SrjtError(
-            f"The order of the grades {_listed(sorted(spelling.values()))} is not known: list them from mild to severe "
-            "with `grades`."
+            f"The order of the grades {_listed(sorted(spelling.values()))} is not known: list them"
+            " from mild to severe with `grades`."
         )
     by_number = {int(number): spelling[key] for key, number in digits.items()}
     if len(by_number) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
     ordered = sorted(by_number)
     if len(ordered) < 2 and not gaps:
-        raise SrjtError(f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed.")
+        raise SrjtError(
+            f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed."
+        )
     first = min(ordered[0], 1)
     missing = [n for n in range(first, min(ordered[-1], first + 1000)) if n not in by_number]
     if missing and not gaps:
         raise SrjtError(
-            f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}: list all "
-            "grades from mild to severe with `grades`."
+            f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}:"
+            " list all grades from mild to severe with `grades`."
         )
     return tuple(by_number[number] for number in ordered)
 
@@ -122,17 +132,20 @@ def refuse_more_than_most(names: Sequence[object]) -> None:
     """Raise an error for more grades than a severity has."""
     if len(names) > MOST_GRADES:
         raise SrjtError(
-            f"{len(names):,} grades ({_listed(map(str, names))}) are too many: a severity has at most {MOST_GRADES}. "
-            "Choose another `grade_column`, or join measurements to a few grades."
+            f"{len(names):,} grades ({_listed(map(str, names))}) are too many: a severity has at"
+            f" most {MOST_GRADES}. Choose another `grade_column`, or join measurements to a few"
+            " grades."
         )
 
 
 def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
-    """Raise an error for grades that nobody listed and that hardly repeat: they are ids or measurements."""
+    """Raise an error for grades that nobody listed and that hardly repeat: they are ids or
+    measurements."""
     if len(names) > _MANY_GRADES and samples < _SAMPLES_PER_GRADE * len(names):
         raise SrjtError(
-            f"{len(names):,} different grades ({_listed(names)}) for {samples:,} samples look like ids or "
-            "measurements: choose the column with `grade_column`, or list the grades with `grades`."
+            f"{len(names):,} different grades ({_listed(names)}) for {samples:,} samples look like"
+            " ids or measurements: choose the column with `grade_column`, or list the grades with"
+            " `grades`."
         )
 
 
@@ -141,29 +154,36 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
     if not present:
         raise SrjtError("No sample has a grade.")
     numeric = [value for value in present if _number(value) is not None]
-    # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the grades.
+    # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the
+    # grades.
     if 2 * sum(times[value] for value in numeric) < sum(times[value] for value in present):
         names = order_names(present)
         return names, f"{', '.join(names)} (ordered by the number at the end)"
     if not (whole := [key for key in map(_key, numeric) if key.isdecimal()]):
-        raise SrjtError(f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one.")
+        raise SrjtError(
+            f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one."
+        )
     names = order_names(whole)
     from_1 = "" if names[0] == "0" else ", stored as numbers from 0"
     return names, f"whole numbers {names[0]} … {names[-1]}{from_1}"
 
 
 def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], str]:
-    """The code of each grade by listed names, and a note; whole numbers may stand for names without numbers."""
+    """The code of each grade by listed names, and a note; whole numbers may stand for names without
+    numbers."""
     codes_of = {_key(name): code for code, name in enumerate(names)}
     note = f"{', '.join(names)} (as listed)"
     if not present or any(_key(value) in codes_of for value in present):
         return codes_of, note
     used = {int(key) for key in map(_key, present) if key.isdecimal()}
     if not used or any(key.isdecimal() for key in codes_of):
-        raise SrjtError(f"None of {_listed(sorted(present))} is among those listed: {', '.join(names)}.")
+        raise SrjtError(
+            f"None of {_listed(sorted(present))} is among those listed: {', '.join(names)}."
+        )
     if 0 not in used and len(names) not in used:
         raise SrjtError(
-            f"Whether the grades {_listed(map(str, sorted(used)))} start at 0 or 1 is unknown: list numbers, not names."
+            f"Whether the grades {_listed(map(str, sorted(used)))} start at 0 or 1 is unknown: list"
+            " numbers, not names."
         )
     first = 0 if 0 in used else 1
     numbers = {str(first + code): code for code in range(len(names))}
@@ -195,15 +215,20 @@ Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 
-def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = None) -> tuple[Array, Ints]:
+def grade_codes(
+    y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = None
+) -> tuple[Array, Ints]:
     """(C,) the grades from mild to severe, and (N,) the position of each label among them.
 
-    grades: the grades in their order, or "sorted" for the alphabetical one. Default: known from numbers only.
+    grades: the grades in their order, or "sorted" for the alphabetical one. Default: known from
+    numbers only.
     """
     try:
         present = np.unique(y)
     except TypeError:
-        raise SrjtError("The labels are of different types, which cannot be sorted: use one type.") from None
+        raise SrjtError(
+            "The labels are of different types, which cannot be sorted: use one type."
+        ) from None
     if len(present) < 2:
         raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
     refuse_more_than_most(present.tolist())
@@ -215,19 +240,24 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
     else:
         listed = list(grades)
         if len(set(listed)) < max(len(listed), 2):
-            raise SrjtError(f"`grades` must list at least two grades, each once; got {_listed(map(str, listed))}.")
+            raise SrjtError(
+                "`grades` must list at least two grades, each once; got"
+                f" {_listed(map(str, listed))}."
+            )
         refuse_more_than_most(listed)
         classes = np.array(listed, dtype=object if y.dtype == object else None)
     advice = (
-        ". (cross_val_predict replaces strings by numbers in alphabetical order when it computes probabilities: use "
-        "integer labels there.)"
+        ". (cross_val_predict replaces strings by numbers in alphabetical order when it computes"
+        " probabilities: use integer labels there.)"
     )
     return classes, _positions(y.tolist(), classes, what="label", advice=advice)
 
 
 def verified_codes(verified: Any, classes: Array) -> Ints:
     """(N,) the position of each verified grade among the classes; −1 where it is None or nan."""
-    cells = [None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()]
+    cells = [
+        None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()
+    ]
     advice = "; use None or nan for rows that were not verified."
     return _positions(cells, classes, what="verified grade", advice=advice)
 
@@ -236,7 +266,9 @@ def _positions(labels: list[Any], classes: Array, *, what: str, advice: str) -> 
     code_of = {None: -1, **{grade: code for code, grade in enumerate(classes.tolist())}}
     for label in labels:
         if label not in code_of:
-            raise SrjtError(f"The {what} {label!r} is not among the grades {classes.tolist()}{advice}")
+            raise SrjtError(
+                f"The {what} {label!r} is not among the grades {classes.tolist()}{advice}"
+            )
     return np.array([code_of[label] for label in labels], dtype=np.int64)
 
 
@@ -246,7 +278,8 @@ def ordered_categories(y: Any) -> list[Any] | None:
     return list(kind.categories) if isinstance(kind, pd.CategoricalDtype) and kind.ordered else None
 
 
-# Names of grades for people to read. The grades themselves are identities: files and labels keep them.
+# Names of grades for people to read. The grades themselves are identities: files and labels keep
+# them.
 
 LONGEST = 60  # letters of a name; longer ones would not fit a table
 
@@ -292,7 +325,8 @@ class Grades(tuple[str, ...]):
         return self if names is None else Grades(self, names)
 
     def show(self, grade: str | int) -> str:
-        """A grade, or the grade at a position, for people: ``2 (minimal)`` if it has a name, else ``2``."""
+        """A grade, or the grade at a position, for people: ``2 (minimal)`` if it has a name, else
+        ``2``."""
         written = self[grade] if isinstance(grade, int) else grade
         name = self.names.get(written, written)
         return written if name == written else f"{written} ({name})"
@@ -304,7 +338,9 @@ class Grades(tuple[str, ...]):
 
     def find(self, wanted: str | int) -> int:
         """The position of a grade that a person wrote: the grade itself, or its name."""
-        spellings = [text.casefold() for text in (*self, *(self.names.get(grade, grade) for grade in self))]
+        spellings = [
+            text.casefold() for text in (*self, *(self.names.get(grade, grade) for grade in self))
+        ]
         if (key := str(wanted).strip().casefold()) in spellings:
             return spellings.index(key) % len(self)
         raise unknown_name("grade", wanted, [*self, *self.names.values()])
@@ -318,7 +354,9 @@ def parse_grade_names(text: str | None) -> dict[str, str] | None:
     for part in text.split(","):
         grade, equals, name = (piece.strip() for piece in part.partition("="))
         if not equals or not grade or not name:
-            raise SrjtError(f"Grade names are written as 0=none,1=mild; {part.strip()!r} is not GRADE=NAME.")
+            raise SrjtError(
+                f"Grade names are written as 0=none,1=mild; {part.strip()!r} is not GRADE=NAME."
+            )
         if grade in names:
             raise SrjtError(f"The grade {grade!r} has two names: {names[grade]!r} and {name!r}.")
         names[grade] = name
@@ -328,16 +366,22 @@ def parse_grade_names(text: str | None) -> dict[str, str] | None:
 def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dict[str, str]:
     """The names in the order of the grades; an error if they do not fit the grades."""
     if not isinstance(names, Mapping):
-        raise SrjtError(f"Grade names are a mapping from grade to name; got {type(names).__name__}.")
+        raise SrjtError(
+            f"Grade names are a mapping from grade to name; got {type(names).__name__}."
+        )
     name_of = {str(grade): str(name).strip() for grade, name in names.items()}
     owner: dict[str, str] = {}
     for grade, name in name_of.items():
         if grade not in grades:
             raise unknown_name("grade (in the grade names)", grade, grades)
         if not name or not name.isprintable() or len(name) > LONGEST:
-            raise SrjtError(f"{grade!r} needs a name of 1 to {LONGEST} printable letters; got {name[:80]!r}.")
+            raise SrjtError(
+                f"{grade!r} needs a name of 1 to {LONGEST} printable letters; got {name[:80]!r}."
+            )
         if (other := owner.setdefault(name.casefold(), grade)) != grade:
             raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
     if missing := [grade for grade in grades if name_of and grade not in name_of]:
-        raise SrjtError(f"Grade names must name every grade; there is none for {', '.join(missing)}.")
+        raise SrjtError(
+            f"Grade names must name every grade; there is none for {', '.join(missing)}."
+        )
     return {grade: name_of[grade] for grade in grades if name_of}

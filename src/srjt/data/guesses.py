@@ -1,7 +1,9 @@
-"""Which columns of a table are the images, the grades and the patients, where neither the user nor their names tell:
-by words in a name, and by what the cells hold. And grades that are probably typing errors.
+"""Which columns of a table are the images, the grades and the patients, where neither the user nor
+their names tell: by words in a name, and by what the cells hold. And grades that are probably
+typing errors.
 
-``srjt data inspect`` guesses, shows what it guessed, and keeps it in the reading file; no other command does.
+``srjt data inspect`` guesses, shows what it guessed, and keeps it in the reading file; no other
+command does.
 """
 
 from __future__ import annotations
@@ -37,13 +39,47 @@ MANY_VALUES = 12  # more different values are no grades, unless the column is na
 RARE = 0.02  # share of the rows that typing errors may be
 ALIKE = 0.7  # similarity of two words, one of which may be a misspelling of the other
 WORDS = {
-    "grade": {"grade", "grading", "label", "level", "severity", "score", "stage", "diagnosis", "class", "rating"},
+    "grade": {
+        "grade",
+        "grading",
+        "label",
+        "level",
+        "severity",
+        "score",
+        "stage",
+        "diagnosis",
+        "class",
+        "rating",
+    },
     "patient": {"patient", "subject", "participant", "person", "case", "pid"},
 }
-# words of severity, mildest first: the order in which names of grades are proposed, never one that is assumed
+# words of severity, mildest first: the order in which names of grades are proposed, never one that
+# is assumed
 SCALE = (
-    *("none", "no", "healthy", "normal", "absent", "negative", "minimal", "very mild", "doubtful", "slight", "mild"),
-    *("low", "moderate", "medium", "marked", "high", "severe", "very severe", "proliferative", "extreme"),
+    *(
+        "none",
+        "no",
+        "healthy",
+        "normal",
+        "absent",
+        "negative",
+        "minimal",
+        "very mild",
+        "doubtful",
+        "slight",
+        "mild",
+    ),
+    *(
+        "low",
+        "moderate",
+        "medium",
+        "marked",
+        "high",
+        "severe",
+        "very severe",
+        "proliferative",
+        "extreme",
+    ),
 )
 
 
@@ -51,10 +87,11 @@ SCALE = (
 class Guesses:
     """What is known of a table before it is read.
 
-    options: how it is read, by name: what was asked, and what was guessed; what everybody finds by the usual names
-    needs no option. columns: role → column, however it was found. notes: sentences on what was guessed, and why.
-    typos: line → (cell, what is wrong with it). unresolved: sentences on what only a person can say, with what to do.
-    proposed: options that would resolve it, if a person agrees.
+    options: how it is read, by name: what was asked, and what was guessed; what everybody finds by
+    the usual names needs no option. columns: role → column, however it was found. notes: sentences
+    on what was guessed, and why. typos: line → (cell, what is wrong with it). unresolved: sentences
+    on what only a person can say, with what to do. proposed: options that would resolve it, if a
+    person agrees.
     """
 
     options: dict[str, Any]
@@ -72,7 +109,8 @@ class Guesses:
 
 
 def guess_options(table: Table, asked: ReadOptions) -> Guesses:
-    """How a table of images is read: what was asked, and columns and grades that its cells make plain."""
+    """How a table of images is read: what was asked, and columns and grades that its cells make
+    plain."""
     columns, _ = choose_columns(table, asked.roles, required=())
     found = Guesses(options=dict(asked.given), columns=columns)
     folder = asked.images or table.folder
@@ -105,7 +143,8 @@ def _guess_images(found: Guesses, table: Table, folder: Path) -> None:
 
 
 def _share_of_images(cells: pd.Series[str], folder: Path) -> float:
-    """The share of the filled cells that end as image files do; of names without a suffix, that exist."""
+    """The share of the filled cells that end as image files do; of names without a suffix, that
+    exist."""
     filled = [cell for cell in cells.astype(str) if cell]
     if not filled:
         return 0.0
@@ -113,13 +152,19 @@ def _share_of_images(cells: pd.Series[str], folder: Path) -> float:
     if ending >= FILES:
         return ending
     sample = filled[:: max(1, len(filled) // 20)]
-    root, located, _ = find_images([relative_name(cell, folder.absolute()) for cell in sample], folder.absolute())
+    root, located, _ = find_images(
+        [relative_name(cell, folder.absolute()) for cell in sample], folder.absolute()
+    )
     return sum((root / name).is_file() for name in located) / len(sample)
 
 
 def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
     """The folder below the table that has the images, where they are at no usual place."""
-    names = [relative_name(name, folder.absolute()) for name in table.frame[found.columns["image"]] if name]
+    names = [
+        relative_name(name, folder.absolute())
+        for name in table.frame[found.columns["image"]]
+        if name
+    ]
     sample = names[:: max(1, len(names) // 20)]
 
     def found_in(directory: Path) -> int:
@@ -129,7 +174,9 @@ def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
     if found_in(folder.absolute()):
         return
     below = itertools.islice((path for path in sorted(folder.glob("*/")) if path.is_dir()), FOLDERS)
-    for directory in itertools.chain.from_iterable((one, *itertools.islice(one.glob("*/"), FOLDERS)) for one in below):
+    for directory in itertools.chain.from_iterable(
+        (one, *itertools.islice(one.glob("*/"), FOLDERS)) for one in below
+    ):
         if 2 * found_in(directory.absolute()) > len(sample):
             found.options["images"] = directory
             found.notes.append(f"images: in {directory}")
@@ -138,7 +185,11 @@ def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
 
 def _guess_patients(found: Guesses, table: Table) -> None:
     taken = found.columns.values()
-    named = [column for column in _columns(table) if column not in taken and WORDS["patient"] & _words(column)]
+    named = [
+        column
+        for column in _columns(table)
+        if column not in taken and WORDS["patient"] & _words(column)
+    ]
     if named:
         found.guess("patient", named[0], "a word in its name")
 
@@ -165,7 +216,9 @@ def _looks_graded(cells: pd.Series[str]) -> bool:
     values = Counter(cell for cell in cells.astype(str) if cell.casefold() not in MISSING)
     if not 2 <= len(values) <= MANY_VALUES or is_split(cells.rename("column"), given=False):
         return False
-    numbers = sum(count for value, count in values.items() if re.fullmatch(r"\d{1,2}(\.0+)?", value))
+    numbers = sum(
+        count for value, count in values.items() if re.fullmatch(r"\d{1,2}(\.0+)?", value)
+    )
     return numbers >= (1 - RARE) * values.total()
 
 
@@ -183,10 +236,13 @@ def _words(column: str) -> set[str]:
 
 
 def _check_grades(found: Guesses, table: Table, column: str) -> None:
-    """Typing errors by their lines; without them the grades are listed, so that the other rows can be read."""
+    """Typing errors by their lines; without them the grades are listed, so that the other rows can
+    be read."""
     values = [str(cell) for cell in table.frame[column]]
     counts = Counter(value for value in values if value.casefold() not in MISSING)
-    numbers = {value: int(float(value)) for value in counts if re.fullmatch(r"\d{1,9}(\.0+)?", value)}
+    numbers = {
+        value: int(float(value)) for value in counts if re.fullmatch(r"\d{1,9}(\.0+)?", value)
+    }
     if 2 * sum(counts[value] for value in numbers) >= counts.total():
         grades = _contiguous(_by_number(counts, numbers))
         outside = [value for value in counts if numbers.get(value) not in grades]
@@ -228,7 +284,9 @@ def _note_typos(found: Guesses, table: Table, values: Sequence[str], wrong: dict
         if value in wrong:
             found.typos[line] = (value, wrong[value])
     shown = few((f"{line} has {value!r}" for line, (value, _) in found.typos.items()), 6)
-    found.notes.append(f"grades: {few(found.options['grades'], 12)}; probably typing errors: {shown}")
+    found.notes.append(
+        f"grades: {few(found.options['grades'], 12)}; probably typing errors: {shown}"
+    )
 
 
 def _propose_gap(found: Guesses, numbers: list[int], column: str) -> None:
@@ -237,8 +295,9 @@ def _propose_gap(found: Guesses, numbers: list[int], column: str) -> None:
     missing = [str(number) for number in range(first, numbers[-1]) if number not in numbers]
     found.proposed["grades"] = tuple(str(number) for number in range(first, numbers[-1] + 1))
     found.unresolved.append(
-        f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if "
-        f"{'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades with `grades`."
+        f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if"
+        f" {'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades"
+        " with `grades`."
     )
 
 
@@ -249,7 +308,9 @@ def _propose_order(
     usual = [value for value, count in counts.items() if count > max(2, RARE * counts.total() / 2)]
     for line, value in zip(table.lines, values, strict=True):
         if value and value not in usual and value.casefold() not in MISSING:
-            near = difflib.get_close_matches(value.casefold(), [name.casefold() for name in usual], n=1, cutoff=ALIKE)
+            near = difflib.get_close_matches(
+                value.casefold(), [name.casefold() for name in usual], n=1, cutoff=ALIKE
+            )
             meant = next((name for name in usual if near and name.casefold() == near[0]), None)
             if meant is not None:
                 found.typos[line] = (value, f"perhaps {meant!r}")
@@ -259,10 +320,16 @@ def _propose_order(
         found.unresolved.append(str(problem))
         return
     scale = [plain_name(word) for word in SCALE]
-    ordered = sorted(names, key=lambda name: scale.index(plain_name(name)) if plain_name(name) in scale else len(scale))
+    ordered = sorted(
+        names,
+        key=lambda name: scale.index(plain_name(name)) if plain_name(name) in scale else len(scale),
+    )
     found.proposed["grades"] = tuple(ordered)
     counted = ", ".join(f"{printable(name)} ({counts[name]:,})" for name in ordered)
-    typed = f" Without {count_of(len(found.typos), 'probable typing error')}." if found.typos else ""
+    typed = (
+        f" Without {count_of(len(found.typos), 'probable typing error')}." if found.typos else ""
+    )
     found.unresolved.append(
-        f"The order of the grades is not known: {counted}.{typed} List them from mild to severe with `grades`."
+        f"The order of the grades is not known: {counted}.{typed} List them from mild to severe"
+        " with `grades`."
     )

@@ -1,5 +1,5 @@
-"""Look at a source before it is used: what it holds, how it is to be read, and everything that is wrong with it, in
-one go; and the table that is left when what cannot be used is left out.
+"""Look at a source before it is used: what it holds, how it is to be read, and everything that is
+wrong with it, in one go; and the table that is left when what cannot be used is left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from srjt.errors import SrjtError
 
 UNKNOWN_ORDER = "unknown-grades"
 NO_PAIRS: Ints = np.empty((0, 2), dtype=np.int64)
-OF_READERS = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
+OF_READERS = (
+    "image_column",
+    "grade_column",
+    "reader_column",
+    "patient_column",
+    "reference_column",
+    "grades",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +63,8 @@ class Inspection:
     readers : tuple of str
         Sentences on several readers; empty for one.
     as_published : bool or None
-        Whether all counts are those of the published data set of this layout; None for other layouts.
+        Whether all counts are those of the published data set of this layout; None for other
+        layouts.
     decoded : bool
         Whether the images were read.
     """
@@ -101,7 +109,9 @@ class Inspection:
         """The samples whose images can be read."""
         bad = {problem.where: problem for problem in self.unusable if problem.kind in OF_IMAGES}
         rows = {row: name for row, name in enumerate(self.manifest.ids) if name in bad}
-        return self.manifest.leave_out({row: (bad[name].kind, bad[name].detail) for row, name in rows.items()})
+        return self.manifest.leave_out(
+            {row: (bad[name].kind, bad[name].detail) for row, name in rows.items()}
+        )
 
     def kept(self, on_bad_image: str | None) -> dict[str, Any]:
         """The options that are worth a file: how other commands read the same."""
@@ -118,18 +128,25 @@ def inspect_source(
 ) -> Inspection:
     """Read a source as far as it can be read, and find all of its problems.
 
-    asked: options of reading, by name. folds: warn about grades with fewer patients. decode: read every image.
-    An error is raised only if nothing can be read: the source is no table, or no column holds images.
+    asked: options of reading, by name. folds: warn about grades with fewer patients. decode: read
+    every image. An error is raised only if nothing can be read: the source is no table, or no
+    column holds images.
     """
     readers, options = _readers(source, asked)
     found = Guesses(options=options)
-    if options.get("kind") in (None, "table") and is_table(source) and not _is_of_features(source, options):
+    if (
+        options.get("kind") in (None, "table")
+        and is_table(source)
+        and not _is_of_features(source, options)
+    ):
         found = guess_options(load_table(source), ReadOptions.of(options))
     if found.unresolved and "image" not in found.columns:
         raise SrjtError(" ".join(found.unresolved))
     if found.unresolved:
         names = ("images", "image_column", "patient_column")
-        reading = read_images([source], **{name: found.options[name] for name in names if name in found.options})
+        reading = read_images(
+            [source], **{name: found.options[name] for name in names if name in found.options}
+        )
     else:
         reading = read_source(source, use_file=False, **found.options)
     manifest = reading.manifest
@@ -140,7 +157,10 @@ def inspect_source(
     differences = None if found.unresolved else not_as_published(reading)
     own = [
         *(Problem(UNKNOWN_ORDER, "all rows", sentence) for sentence in found.unresolved),
-        *(Problem("invalid-grade", line, f"{cell!r}: {why}") for line, (cell, why) in _typos(found)),
+        *(
+            Problem("invalid-grade", line, f"{cell!r}: {why}")
+            for line, (cell, why) in _typos(found)
+        ),
     ]
     patients = [] if found.unresolved else few_patients(manifest, folds)
     return Inspection(
@@ -167,24 +187,35 @@ def _typos(found: Guesses) -> list[tuple[str, tuple[str, str]]]:
 def _is_of_features(source: Path, options: Mapping[str, Any]) -> bool:
     from srjt.data.sources.features import is_features
 
-    return "feature_columns" in options or (bool(is_features(source)) and "image_column" not in options)
+    return "feature_columns" in options or (
+        bool(is_features(source)) and "image_column" not in options
+    )
 
 
 def _readers(source: Path, asked: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
+    """Sentences about a table with several readers, and how to read it: a column for each of them
+    makes a consensus."""
     options = dict(asked)
     if options.get("kind") not in (None, "table") or not is_table(source):
         return [], options
     try:
-        loaded = read_readings(source, **{name: options[name] for name in OF_READERS if name in options})
+        loaded = read_readings(
+            source, **{name: options[name] for name in OF_READERS if name in options}
+        )
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
         return [], options
     if not (described := describe_readers(loaded.readings, loaded.columns)):
         return [], options
     sentences = [described, f"To compare them: srjt readers {shlex.quote(str(source))}"]
-    if "several_readings" not in options and loaded.columns.wide and not has_grade_column(loaded.frame):
+    if (
+        "several_readings" not in options
+        and loaded.columns.wide
+        and not has_grade_column(loaded.frame)
+    ):
         options["several_readings"] = "consensus"
         sentences.append("The grades below are their consensus.")
     elif "several_readings" not in options:
-        sentences.append("srjt train --several-readings consensus combines the grades of each image.")
+        sentences.append(
+            "srjt train --several-readings consensus combines the grades of each image."
+        )
     return sentences, options

@@ -1,5 +1,6 @@
-"""The manifest: one table with the image, the grade and the patient of every sample; rows of features instead of
-images; tables that no spreadsheet runs as a formula; and the problems of a dataset.
+"""The manifest: one table with the image, the grade and the patient of every sample; rows of
+features instead of images; tables that no spreadsheet runs as a formula; and the problems of a
+dataset.
 """
 
 from __future__ import annotations
@@ -24,26 +25,35 @@ Features = npt.NDArray[np.float32]
 
 
 def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") -> Features:
-    """Convert (N, F) numbers to contiguous float32 and check that all are finite; avoids a copy if possible."""
+    """Convert (N, F) numbers to contiguous float32 and check that all are finite; avoids a copy if
+    possible."""
     if rows.ndim != 2 or not rows.shape[1]:
-        raise SrjtError(f"{what} must be a table of numbers, samples × features, not of shape {rows.shape}.")
+        raise SrjtError(
+            f"{what} must be a table of numbers, samples × features, not of shape {rows.shape}."
+        )
     if rows.dtype.kind not in "fiub":
         raise SrjtError(f"{what} must be numbers; these are {rows.dtype}.")
-    with np.errstate(over="ignore"):  # numbers that are too large become infinite and are reported below
+    with np.errstate(
+        over="ignore"
+    ):  # numbers that are too large become infinite and are reported below
         features = np.ascontiguousarray(rows, dtype=np.float32)
     # A sum needs no mask as large as the features; in float64 the largest float32 do not overflow.
     if not np.isfinite(features.sum(dtype=np.float64)):
         row, column = np.argwhere(~np.isfinite(features))[0].tolist()
-        raise SrjtError(f"{what} must be finite: row {row}, column {column} (from 0) is {rows[row, column]}.")
+        raise SrjtError(
+            f"{what} must be finite: row {row}, column {column} (from 0) is {rows[row, column]}."
+        )
     return features
 
 
 def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> list[int]:
-    """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names those that lack."""
+    """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names
+    those that lack."""
     place = {name: position for position, name in enumerate(names)}
     if missing := [name for name in wanted if name not in place]:
         raise SrjtError(
-            f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run ({few(missing)}): add them."
+            f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run"
+            f" ({few(missing)}): add them."
         )
     return [place[name] for name in wanted]
 
@@ -54,7 +64,8 @@ _STARTS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # full-w
 
 
 def neutralise_formula(text: str) -> str:
-    """The text itself, or with an apostrophe in front if a spreadsheet would run it as a formula."""
+    """The text itself, or with an apostrophe in front if a spreadsheet would run it as a
+    formula."""
     return f"'{text}" if _is_formula(text) else text
 
 
@@ -70,8 +81,9 @@ def warn_about_formulas(table: pd.DataFrame, path: Path) -> None:
     if formulas:
         column, cell = formulas[0]
         warn(
-            f"{path} has cells that a spreadsheet may run as formulas ({len(formulas):,}; the first is {cell[:60]!r} "
-            f"in the column {column!r}). They come from the source and are unchanged."
+            f"{path} has cells that a spreadsheet may run as formulas ({len(formulas):,}; the first"
+            f" is {cell[:60]!r} in the column {column!r}). They come from the source and are"
+            " unchanged."
         )
 
 
@@ -99,17 +111,20 @@ class Manifest:
     table : DataFrame
         One row per sample, index 0 … N−1, with the columns
 
-        - ``id`` (str, unique): the permanent name of the sample; noise and training history are keyed by it
-        - ``image`` (str): path of the image below ``root``, or an absolute path. With ``arrays``, a name or the
-          path of the image that the features were computed from
+        - ``id`` (str, unique): the permanent name of the sample; noise and training history are
+          keyed by it
+        - ``image`` (str): path of the image below ``root``, or an absolute path. With ``arrays``, a
+          name or the path of the image that the features were computed from
         - ``grade`` (int64): the given label, possibly wrong
         - ``patient`` (str, optional): samples of one patient are never split
         - ``true_grade`` (int64, optional): known if the noise was injected
-        - ``verified_grade`` (int64, optional): the true grades of a random sample of the labels, −1 for the others
-        - ``verified_probability`` (float64, optional): with which each label was drawn for verification, if not all
-          were drawn alike; of labels that are not verified any number
+        - ``verified_grade`` (int64, optional): the true grades of a random sample of the labels, −1
+          for the others
+        - ``verified_probability`` (float64, optional): with which each label was drawn for
+          verification, if not all were drawn alike; of labels that are not verified any number
         - ``split`` (str, optional): train, validation or test, as published with the data
-        - ``p_true_0`` … (optional): the probability of each true grade, if several readers graded the samples
+        - ``p_true_0`` … (optional): the probability of each true grade, if several readers graded
+          the samples
 
         and any other columns of the source (reader, eye, …), unchanged.
     grades : tuple of str
@@ -129,15 +144,18 @@ class Manifest:
     hashes : (N, 2) uint64, optional
         A hash of the pixels of each image. None: not computed.
     thumbnails : (N, 7, 16, 16) uint8, optional
-        Small grey pictures of each image, whole and slightly cropped, that nearly identical images share. None: not
-        computed.
+        Small grey pictures of each image, whole and slightly cropped, that nearly identical images
+        share. None: not computed.
     duplicates : (N,) int64, optional
-        Samples with the same number show the same image; see ``srjt.data.group_duplicates``. None: not known.
+        Samples with the same number show the same image; see ``srjt.data.group_duplicates``. None:
+        not known.
     left_out : mapping of str to int, optional
-        Kind of problem → how many rows and files of the source were left out for it. None: not known.
+        Kind of problem → how many rows and files of the source were left out for it. None: not
+        known.
     left_out_rows : DataFrame, optional
-        The rows of the source that were left out: ``id``, ``image``, the other columns as the source has them, and
-        ``problem``, ``detail``. Folds count them, so that a missing file moves nobody to another side. None: none.
+        The rows of the source that were left out: ``id``, ``image``, the other columns as the
+        source has them, and ``problem``, ``detail``. Folds count them, so that a missing file moves
+        nobody to another side. None: none.
 
     Examples
     --------
@@ -164,7 +182,9 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if missing := {"id", "image", "grade"} - set(self.table.columns):
-            raise SrjtError(f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}.")
+            raise SrjtError(
+                f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}."
+            )
         if self.arrays is not None and len(self.arrays) != len(self.table):
             what = "rows of features" if self.are_features else "images"
             raise SrjtError(f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}.")
@@ -175,27 +195,36 @@ class Manifest:
             raise SrjtError(f"Grades must lie in 0 … {self.num_classes - 1}.")
         if "verified_grade" in self.table:
             verified = self.table["verified_grade"]
-            if verified.dtype.kind not in "iu" or not verified.between(-1, self.num_classes - 1).all():
-                raise SrjtError(f"Verified grades lie in 0 … {self.num_classes - 1}, or are −1 (not known).")
+            if (
+                verified.dtype.kind not in "iu"
+                or not verified.between(-1, self.num_classes - 1).all()
+            ):
+                raise SrjtError(
+                    f"Verified grades lie in 0 … {self.num_classes - 1}, or are −1 (not known)."
+                )
         if (drawn := self.verified_probability) is not None:
             known = drawn[self.table["verified_grade"].to_numpy() >= 0]
             if not ((known > 0.0) & (known <= 1.0)).all():
                 raise SrjtError(
-                    "The column verified_probability holds, of each verified label, the probability with which it was "
-                    "drawn: above 0 and at most 1."
+                    "The column verified_probability holds, of each verified label, the probability"
+                    " with which it was drawn: above 0 and at most 1."
                 )
 
     def __repr__(self) -> str:
         return f"<Manifest: {self.describe()}>"
 
     def _repr_html_(self) -> str:
-        counts = [(name, f"{count:,}") for name, count in zip(self.grades, self.class_counts, strict=True)]
+        counts = [
+            (name, f"{count:,}") for name, count in zip(self.grades, self.class_counts, strict=True)
+        ]
         return html_block(self.describe(), html_table(("grade", "samples"), counts))
 
     def describe(self) -> str:
         """What it contains, in one line: samples, patients, grades."""
         noun = ("row of features", "rows of features") if self.are_features else ("image", "images")
-        patients = "" if self.patients is None else f" of {count_of(len(set(self.patients)), 'patient')}"
+        patients = (
+            "" if self.patients is None else f" of {count_of(len(set(self.patients)), 'patient')}"
+        )
         return f"{count_of(len(self), *noun)}{patients}, grades {', '.join(self.grades)}"
 
     def __len__(self) -> int:
@@ -232,23 +261,29 @@ class Manifest:
 
     @property
     def verified_probability(self) -> npt.NDArray[np.float64] | None:
-        """(N,) with which each verified label was drawn, 0 for the others; None if all were drawn alike, or none."""
+        """(N,) with which each verified label was drawn, 0 for the others; None if all were drawn
+        alike, or none."""
         verified = self.verified_labels
         if "verified_probability" not in self.table or verified is None:
             return None
-        drawn = pd.to_numeric(self.table["verified_probability"], errors="coerce").to_numpy(np.float64)
+        drawn = pd.to_numeric(self.table["verified_probability"], errors="coerce").to_numpy(
+            np.float64
+        )
         return np.where(verified >= 0, drawn, 0.0)
 
     @property
     def posterior(self) -> npt.NDArray[np.float64] | None:
-        """(N, C) probability of each true grade given all readings of a sample; None without several readers."""
+        """(N, C) probability of each true grade given all readings of a sample; None without
+        several readers."""
         columns = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
         if not set(columns) <= set(self.table.columns):
             return None
         shares = self.table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
         sums = shares.sum(axis=1, keepdims=True)
         if not ((shares >= 0).all() and (sums > 0).all()):
-            raise SrjtError(f"The columns {columns[0]} … {columns[-1]} must hold probabilities in every row.")
+            raise SrjtError(
+                f"The columns {columns[0]} … {columns[-1]} must hold probabilities in every row."
+            )
         return np.asarray(shares / sums, dtype=np.float64)
 
     @property
@@ -263,14 +298,17 @@ class Manifest:
 
     @property
     def groups(self) -> list[str] | None:
-        """(N,) the group of each sample, which is never split: its patient, or patients who share an image.
+        """(N,) the group of each sample, which is never split: its patient, or patients who share
+        an image.
 
         None if there are neither patients nor samples that share an image.
         """
         if self.duplicates is None or len(set(self.duplicates.tolist())) == len(self):
             return self.patients
         owners = np.array(self.patients or self.ids, dtype=object)
-        group = connected(np.unique(owners, return_inverse=True)[1].astype(np.int64), self.duplicates)
+        group = connected(
+            np.unique(owners, return_inverse=True)[1].astype(np.int64), self.duplicates
+        )
         # Named after one of its patients, so that a group of one patient has the patient's name.
         return [str(name) for name in pd.Series(owners).groupby(group).transform("min")]
 
@@ -284,11 +322,14 @@ class Manifest:
         """(C,) number of samples of each given grade."""
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
-    def select(self, rows: Sequence[int] | npt.NDArray[np.generic], *, images: bool = True) -> Manifest:
+    def select(
+        self, rows: Sequence[int] | npt.NDArray[np.generic], *, images: bool = True
+    ) -> Manifest:
         """The samples at these positions, in this order, or those where a boolean mask is true.
 
-        ``images=False`` leaves out images in memory, which would be copied. The selected samples are a data set of
-        their own, which knows nothing of rows that were left out before; see ``leave_out``.
+        ``images=False`` leaves out images in memory, which would be copied. The selected samples
+        are a data set of their own, which knows nothing of rows that were left out before; see
+        ``leave_out``.
         """
         chosen = np.asarray(rows)
         positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
@@ -304,7 +345,8 @@ class Manifest:
         )
 
     def leave_out(self, reasons: Mapping[int, tuple[str, str]]) -> Manifest:
-        """The samples without some rows, which stay in ``left_out_rows``: folds are the same as with them.
+        """The samples without some rows, which stay in ``left_out_rows``: folds are the same as
+        with them.
 
         reasons: row position → (kind of problem, detail).
         """
@@ -319,7 +361,8 @@ class Manifest:
         return replace(kept, left_out_rows=pd.concat([*known, rows], ignore_index=True))
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
-        """The same samples with the grades ``noisy`` (N,); the present grades become ``true_grade``."""
+        """The same samples with the grades ``noisy`` (N,); the present grades become
+        ``true_grade``."""
         truth = self.labels if self.true_labels is None else self.true_labels
         return replace(self, table=self.table.assign(true_grade=truth)).with_labels(noisy)
 
@@ -332,7 +375,8 @@ class Manifest:
 
 
 def components(count: int, pairs: Ints) -> Ints:
-    """(M, 2) pairs of ``count`` samples → (count,) numbers: equal for samples that a chain of pairs connects."""
+    """(M, 2) pairs of ``count`` samples → (count,) numbers: equal for samples that a chain of pairs
+    connects."""
     from scipy.sparse import coo_array  # type: ignore[import-untyped]
     from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
@@ -342,7 +386,8 @@ def components(count: int, pairs: Ints) -> Ints:
 
 
 def connected(*codes: Ints) -> Ints:
-    """Several (N,) numberings of the same samples → one: samples that share a number in any of them are joined."""
+    """Several (N,) numberings of the same samples → one: samples that share a number in any of them
+    are joined."""
     samples = np.arange(len(codes[0]))
     edges = []
     for code in codes:
@@ -360,9 +405,9 @@ class LeakageWarning(UserWarning):
 
 Severity = Literal["error", "warning"]
 
-# An error is a sample that cannot be used, or whose label contradicts itself: a command stops, or leaves the
-# sample out with --on-bad-image skip. A warning removes no sample; a repeated row and a file that is not an image
-# are left out with a warning.
+# An error is a sample that cannot be used, or whose label contradicts itself: a command stops, or
+# leaves the sample out with --on-bad-image skip. A warning removes no sample; a repeated row and a
+# file that is not an image are left out with a warning.
 KINDS: dict[str, tuple[Severity, str]] = {
     "malformed-row": ("error", "more or fewer cells than the header, or a cell with other rows"),
     "missing-image": ("error", "the image file does not exist"),
@@ -373,29 +418,52 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "invalid-grade": ("error", "not one of the grades"),
     "conflicting-rows": (
         "error",
-        "one image with several grades or patients: all its rows are left out. If several readers graded it, "
-        "`several_readings='consensus'` combines their grades",
+        (
+            "one image with several grades or patients: all its rows are left out. If several"
+            " readers graded it, `several_readings='consensus'` combines their grades"
+        ),
     ),
-    "not-as-published": ("warning", "counts that are not those of the published data set of this layout"),
+    "not-as-published": (
+        "warning",
+        "counts that are not those of the published data set of this layout",
+    ),
     "duplicate-row": ("warning", "the same image twice with the same grade: the first row is kept"),
-    "conflicting-patients": ("warning", "the readings of one image name several patients: the first is used"),
-    "conflicting-reference": ("warning", "one image with several trusted grades: none of them is used"),
+    "conflicting-patients": (
+        "warning",
+        "the readings of one image name several patients: the first is used",
+    ),
+    "conflicting-reference": (
+        "warning",
+        "one image with several trusted grades: none of them is used",
+    ),
     "ambiguous-image": ("warning", "several files match the name: the first is used"),
     "ignored-file": ("warning", "not an image, or not in the folder of a grade"),
-    "missing-patient": ("warning", "no patient: leakage between the sides of a split cannot be excluded"),
+    "missing-patient": (
+        "warning",
+        "no patient: leakage between the sides of a split cannot be excluded",
+    ),
     "identical-images": ("warning", "the same pixels under different names"),
-    "identical-images-other-grade": ("warning", "the same pixels with different grades: one must be wrong"),
+    "identical-images-other-grade": (
+        "warning",
+        "the same pixels with different grades: one must be wrong",
+    ),
     "near-duplicates": (
         "warning",
-        "nearly the same image (rescaled, recompressed, mirrored or slightly cropped) of two patients: "
-        "`group_near_duplicates=True` keeps such images on one side of a split",
+        (
+            "nearly the same image (rescaled, recompressed, mirrored or slightly cropped) of two"
+            " patients: `group_near_duplicates=True` keeps such images on one side of a split"
+        ),
     ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),
 }
 
 
 LEFT_OUT = ("duplicate-row", "ignored-file")  # warnings about rows and files that are not used
-OF_IMAGES = ("missing-image", "empty-image", "unreadable-image")  # errors about the image of a sample
+OF_IMAGES = (
+    "missing-image",
+    "empty-image",
+    "unreadable-image",
+)  # errors about the image of a sample
 
 
 @dataclass(frozen=True)
@@ -447,11 +515,19 @@ def describe_left_out(problems: Sequence[Problem]) -> str:
     return f"Left out: {counts}."
 
 
-def examples(problems: Sequence[Problem], *, count: int = 3) -> list[tuple[str, Severity, int, list[Problem]]]:
-    """For each kind that occurs, errors first: its name, severity, count and first ``count`` problems."""
+def examples(
+    problems: Sequence[Problem], *, count: int = 3
+) -> list[tuple[str, Severity, int, list[Problem]]]:
+    """For each kind that occurs, errors first: its name, severity, count and first ``count``
+    problems."""
     tally = Counter(problem.kind for problem in problems)
     return [
-        (kind, severity, tally[kind], [problem for problem in problems if problem.kind == kind][:count])
+        (
+            kind,
+            severity,
+            tally[kind],
+            [problem for problem in problems if problem.kind == kind][:count],
+        )
         for kind, (severity, _) in KINDS.items()
         if tally[kind]
     ]
@@ -474,7 +550,10 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
     >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
-    rows = [(p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail)) for p in problems]
+    rows = [
+        (p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail))
+        for p in problems
+    ]
     columns = ["severity", "kind", "where", "detail"]
     # dtype: text of pandas 3 cannot hold a file name that is not UTF-8
     write_output(Path(path), as_csv(pd.DataFrame(rows, columns=columns, dtype=object)))
@@ -494,12 +573,14 @@ def drop_unusable(
     manifest : Manifest
         The samples.
     problems : sequence of Problem
-        Their problems, from ``LoadedData.problems`` and ``check``. Repeated rows and files that are not images are
-        counted in a warning, and so are samples without a patient (a ``LeakageWarning``).
+        Their problems, from ``LoadedData.problems`` and ``check``. Repeated rows and files that are
+        not images are counted in a warning, and so are samples without a patient (a
+        ``LeakageWarning``).
     on_bad_image : {"error", "skip"}
         Raise an error if there are unusable samples, or leave them out.
     listed_in : Path, optional
-        A CSV file for the list of everything that is left out. It is written only if there is something.
+        A CSV file for the list of everything that is left out. It is written only if there is
+        something.
 
     Returns
     -------
@@ -526,8 +607,8 @@ def drop_unusable(
         warn(f"{describe_left_out(said)}{full_list}")
     if unknown := sum(problem.kind == "missing-patient" for problem in problems):
         warn(
-            f"Samples without a patient: {unknown:,} of {len(manifest):,}. Each is treated as a separate patient: "
-            "images of one patient may be on both sides of a split.",
+            f"Samples without a patient: {unknown:,} of {len(manifest):,}. Each is treated as a"
+            " separate patient: images of one patient may be on both sides of a split.",
             LeakageWarning,
         )
     if not bad:
@@ -535,10 +616,12 @@ def drop_unusable(
     if on_bad_image == "error":
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         raise SrjtError(
-            f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}: {bad[0].detail}). "
-            f"Correct the source, or leave such samples out with `on_bad_image='skip'`.{full_list}"
+            f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}:"
+            f" {bad[0].detail}). Correct the source, or leave such samples out with"
+            f" `on_bad_image='skip'`.{full_list}"
         )
-    # Other errors are about rows that the source has left out: another row of the same image may be usable.
+    # Other errors are about rows that the source has left out: another row of the same image may be
+    # usable.
     unusable = {problem.where: problem for problem in bad if problem.kind in OF_IMAGES}
     reasons = {
         row: (unusable[sample].kind, unusable[sample].detail)

@@ -1,8 +1,9 @@
 """Names: two tables are joined by the names of images in one way, and a patient has one spelling.
 
-Two names belong to one image if they are equal, or if one of them ends with the whole other one: ``north/000.png`` is
-``imgs/north/000.png``, but neither is ``west/000.png``, nor is ``000.png`` one of two files with that name. What could
-be meant in two ways is an error and never a guess: a wrong partner changes results without a trace.
+Two names belong to one image if they are equal, or if one of them ends with the whole other one:
+``north/000.png`` is ``imgs/north/000.png``, but neither is ``west/000.png``, nor is ``000.png`` one
+of two files with that name. What could be meant in two ways is an error and never a guess: a wrong
+partner changes results without a trace.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ def plain_path(name: str) -> str:
     return posixpath.normpath(unicodedata.normalize("NFC", name).replace("\\", "/")) if name else ""
 
 
-def join_names(wanted: Sequence[str], known: Sequence[str], *, wanted_in: str, known_in: str) -> Ints:
+def join_names(
+    wanted: Sequence[str], known: Sequence[str], *, wanted_in: str, known_in: str
+) -> Ints:
     """(N,) the row of ``known`` for each name of ``wanted``, −1 if there is none.
 
-    An error if a name fits several rows, or if several names fit one row. An empty name fits nothing.
+    An error if a name fits several rows, or if several names fit one row. An empty name fits
+    nothing.
 
     Parameters
     ----------
@@ -57,8 +61,8 @@ def join_names(wanted: Sequence[str], known: Sequence[str], *, wanted_in: str, k
         if len(candidates) > 1:
             fitting = few(repr(known[row]) for row in candidates)
             raise SrjtError(
-                f"{wanted[place]!r} of {wanted_in} fits {len(candidates):,} names of {known_in} ({fitting}): write "
-                "the names with their folders in both, so that each fits one."
+                f"{wanted[place]!r} of {wanted_in} fits {len(candidates):,} names of {known_in}"
+                f" ({fitting}): write the names with their folders in both, so that each fits one."
             )
         if candidates:
             joined[place] = candidates[0]
@@ -66,15 +70,19 @@ def join_names(wanted: Sequence[str], known: Sequence[str], *, wanted_in: str, k
     return joined
 
 
-def join_all_names(wanted: Sequence[str], known: Sequence[str], *, wanted_in: str, known_in: str) -> Ints:
-    """``join_names``; a name without a partner is an error that shows what the two sides look like."""
+def join_all_names(
+    wanted: Sequence[str], known: Sequence[str], *, wanted_in: str, known_in: str
+) -> Ints:
+    """``join_names``; a name without a partner is an error that shows what the two sides look
+    like."""
     joined = join_names(wanted, known, wanted_in=wanted_in, known_in=known_in)
     if len(missing := np.flatnonzero(joined == NO_ROW)):
         whole = "none" if len(missing) == len(joined) else f"{len(joined) - len(missing):,}"
         raise SrjtError(
-            f"{known_in} names {whole} of the {len(joined):,} images of {wanted_in}. Missing: "
-            f"{few(repr(wanted[place]) for place in missing.tolist())}; its own names: {few(map(repr, known))}. One "
-            "name must be the other one, or the end of it, with whole folders."
+            f"{known_in} names {whole} of the {len(joined):,} images of {wanted_in}. Missing:"
+            f" {few(repr(wanted[place]) for place in missing.tolist())}; its own names:"
+            f" {few(map(repr, known))}. One name must be the other one, or the end of it, with"
+            " whole folders."
         )
     return joined
 
@@ -115,8 +123,9 @@ def _refuse_shared_rows(
         other = first.setdefault(row, place)
         if plain_path(wanted[other]) != plain_path(wanted[place]):
             raise SrjtError(
-                f"{known[row]!r} of {known_in} fits two names of {wanted_in} ({wanted[other]!r}, {wanted[place]!r}): "
-                "write the names with their folders in both, so that each fits one."
+                f"{known[row]!r} of {known_in} fits two names of {wanted_in} ({wanted[other]!r},"
+                f" {wanted[place]!r}): write the names with their folders in both, so that each"
+                " fits one."
             )
 
 
@@ -124,7 +133,8 @@ def _refuse_shared_rows(
 
 
 def plain_name(text: str) -> str:
-    """A name as people see it: composed characters (NFC), no invisible ones, no spaces around it."""
+    """A name as people see it: composed characters (NFC), no invisible ones, no spaces around
+    it."""
     if text.isascii():
         return text.strip()
     visible = (letter for letter in text if unicodedata.category(letter) != "Cf")
@@ -132,10 +142,11 @@ def plain_name(text: str) -> str:
 
 
 def one_spelling(patients: Sequence[str]) -> list[str]:
-    """The patients, each written in one way; a warning names those that differ in case or width only.
+    """The patients, each written in one way; a warning names those that differ in case or width
+    only.
 
-    Two names that look the same are one patient. Case and width (full-width letters and digits) may have a meaning:
-    such pairs are left as they are.
+    Two names that look the same are one patient. Case and width (full-width letters and digits) may
+    have a meaning: such pairs are left as they are.
     """
     plain_of = {name: plain_name(name) for name in set(patients)}
     alike: dict[str, set[str]] = {}
@@ -145,8 +156,9 @@ def one_spelling(patients: Sequence[str]) -> list[str]:
     if pairs:
         shown = few(f"{printable(one)!r} and {printable(other)!r}" for one, other in pairs)
         warn(
-            f"{len(pairs):,} patients are written in two ways that differ in case or width only ({shown}): they count "
-            "as different people. If they are not, write them alike; else one person may be on two sides of a split.",
+            f"{len(pairs):,} patients are written in two ways that differ in case or width only"
+            f" ({shown}): they count as different people. If they are not, write them alike; else"
+            " one person may be on two sides of a split.",
             LeakageWarning,
         )
     return [plain_of[name] for name in patients]

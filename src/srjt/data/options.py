@@ -1,4 +1,5 @@
-"""How a source is read, as options: one declaration for Python, the command line, its help and the documentation."""
+"""How a source is read, as options: one declaration for Python, the command line, its help and the
+documentation."""
 
 from __future__ import annotations
 
@@ -19,18 +20,22 @@ _column = partial(_option, shown="found by its name", metavar="NAME")
 @documented
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How labels, and where the images are, are read from a source; ``srjt.data.read`` takes them as keywords."""
+    """How labels, and where the images are, are read from a source; ``srjt.data.read`` takes them
+    as keywords."""
 
     images: Path | None = _option(  # noqa: RUF009
         "Folder of the images.",
-        more="Image names are relative to it; images, train_images, img and the like in it are tried too. For a "
-        "table in memory it is the present folder.",
+        more=(
+            "Image names are relative to it; images, train_images, img and the like in it are tried"
+            " too. For a table in memory it is the present folder."
+        ),
         shown="the table's, or images/ in it",
         metavar="DIR",
     )
     image_column: str | None = _column("Column of image files.")
     grade_column: str | tuple[str, ...] | None = _column(
-        "Column of grades; repeat it, or give a pattern such as 'grade_*', for the columns of several readers."
+        "Column of grades; repeat it, or give a pattern such as 'grade_*', for the columns of"
+        " several readers."
     )
     patient_column: str | None = _column("Column of patient ids.")
     true_grade_column: str | None = _column("Column of true grades, if they are known.", shown=None)
@@ -50,20 +55,27 @@ class ReadOptions:
         metavar="LIST",
         takes="the source's grades and the grades that they are, such as R0=0,R1=1",
     )
-    labels: Path | None = _option("Table of grades for features: by id, or row by row.", metavar="FILE")  # noqa: RUF009
+    labels: Path | None = _option(  # noqa: RUF009
+        "Table of grades for features: by id, or row by row.", metavar="FILE"
+    )
     feature_columns: str | tuple[str, ...] | None = _option(
         "Columns of a table that are features: 'f*'.", metavar="PATTERN"
     )
     several_readings: Literal["error", "consensus"] | None = _option(
         "What to do with several grades of one image: report an error, or combine them.",
-        more="They are rows of a table, or a column of grades per reader; see read_readings. The manifest of a "
-        "consensus has the columns readings, certainty and p_true_0 …, the probabilities of the true grades.",
+        more=(
+            "They are rows of a table, or a column of grades per reader; see read_readings. The"
+            " manifest of a consensus has the columns readings, certainty and p_true_0 …, the"
+            " probabilities of the true grades."
+        ),
         shown="error",
     )
     reader_column: str | None = _column("Column of readers.")
     reference_column: str | None = _column("Column of trusted grades, for several readings.")
     kind: str | None = _option(
-        "Kind of source: table, folders, limuc, dr, medmnist or features.", shown="recognised", metavar="KIND"
+        "Kind of source: table, folders, limuc, dr, medmnist or features.",
+        shown="recognised",
+        metavar="KIND",
     )
 
     def __post_init__(self) -> None:
@@ -72,7 +84,9 @@ class ReadOptions:
             object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
         mapping: Any = self.map_grades
         if isinstance(mapping, Mapping):
-            object.__setattr__(self, "map_grades", tuple(f"{own}={grade}" for own, grade in mapping.items()))
+            object.__setattr__(
+                self, "map_grades", tuple(f"{own}={grade}" for own, grade in mapping.items())
+            )
         check_types(self)
 
     @classmethod
@@ -86,7 +100,9 @@ class ReadOptions:
         column = self.grade_column
         return {
             "image": self.image_column,
-            "grade": column if column is None or isinstance(column, str) else next(iter(column), None),
+            "grade": (
+                column if column is None or isinstance(column, str) else next(iter(column), None)
+            ),
             "patient": self.patient_column,
             "true_grade": self.true_grade_column,
             "verified_grade": self.verified_grade_column,
@@ -96,7 +112,9 @@ class ReadOptions:
     @property
     def grade_map(self) -> dict[str, str]:
         """A grade of the source → the grade that it is."""
-        pairs = {pair: [part.strip() for part in pair.rpartition("=")] for pair in self.map_grades or ()}
+        pairs = {
+            pair: [part.strip() for part in pair.rpartition("=")] for pair in self.map_grades or ()
+        }
         for pair, (own, _, grade) in pairs.items():
             if not (own and grade):
                 raise SrjtError(f"`map_grades` takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}.")

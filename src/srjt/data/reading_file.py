@@ -1,7 +1,7 @@
 """How a source is read, written beside it once: ``labels.srjt.yaml`` for ``labels.csv``.
 
-``srjt data inspect`` writes it, people edit it, and everything that reads the source uses it. Options that somebody
-types, or passes in Python, override it.
+``srjt data inspect`` writes it, people edit it, and everything that reads the source uses it.
+Options that somebody types, or passes in Python, override it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def load_reading_file(source: str | os.PathLike[str]) -> dict[str, Any]:
         file = reading_file(source)
         if not file.is_file():
             return {}
-    except (OSError, ValueError):  # a name that is too long, or contains NUL: reading the source says so
+    except (
+        OSError,
+        ValueError,
+    ):  # a name that is too long, or contains NUL: reading the source says so
         return {}
     values = load_config(file)
     if values.pop(TABLE, None) not in (None, table_name(source)):
@@ -72,7 +75,11 @@ def write_reading_file(source: str | os.PathLike[str], options: Mapping[str, Any
     import yaml
 
     file = reading_file(source)
-    values = {name: _as_written(name, value, file.parent) for name, value in options.items() if value is not None}
+    values = {
+        name: _as_written(name, value, file.parent)
+        for name, value in options.items()
+        if value is not None
+    }
     loaded = load_reading_file(source)
     present = {name: _as_written(name, value, file.parent) for name, value in loaded.items()}
     if file.is_file() and present == values:
@@ -80,7 +87,10 @@ def write_reading_file(source: str | os.PathLike[str], options: Mapping[str, Any
     name = table_name(source)
     # one option per line, also a list
     text = "".join(
-        yaml.safe_dump({option: value}, allow_unicode=True, default_flow_style=None, width=10_000).strip("{}\n") + "\n"
+        yaml.safe_dump(
+            {option: value}, allow_unicode=True, default_flow_style=None, width=10_000
+        ).strip("{}\n")
+        + "\n"
         for option, value in {TABLE: name, **values}.items()
     )
     write_output(file, (HEADER.format(name=name) + text).encode("utf-8", "surrogateescape"))
@@ -97,7 +107,9 @@ def table_name(source: str | os.PathLike[str]) -> str:
 
 def used(source: str | os.PathLike[str], problem: SrjtError) -> SrjtError:
     """The error, with where the options came from: the table may have changed since."""
-    return type(problem)(f"{problem} (Options of reading come from {reading_file(source)}: edit or delete it.)")
+    return type(problem)(
+        f"{problem} (Options of reading come from {reading_file(source)}: edit or delete it.)"
+    )
 
 
 def _as_written(name: str, value: Any, folder: Path) -> Any:

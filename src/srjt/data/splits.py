@@ -1,5 +1,5 @@
-"""Folds with train, validation and test sides that share no patient and no image, the CSV files that store them,
-and noise that is injected into some of the sides.
+"""Folds with train, validation and test sides that share no patient and no image, the CSV files
+that store them, and noise that is injected into some of the sides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Split:
     train, validation, test : (n,) int64
         Row positions, ascending. A row is on at most one side.
     held_out : str
-        The value of a column, such as the site, that is the whole test side; empty if there is none.
+        The value of a column, such as the site, that is the whole test side; empty if there is
+        none.
     checked : bool
         Whether patients and images on two sides have been reported; if not, ``srjt.train`` does it.
 
@@ -57,7 +58,9 @@ class Split:
     checked: bool = field(default=False, compare=False)
 
     def __repr__(self) -> str:
-        return f"<Split: {', '.join(f'{len(rows):,} {side}' for side, rows in self.sides().items())}>"
+        return (
+            f"<Split: {', '.join(f'{len(rows):,} {side}' for side, rows in self.sides().items())}>"
+        )
 
     def sides(self) -> dict[str, Ints]:
         """The rows by the name of their side."""
@@ -65,16 +68,23 @@ class Split:
 
 
 def folds(
-    manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "random", hold_out: str | None = None
+    manifest: Manifest,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    by: str = "random",
+    hold_out: str | None = None,
 ) -> list[Split]:
     """Split the samples into folds whose sides share no patient and no image.
 
-    The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for validation and the
-    rest for training. The same patients and seed give the same folds on every machine, in any order of the rows, and
-    whatever their labels are: correcting some moves nobody to another side.
+    The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for
+    validation and the rest for training. The same patients and seed give the same folds on every
+    machine, in any order of the rows, and whatever their labels are: correcting some moves nobody
+    to another side.
 
-    Patients who share an identical image are kept together. To find these, every image is decoded once and its hash
-    is kept in the cache folder; ``srjt.data.group_duplicates`` finds nearly identical images too.
+    Patients who share an identical image are kept together. To find these, every image is decoded
+    once and its hash is kept in the cache folder; ``srjt.data.group_duplicates`` finds nearly
+    identical images too.
 
     Parameters
     ----------
@@ -85,12 +95,14 @@ def folds(
     seed : int
         Seed of the random order of the patients.
     by : {"random", "stratified"}
-        ``"random"`` balances only the numbers of patients and samples, as the paper says. ``"stratified"`` balances the
-        patients' highest grades too, as the authors' published code does, by true grades where they are known: then
-        a corrected label moves others, so keep such folds in a file (``write_splits``).
+        ``"random"`` balances only the numbers of patients and samples, as the paper says.
+        ``"stratified"`` balances the patients' highest grades too, as the authors' published code
+        does, by true grades where they are known: then a corrected label moves others, so keep such
+        folds in a file (``write_splits``).
     hold_out : str, optional
-        A column, such as ``"site"``: each of its values is the test side of one fold (leave-one-site-out). Of the
-        other patients one of ``folds`` − 1 parts is for validation. A patient at two sites is an error.
+        A column, such as ``"site"``: each of its values is the test side of one fold
+        (leave-one-site-out). Of the other patients one of ``folds`` − 1 parts is for validation. A
+        patient at two sites is an error.
 
     Returns
     -------
@@ -118,14 +130,17 @@ def folds(
 def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> Ints:
     """(N,) the part, 0 … folds − 1, of each sample; all samples of a group are in the same part.
 
-    The result depends only on the seed, the groups and, if stratified, the grades; not on the order of the rows, the
-    platform or the version of a random generator.
+    The result depends only on the seed, the groups and, if stratified, the grades; not on the order
+    of the rows, the platform or the version of a random generator.
     """
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)
     owners = manifest.groups or manifest.ids
     if manifest.patients is None:
-        sentence = "There are no patient ids: samples are split one by one, and leakage cannot be excluded."
+        sentence = (
+            "There are no patient ids: samples are split one by one, and leakage cannot be"
+            " excluded."
+        )
         warn(sentence, LeakageWarning)
     grades = manifest.labels if manifest.true_labels is None else manifest.true_labels
     others, their_grades = _left_out_owners(manifest)
@@ -142,7 +157,8 @@ def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> I
 def _left_out_owners(manifest: Manifest) -> tuple[list[str], Ints]:
     """The group and the grade (−1: not known) of each image that was left out.
 
-    They count as if they were there: a file that is missing on one machine, or is repaired later, moves nobody.
+    They count as if they were there: a file that is missing on one machine, or is repaired later,
+    moves nobody.
     """
     rows = manifest.left_out_rows
     if rows is None:
@@ -171,7 +187,8 @@ def official_split(manifest: Manifest) -> Split:
     Returns
     -------
     Split
-        The published split. A ``LeakageWarning`` is issued if a patient or an identical image is on two sides.
+        The published split. A ``LeakageWarning`` is issued if a patient or an identical image is on
+        two sides.
 
     Examples
     --------
@@ -198,7 +215,8 @@ def warn_of_leaks(manifest: Manifest, split: Split, *, name: str) -> None:
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:
-    """Write folds as a CSV file with the columns id, fold and split and, of sites that are held out, held_out.
+    """Write folds as a CSV file with the columns id, fold and split and, of sites that are held
+    out, held_out.
 
     Parameters
     ----------
@@ -234,14 +252,14 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     Parameters
     ----------
     path : Path
-        A CSV file with the columns id, fold and split, or the folder of a run: the sides that it was trained with.
-        Every sample must be in every fold; a patient on two sides of a fold is an error, an identical image on two
-        sides a ``LeakageWarning``.
+        A CSV file with the columns id, fold and split, or the folder of a run: the sides that it
+        was trained with. Every sample must be in every fold; a patient on two sides of a fold is an
+        error, an identical image on two sides a ``LeakageWarning``.
     manifest : Manifest
         The samples, in any order.
     allow_missing : bool
-        Accept ids in the file that the manifest does not have. Rows of the source that were left out are accepted
-        anyway; and what a run has left out is on no side.
+        Accept ids in the file that the manifest does not have. Rows of the source that were left
+        out are accepted anyway; and what a run has left out is on no side.
 
     Returns
     -------
@@ -263,31 +281,46 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     splits = []
     for fold, sides in rows.groupby("fold"):
         once = sides.drop_duplicates("id")
-        order = join_names(manifest.ids, once["id"].tolist(), wanted_in="the data", known_in=str(path))
+        order = join_names(
+            manifest.ids, once["id"].tolist(), wanted_in="the data", known_in=str(path)
+        )
         unknown = once["id"].drop(once.index[order[order >= 0]])
         unknown = unknown[~unknown.isin(absent)]
-        left_out = [name for name, row in zip(manifest.ids, order, strict=True) if row < 0 and name not in skipped]
+        left_out = [
+            name
+            for name, row in zip(manifest.ids, order, strict=True)
+            if row < 0 and name not in skipped
+        ]
         if len(unknown) and not allow_missing:
             raise SrjtError(
-                f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown ({len(unknown):,} in all)."
+                f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown"
+                f" ({len(unknown):,} in all)."
             )
         if left_out:
             raise SrjtError(
-                f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r} ({len(left_out):,} in all)."
+                f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r}"
+                f" ({len(left_out):,} in all)."
             )
         side_of = once["split"].to_numpy(dtype=object)[order]
         side_of[order < 0] = ""
         held_out = str(sides["held_out"].iloc[0])
         split = _of_sides(side_of, held_out=held_out, checked=True)
         if len(shared := _on_two_sides(manifest.patients, split)):
-            raise SrjtError(f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides.")
+            raise SrjtError(
+                f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides."
+            )
         splits.append(split)
-    _warn_of_shared_images(manifest, {f"Fold {fold} of {path}": split for fold, split in enumerate(splits)})
+    _warn_of_shared_images(
+        manifest, {f"Fold {fold} of {path}": split for fold, split in enumerate(splits)}
+    )
     return splits
 
 
-def _assign_patients(owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratified: bool) -> dict[str, int]:
-    """The part of each patient: equal numbers of patients of each stratum, about equal numbers of images."""
+def _assign_patients(
+    owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratified: bool
+) -> dict[str, int]:
+    """The part of each patient: equal numbers of patients of each stratum, about equal numbers of
+    images."""
     images = Counter(owners)
     highest = pd.Series(grades).groupby(np.array(owners, dtype=object)).max().to_dict()
     if len(images) < parts:
@@ -297,19 +330,23 @@ def _assign_patients(owners: Sequence[str], grades: Ints, *, parts: int, seed: i
         strata.setdefault(highest[owner] if stratified else 0, []).append(owner)
     part_of: dict[str, int] = {}
     load = [0] * parts
-    # The smallest stratum first: the many mild patients balance what the few severe ones leave unbalanced.
+    # The smallest stratum first: the many mild patients balance what the few severe ones leave
+    # unbalanced.
     for _, members in sorted(strata.items(), key=lambda stratum: (len(stratum[1]), stratum[0])):
         for start in range(0, len(members), parts):
             # One patient for each part: the patient with most images goes to the part with fewest.
             group = sorted(members[start : start + parts], key=lambda owner: -images[owner])
-            for owner, part in zip(group, sorted(range(parts), key=lambda part: load[part]), strict=False):
+            for owner, part in zip(
+                group, sorted(range(parts), key=lambda part: load[part]), strict=False
+            ):
                 part_of[owner] = part
                 load[part] += images[owner]
     return part_of
 
 
 def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mask:
-    """(N,) whether a sample belongs to a random part of the patients with about this share of the samples.
+    """(N,) whether a sample belongs to a random part of the patients with about this share of the
+    samples.
 
     An error if all or none of them would.
     """
@@ -317,18 +354,25 @@ def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mas
     order = sorted(set(owners), key=lambda owner: _random_key(owner, seed))
     samples = Counter(owners)
     before = np.cumsum([0, *(samples[owner] for owner in order)])
-    chosen = {owner for owner, start in zip(order, before, strict=False) if start < share * len(owners)}
+    chosen = {
+        owner for owner, start in zip(order, before, strict=False) if start < share * len(owners)
+    }
     if not 0 < len(chosen) < len(order):
-        raise SrjtError(f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side.")
+        raise SrjtError(
+            f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side."
+        )
     return np.array([owner in chosen for owner in owners])
 
 
 def _random_key(owner: str, seed: int) -> bytes:
-    """A random sort key that depends only on the patient and the seed, so it is the same everywhere."""
+    """A random sort key that depends only on the patient and the seed, so it is the same
+    everywhere."""
     return hashlib.blake2b(f"{seed}/{owner}".encode("utf-8", "surrogateescape")).digest()
 
 
-def _of_sides(column: npt.NDArray[np.object_], *, held_out: str = "", checked: bool = False) -> Split:
+def _of_sides(
+    column: npt.NDArray[np.object_], *, held_out: str = "", checked: bool = False
+) -> Split:
     """column: (N,) the side of each sample by its name."""
     train, validation, test = (np.flatnonzero(column == side).astype(np.int64) for side in SIDES)
     return Split(train=train, validation=validation, test=test, held_out=held_out, checked=checked)
@@ -340,20 +384,25 @@ def _split(test: Mask, validation: Mask, *, held_out: str = "") -> Split:
 
 
 def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str) -> list[Split]:
-    """Each value of a column is the test side once; part k of the patients is for validation where it is not test."""
+    """Each value of a column is the test side once; part k of the patients is for validation where
+    it is not test."""
     if column not in manifest.table:
-        raise unknown_name("column (for `hold_out`)", column, [str(name) for name in manifest.table.columns])
+        raise unknown_name(
+            "column (for `hold_out`)", column, [str(name) for name in manifest.table.columns]
+        )
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)
     sites = np.array([as_text(cell).strip() for cell in manifest.table[column]], dtype=object)
     if unknown := sum(site.casefold() in MISSING for site in sites):
-        raise SrjtError(f"{count_of(unknown, 'sample')} without a {column}: fill it in, or leave them out.")
+        raise SrjtError(
+            f"{count_of(unknown, 'sample')} without a {column}: fill it in, or leave them out."
+        )
     first: dict[str, str] = {}
     for owner, site in zip(manifest.groups or manifest.ids, sites, strict=True):
         if first.setdefault(owner, site) != site:
             raise SrjtError(
-                f"The patient {owner!r}, or one with the same image, has two values of {column}, {first[owner]!r} and "
-                f"{site!r}: give every patient one."
+                f"The patient {owner!r}, or one with the same image, has two values of {column},"
+                f" {first[owner]!r} and {site!r}: give every patient one."
             )
     names = sorted(set(sites))
     if len(names) < 2:
@@ -379,16 +428,21 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
         if len(shared := _on_two_sides(manifest.duplicates.tolist(), split)):
             first = shared[shared["owner"] == shared["owner"].iloc[0]].drop_duplicates("side")
             one, other = (manifest.ids[row] for row in first.index[:2])
-            groups = f"{count_of(shared['owner'].nunique(), 'group')}, for example {one} and {other}"
+            groups = (
+                f"{count_of(shared['owner'].nunique(), 'group')}, for example {one} and {other}"
+            )
             sentence = f"{name} has identical images on two sides ({groups})"
             warn(f"{sentence}: its results will be too optimistic.", LeakageWarning)
             return
 
 
 def _skipped_by_run(path: Path) -> set[str]:
-    """The ids that a run has left out because their images could not be read; of a file of splits, none."""
+    """The ids that a run has left out because their images could not be read; of a file of splits,
+    none."""
     file = path / "skipped.csv"
-    return set(_read_columns(file, ["id"])["id"]) if os.path.isdir(path) and file.exists() else set()
+    return (
+        set(_read_columns(file, ["id"])["id"]) if os.path.isdir(path) and file.exists() else set()
+    )
 
 
 def _read_sides(path: Path) -> pd.DataFrame:
@@ -418,7 +472,9 @@ def _read_sides(path: Path) -> pd.DataFrame:
     rows["fold"] = rows["fold"].astype(int)
     numbers = sorted(set(rows["fold"]))
     if numbers != list(range(len(numbers))) or not numbers:
-        raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {numbers or 'none'}.")
+        raise SrjtError(
+            f"{path}: the folds must be numbered 0, 1, 2, …; found {numbers or 'none'}."
+        )
     return rows if "held_out" in rows else rows.assign(held_out="")
 
 
@@ -426,9 +482,15 @@ def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     """A CSV file that has these columns, all cells as text."""
     check_regular_file(path)
     try:
-        rows = pd.read_csv(path, dtype=object, na_filter=False, encoding="utf-8-sig", index_col=False)
-    except ValueError as problem:  # also of text that is not UTF-8 and of quotes that are not closed
-        raise SrjtError(f"{path} cannot be read as UTF-8 text with columns: {reason_of(problem)}.") from None
+        rows = pd.read_csv(
+            path, dtype=object, na_filter=False, encoding="utf-8-sig", index_col=False
+        )
+    except (
+        ValueError
+    ) as problem:  # also of text that is not UTF-8 and of quotes that are not closed
+        raise SrjtError(
+            f"{path} cannot be read as UTF-8 text with columns: {reason_of(problem)}."
+        ) from None
     if not set(columns) <= set(rows.columns):
         raise SrjtError(f"{path} does not hold a split: it needs the columns {', '.join(columns)}.")
     return rows.fillna("")
@@ -440,14 +502,20 @@ def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 def corrupt_sides(
     manifest: Manifest, split: Split, matrix: npt.ArrayLike, *, seed: int
 ) -> tuple[Manifest, noises.NoiseReport]:
-    """Inject noise into the training and validation labels; also returns a report on the training side.
+    """Inject noise into the training and validation labels; also returns a report on the training
+    side.
 
-    The noisy label of a sample depends only on the seed, its id and its label, not on the other samples.
+    The noisy label of a sample depends only on the seed, its id and its label, not on the other
+    samples.
     """
     labels, noisy, ids = manifest.labels, manifest.labels, manifest.ids
     changed = np.concatenate([split.train, split.validation])
-    noisy[changed] = noises.corrupt(labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed])
-    return manifest.with_noisy_labels(noisy), noises.report(labels[split.train], noisy[split.train], matrix)
+    noisy[changed] = noises.corrupt(
+        labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed]
+    )
+    return manifest.with_noisy_labels(noisy), noises.report(
+        labels[split.train], noisy[split.train], matrix
+    )
 
 
 def corrupt(
@@ -459,14 +527,16 @@ def corrupt(
     seed: int = 0,
     include_test: bool = False,
 ) -> tuple[Manifest, noises.NoiseReport, float]:
-    """Inject noise into clean labels. Samples marked test in the split column stay clean, as in the paper.
+    """Inject noise into clean labels. Samples marked test in the split column stay clean, as in the
+    paper.
 
     Parameters
     ----------
     manifest : Manifest
         Samples with clean labels.
     noise : {"quasi", "truncated", "uniform"}
-        Errors towards all other grades, fewer the farther; towards neighbours only; towards all alike.
+        Errors towards all other grades, fewer the farther; towards neighbours only; towards all
+        alike.
     rate, rho : float
         The target share of wrong labels, or the paper's ρ: one of them.
     seed : int
@@ -495,18 +565,23 @@ def corrupt(
         raise SrjtError("Give the amount of noise: either `rate` or `rho`.")
     if manifest.true_labels is not None:
         raise SrjtError(
-            "The data have true grades already, so their labels are noisy: give the clean table, or `grade_column` "
-            "with the name of the column of true grades to start from them."
+            "The data have true grades already, so their labels are noisy: give the clean table, or"
+            " `grade_column` with the name of the column of true grades to start from them."
         )
     rows = np.arange(len(manifest))
     if "split" in manifest.table and not include_test:
         rows = np.flatnonzero(manifest.table["split"] != "test")
     if not len(rows):
-        raise SrjtError("All samples are marked test, and test labels stay clean: `include_test=True` corrupts them.")
+        raise SrjtError(
+            "All samples are marked test, and test labels stay clean: `include_test=True` corrupts"
+            " them."
+        )
     if rho is None:
         assert rate is not None
         rho = noises.rho_for_rate(noise, rate=rate, class_counts=manifest.select(rows).class_counts)
     matrix = noises.transition_matrix(noise, num_classes=manifest.num_classes, rho=rho)
     nobody = rows[:0]
-    noisy, report = corrupt_sides(manifest, Split(train=rows, validation=nobody, test=nobody), matrix, seed=seed)
+    noisy, report = corrupt_sides(
+        manifest, Split(train=rows, validation=nobody, test=nobody), matrix, seed=seed
+    )
     return noisy, report, rho

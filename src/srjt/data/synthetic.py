@@ -1,5 +1,5 @@
-"""The synthetic dataset: endoscopy-like images whose true severity is known, and a simulated reader who grades
-them. It needs no download.
+"""The synthetic dataset: endoscopy-like images whose true severity is known, and a simulated reader
+who grades them. It needs no download.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from srjt.files import explain_write_errors, write_atomically
 
 # Drawing primitives of :mod:`srjt.data.synthetic`: dots, smooth noise, rotations, ramps.
 #
-# The same seed must give the same bytes on every platform. Pixels are therefore computed with +, −, ×, ÷, √ and
-# comparisons only, which IEEE 754 rounds identically everywhere: no exp, sin or matrix product (libm, SIMD and BLAS
-# differ), no sum whose order a library chooses, and only uniform numbers of the random generator. Scalars are Python
-# floats: NumPy 1 and 2 promote a NumPy float64 beside a float32 array differently.
+# The same seed must give the same bytes on every platform. Pixels are therefore computed with +, −,
+# ×, ÷, √ and comparisons only, which IEEE 754 rounds identically everywhere: no exp, sin or matrix
+# product (libm, SIMD and BLAS differ), no sum whose order a library chooses, and only uniform
+# numbers of the random generator. Scalars are Python floats: NumPy 1 and 2 promote a NumPy float64
+# beside a float32 array differently.
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -35,8 +36,11 @@ def blend(image: Floats, colour: Colour, alpha: Floats) -> None:
     image += alpha * (paint - image)
 
 
-def stamp(canvas: Floats, centres: Doubles, radii: Doubles | float, *, hardness: float = 1.6) -> None:
-    """Draw soft round dots at ``centres`` (P, 2) into the canvas, in place; where they overlap, the maximum is kept."""
+def stamp(
+    canvas: Floats, centres: Doubles, radii: Doubles | float, *, hardness: float = 1.6
+) -> None:
+    """Draw soft round dots at ``centres`` (P, 2) into the canvas, in place; where they overlap, the
+    maximum is kept."""
     size = len(canvas)
     centres, radii = centres * size, np.broadcast_to(np.asarray(radii) * size, len(centres))
     near = ((centres > -radii[:, None]) & (centres < size + radii[:, None])).all(axis=1)
@@ -52,14 +56,19 @@ def stamp(canvas: Floats, centres: Doubles, radii: Doubles | float, *, hardness:
     bump = 1 - away[:, 0, :, None] - away[:, 1, None, :]  # (P, W, W), above 0 inside the dot
     dot, row, column = np.nonzero(bump > 0)
     where = (pixels[dot, 0, row] * size + pixels[dot, 1, column]).astype(np.int64)
-    strength = np.minimum(np.float32(hardness) * bump[dot, row, column], 1) * faint[dot].astype(np.float32)
+    strength = np.minimum(np.float32(hardness) * bump[dot, row, column], 1) * faint[dot].astype(
+        np.float32
+    )
     np.maximum.at(canvas.reshape(-1), where, strength)
 
 
 def noise(rng: np.random.Generator, size: int, cells: float) -> Floats:
-    """(size, size) smooth noise, about −1 … 1, with ``cells`` cells per side: a cubic B-spline of random knots."""
+    """(size, size) smooth noise, about −1 … 1, with ``cells`` cells per side: a cubic B-spline of
+    random knots."""
     first, weights = _spline(size, cells)
-    field = rng.random((int(cells) + 4, int(cells) + 4), dtype=np.float32) * np.float32(4) - np.float32(2)
+    field = rng.random((int(cells) + 4, int(cells) + 4), dtype=np.float32) * np.float32(
+        4
+    ) - np.float32(2)
     for _ in range(2):  # along the rows, then along the columns
         a, b, c, d = (weights[k] * field[first + k] for k in range(4))
         field = np.ascontiguousarray((a + b + c + d).T)
@@ -68,7 +77,8 @@ def noise(rng: np.random.Generator, size: int, cells: float) -> Floats:
 
 @lru_cache(maxsize=64)
 def _spline(size: int, cells: float) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The first knot (size,) of each pixel, and the weights (4, size, 1) of that knot and the next three."""
+    """The first knot (size,) of each pixel, and the weights (4, size, 1) of that knot and the next
+    three."""
     at = (np.arange(size) + 0.5) / size * cells
     first = at.astype(np.int64)
     u = at - first
@@ -103,7 +113,8 @@ def between(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def bell(rng: np.random.Generator) -> float:
-    """Mean 0, variance 1, bounded: a sum of three uniform numbers; a normal one would need a logarithm."""
+    """Mean 0, variance 1, bounded: a sum of three uniform numbers; a normal one would need a
+    logarithm."""
     return 2 * float(rng.random() + rng.random() + rng.random() - 1.5)
 
 
@@ -115,8 +126,8 @@ def ramp(value: float, low: float, high: float) -> float:
 
 # Draw one image of the colon wall for a given severity.
 #
-# Lengths are fractions of the side of the image and coordinates are (y, x) in [0, 1), so that a scene is
-# the same at any size.
+# Lengths are fractions of the side of the image and coordinates are (y, x) in [0, 1), so that a
+# scene is the same at any size.
 
 HEALTHY: Colour = (0.86, 0.57, 0.47)
 INFLAMED: Colour = (0.77, 0.30, 0.25)
@@ -156,11 +167,13 @@ def random_appearance(rng: np.random.Generator) -> Appearance:
     )
 
 
-def draw(severity: float, appearance: Appearance, *, size: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+def draw(
+    severity: float, appearance: Appearance, *, size: int, rng: np.random.Generator
+) -> npt.NDArray[np.uint8]:
     """One image, (size, size, 3) uint8, of ``severity`` in [0, 1].
 
-    Each sign (redness, vessels, bleeding, …) follows the severity with its own random deviation, so neighbouring
-    grades are truly ambiguous near their boundary.
+    Each sign (redness, vessels, bleeding, …) follows the severity with its own random deviation, so
+    neighbouring grades are truly ambiguous near their boundary.
     """
 
     def sign(spread: float) -> float:
@@ -203,7 +216,8 @@ def _mucosa(rng: np.random.Generator, size: int, *, inflamed: float) -> Floats:
 
 
 def _vessel_tree(rng: np.random.Generator, size: int, appearance: Appearance) -> Floats:
-    """(size, size) in [0, 1]: vessels that enter at the border and fork five times, each time thinner."""
+    """(size, size) in [0, 1]: vessels that enter at the border and fork five times, each time
+    thinner."""
     canvas = np.zeros((size, size), np.float32)
     border = np.where(rng.random(appearance.trunks) < 0.5, -0.05, 1.05)
     start = np.stack([rng.random(appearance.trunks), border], axis=1)
@@ -236,7 +250,8 @@ def _granules(rng: np.random.Generator, size: int, *, zoom: float, strength: flo
 
 
 def _spots(rng: np.random.Generator, size: int, *, amount: float, zoom: float) -> Floats:
-    """(size, size) in [0, 1]: petechiae and small erosions; ``amount`` makes them more and larger."""
+    """(size, size) in [0, 1]: petechiae and small erosions; ``amount`` makes them more and
+    larger."""
     canvas = np.zeros((size, size), np.float32)
     chance, where, scale = rng.random(36), rng.random((36, 2)), rng.random(36)
     drawn = chance < 0.02 + 0.68 * amount
@@ -247,22 +262,29 @@ def _spots(rng: np.random.Generator, size: int, *, amount: float, zoom: float) -
     return canvas
 
 
-def _ulcers(rng: np.random.Generator, size: int, *, amount: float, zoom: float) -> tuple[Floats, Floats]:
-    """Floor and rim, (size, size) in [0, 1] each: fibrin-covered patches with irregular outlines."""
+def _ulcers(
+    rng: np.random.Generator, size: int, *, amount: float, zoom: float
+) -> tuple[Floats, Floats]:
+    """Floor and rim, (size, size) in [0, 1] each: fibrin-covered patches with irregular
+    outlines."""
     chance, where, scale = rng.random(6), rng.random((6, 2)), rng.random(6)
     stretch = 0.6 + 0.8 * rng.random((6, 2))
     y, x = grid(size)
     height = np.full((size, size), -9, np.float32)
     for i in np.flatnonzero(chance < 0.85 * amount):
         radius = (0.05 + 0.10 * amount + 0.07 * scale[i]) / zoom * stretch[i]
-        dy, dx = (y - float(where[i, 0])) / float(radius[0]), (x - float(where[i, 1])) / float(radius[1])
+        dy, dx = (
+            (y - float(where[i, 0])) / float(radius[0]),
+            (x - float(where[i, 1])) / float(radius[1]),
+        )
         height = np.maximum(height, 1 - (dy * dy + dx * dx))
     height += 0.7 * noise(rng, size, 9) + 0.4 * noise(rng, size, 18)
     return np.clip(height * 2.5, 0, 1), np.clip(1 - np.abs(height + 0.25) * 1.6, 0, 1)
 
 
 def _mucus(rng: np.random.Generator, size: int) -> Floats:
-    """(size, size) in [0, 1]: a pale smear on some images of any grade, so that pale does not imply an ulcer."""
+    """(size, size) in [0, 1]: a pale smear on some images of any grade, so that pale does not imply
+    an ulcer."""
     smear = noise(rng, size, 4) + 0.4 * noise(rng, size, 11)
     return np.clip((smear - between(rng, 0.2, 0.8)) * 2, 0, 1)
 
@@ -280,7 +302,9 @@ def _highlights(rng: np.random.Generator, size: int, *, gloss: float) -> Floats:
     """(size, size) in [0, 1]: reflections of the lamp on the wet wall."""
     canvas = np.zeros((size, size), np.float32)
     chance, where, scale = rng.random(7), rng.random((7, 2)), rng.random(7)
-    trail = where[:, None, :] + (0.01 * np.arange(4))[None, :, None] * (rng.random((7, 1, 2)) - 0.5) * 2
+    trail = (
+        where[:, None, :] + (0.01 * np.arange(4))[None, :, None] * (rng.random((7, 1, 2)) - 0.5) * 2
+    )
     drawn = chance < gloss
     stamp(canvas, trail[drawn].reshape(-1, 2), np.repeat(0.010 + 0.015 * scale[drawn], 4))
     return canvas
@@ -300,9 +324,10 @@ def _camera(rng: np.random.Generator, image: Floats) -> npt.NDArray[np.uint8]:
 
 # The synthetic dataset: endoscopy-like images whose true severity is known. It needs no download.
 #
-# Every image has a continuous severity s in [0, C) and the grade ⌊s⌋, so neighbouring grades are truly
-# ambiguous near their boundary. The images of a patient are similar in severity and appearance.
-# ``benchmarks/synthetic_ceiling.py`` measures the accuracy that a small network reaches.
+# Every image has a continuous severity s in [0, C) and the grade ⌊s⌋, so neighbouring grades are
+# truly ambiguous near their boundary. The images of a patient are similar in severity and
+# appearance. ``benchmarks/synthetic_ceiling.py`` measures the accuracy that a small network
+# reaches.
 
 _DATASET, _PATIENT, _IMAGE = 0, 1, 2  # separate random streams, so that no image depends on another
 
@@ -318,8 +343,8 @@ def generate(
 ) -> Manifest:
     """Generate the synthetic dataset in memory.
 
-    The same arguments give the same bytes on every platform. Mild grades are common and severe ones rare, as in
-    LIMUC: about 53, 27, 13 and 7 % for four grades.
+    The same arguments give the same bytes on every platform. Mild grades are common and severe ones
+    rare, as in LIMUC: about 53, 27, 13 and 7 % for four grades.
 
     Parameters
     ----------
@@ -339,8 +364,8 @@ def generate(
     Returns
     -------
     Manifest
-        ``arrays`` (images, size, size, 3) uint8, and a table with id, image, grade, patient and the continuous
-        severity.
+        ``arrays`` (images, size, size, 3) uint8, and a table with id, image, grade, patient and the
+        continuous severity.
 
     Examples
     --------
@@ -354,7 +379,10 @@ def generate(
         (32 <= size <= 256, f"Synthetic images can have 32 to 256 pixels per side, not {size}."),
         (seed >= 0, f"The seed must be 0 or larger, not {seed}."),
         (images >= grades, f"{grades} grades need at least {grades} images, not {images}."),
-        (1 <= patients <= images, f"{images} images need between 1 and {images} patients, not {patients}."),
+        (
+            1 <= patients <= images,
+            f"{images} images need between 1 and {images} patients, not {patients}.",
+        ),
     ):
         if not possible:
             raise SrjtError(sentence)
@@ -371,10 +399,14 @@ def generate(
     image = [f"{f}/{n:04d}.png" for f, n in zip(folder, number, strict=True)]
     grade = severity.astype(np.int64)
     columns = {"id": image, "image": image, "grade": grade, "patient": folder, "severity": severity}
-    return Manifest(table=pd.DataFrame(columns), grades=tuple(str(g) for g in range(grades)), arrays=arrays)
+    return Manifest(
+        table=pd.DataFrame(columns), grades=tuple(str(g) for g in range(grades)), arrays=arrays
+    )
 
 
-def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], object] | None = None) -> Path:
+def write(
+    manifest: Manifest, folder: Path | str, *, progress: Callable[[], object] | None = None
+) -> Path:
     """Write the synthetic dataset as PNG files and a ``labels.csv``.
 
     Parameters
@@ -382,7 +414,8 @@ def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], obje
     manifest : Manifest
         A dataset from ``generate``.
     folder : path
-        A new or empty folder. Any other is an error, so that old images are not mixed with new labels.
+        A new or empty folder. Any other is an error, so that old images are not mixed with new
+        labels.
     progress : callable, optional
         Called without arguments after each image.
 
@@ -400,7 +433,9 @@ def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], obje
     from PIL import Image
 
     if manifest.arrays is None:
-        raise SrjtError("This dataset has no images in memory: use one from srjt.data.synthetic.generate.")
+        raise SrjtError(
+            "This dataset has no images in memory: use one from srjt.data.synthetic.generate."
+        )
     root = Path(folder)
     check_empty(root)
     labels = root / "labels.csv"
@@ -429,26 +464,35 @@ def _population(images: int, patients: int, grades: int, seed: int) -> tuple[Int
     """The patient of each image, (N,) ascending, and its severity, (N,) in [0, grades)."""
     rng = stream(seed, _DATASET)
     others = np.floor(rng.random(images - patients) * patients).astype(np.int64)
-    patient = np.sort(np.concatenate([np.arange(patients), others]))  # one image each, the others at random
+    patient = np.sort(
+        np.concatenate([np.arange(patients), others])
+    )  # one image each, the others at random
     counts = _counts(images, grades)
     ladder = np.concatenate([g + (np.arange(n) + 0.5) / n for g, n in enumerate(counts)])
     severity = np.empty(images)
     for similarity in np.arange(1, 0, -0.05):  # of the images of a patient
         of_patients = rng.random(patients) + rng.random(patients)
-        tendency = similarity * of_patients[patient] + 0.8 * (rng.random(images) + rng.random(images))
+        tendency = similarity * of_patients[patient] + 0.8 * (
+            rng.random(images) + rng.random(images)
+        )
         # Only the order of the tendencies is used: each grade gets its exact share, evenly spread.
         severity[np.argsort(tendency, kind="stable")] = np.floor(ladder * 1e6) / 1e6
-        # In a small dataset one or two patients may have all images of a rare grade, and no split could put it on
-        # every side. So images of a patient are made less similar until each grade has patients for five folds.
-        if all(len(set(patient[severity.astype(int) == g])) >= min(5, n) for g, n in enumerate(counts)):
+        # In a small dataset one or two patients may have all images of a rare grade, and no split
+        # could put it on every side. So images of a patient are made less similar until each grade
+        # has patients for five folds.
+        if all(
+            len(set(patient[severity.astype(int) == g])) >= min(5, n) for g, n in enumerate(counts)
+        ):
             break
     return patient, severity
 
 
 def _counts(images: int, grades: int) -> list[int]:
-    """Images per grade: at least five if possible; of the rest, each grade gets half as many as the one before.
+    """Images per grade: at least five if possible; of the rest, each grade gets half as many as the
+    one before.
 
-    With more than four grades the decay is slower, so that the severest gets an eighth of the mildest.
+    With more than four grades the decay is slower, so that the severest gets an eighth of the
+    mildest.
     """
     ratio = 0.5 ** (3 / max(3, grades - 1))
     weights = [ratio**g for g in range(grades)]
@@ -463,12 +507,13 @@ def stream(seed: int, *key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *key])))
 
 
-# A simulated reader, whose labels err as those of people do: by one grade, near a boundary, more often to one side.
+# A simulated reader, whose labels err as those of people do: by one grade, near a boundary, more
+# often to one side.
 
 _READER = 3  # a random stream beside those of ``generate``
 
-# As in published readings: a third of the labels differs from the truth, 95 of 100 of these by one grade, and more of
-# them are too mild than too severe.
+# As in published readings: a third of the labels differs from the truth, 95 of 100 of these by one
+# grade, and more of them are too mild than too severe.
 BIAS, SPREAD = -0.3, 0.6
 
 
@@ -477,8 +522,9 @@ def read_labels(
 ) -> npt.NDArray[np.int64]:
     """The grades that one reader gives to synthetic images.
 
-    The reader sees the severity of an image with an error, and says the grade of what is seen. So an image near the
-    boundary between two grades is read wrong more often than one in the middle, and hardly ever by two grades.
+    The reader sees the severity of an image with an error, and says the grade of what is seen. So
+    an image near the boundary between two grades is read wrong more often than one in the middle,
+    and hardly ever by two grades.
 
     Parameters
     ----------
@@ -503,9 +549,13 @@ def read_labels(
     >>> noisy = data.with_noisy_labels(labels)
     """
     if "severity" not in manifest.table:
-        raise SrjtError("A simulated reader needs the severity of each image, as in synthetic.generate.")
+        raise SrjtError(
+            "A simulated reader needs the severity of each image, as in synthetic.generate."
+        )
     if spread < 0:
         raise SrjtError(f"The spread of a reader is 0 or larger, not {spread:g}.")
-    errors = np.array([bias + spread * bell(stream(seed, _READER, row)) for row in range(len(manifest))])
+    errors = np.array(
+        [bias + spread * bell(stream(seed, _READER, row)) for row in range(len(manifest))]
+    )
     seen = np.floor(manifest.table["severity"].to_numpy(np.float64) + errors)
     return np.asarray(np.clip(seen, 0, manifest.num_classes - 1), dtype=np.int64)

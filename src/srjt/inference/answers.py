@@ -1,5 +1,5 @@
-"""The answers of a run: probabilities become grades by the run's rule, per image or per patient, beside the
-labels that they are judged by.
+"""The answers of a run: probabilities become grades by the run's rule, per image or per patient,
+beside the labels that they are judged by.
 """
 
 from __future__ import annotations
@@ -21,12 +21,19 @@ from srjt.training.trained import Trained
 
 
 def probabilities_of(
-    probabilities: npt.NDArray[np.float32], network: WhichNetwork, recalibration: Recalibration | None = None
+    probabilities: npt.NDArray[np.float32],
+    network: WhichNetwork,
+    recalibration: Recalibration | None = None,
 ) -> npt.NDArray[np.float32]:
-    """(K, N, C) → (N, C): the mean of the networks, or one of them; recalibrated if that is given."""
+    """(K, N, C) → (N, C): the mean of the networks, or one of them; recalibrated if that is
+    given."""
     if network != "ensemble" and int(network) > len(probabilities):
-        raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
-    chosen = probabilities.mean(axis=0) if network == "ensemble" else probabilities[int(network) - 1]
+        raise SrjtError(
+            f"This run has {len(probabilities)} network(s): there is no network {network}."
+        )
+    chosen = (
+        probabilities.mean(axis=0) if network == "ensemble" else probabilities[int(network) - 1]
+    )
     chosen = np.ascontiguousarray(chosen)
     return chosen if recalibration is None else recalibration(chosen).astype(np.float32)
 
@@ -79,9 +86,14 @@ class Answers:
         return counts
 
     def intervals(self, *, resamples: int) -> dict[str, Interval]:
-        """Every metric, with its interval over the groups; without ends where one group, or no draw, says nothing."""
+        """Every metric, with its interval over the groups; without ends where one group, or no
+        draw, says nothing."""
         return bootstrap_metrics(
-            self.labels, self.grades, num_classes=self.classes, groups=self.groups, resamples=resamples
+            self.labels,
+            self.grades,
+            num_classes=self.classes,
+            groups=self.groups,
+            resamples=resamples,
         )
 
     def groups_of(self, rows: Ints) -> list[str] | None:
@@ -109,31 +121,43 @@ class Units:
 
 
 def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
-    """The units of the samples by one or several columns. A unit that several patients share is an error."""
+    """The units of the samples by one or several columns. A unit that several patients share is an
+    error."""
     for name in per:
         if name not in table:
             raise unknown_name("column (for `per`)", name, [str(c) for c in table.columns])
     # the data's own id and image, where srjt needs a column of that name itself
     own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
-    cells = pd.DataFrame({name: [as_text(cell) for cell in table[own.get(name, name)]] for name in per})
+    cells = pd.DataFrame(
+        {name: [as_text(cell) for cell in table[own.get(name, name)]] for name in per}
+    )
     # a value that is missing says nothing: such images are not known to belong together
     lacking = cells.apply(lambda column: column.str.casefold().isin(MISSING))
     if "patient" in per:
-        lacking["patient"] |= cells["patient"].str.startswith(UNKNOWN_PATIENT)  # named so where the data were read
+        lacking["patient"] |= cells["patient"].str.startswith(
+            UNKNOWN_PATIENT
+        )  # named so where the data were read
     missing = lacking.any(axis=1).to_numpy(bool)
     alone = np.where(missing, np.arange(len(cells)), -1)
-    codes = cells.assign(alone=alone).groupby([*per, "alone"], sort=False, dropna=False).ngroup().to_numpy()
+    codes = (
+        cells.assign(alone=alone)
+        .groupby([*per, "alone"], sort=False, dropna=False)
+        .ngroup()
+        .to_numpy()
+    )
     first = np.unique(codes, return_index=True)[1]
     if "patient" in table and "patient" not in per:
         owners = table["patient"].astype(str).groupby(codes).nunique().to_numpy()
         if (owners > 1).any():
             shared = cells.iloc[first[owners.argmax()]].tolist()
             raise SrjtError(
-                f"{' and '.join(per)} {', '.join(map(repr, shared))} occurs in {owners.max():,} patients: pool within "
-                f"a patient, `per={['patient', *per]}`."
+                f"{' and '.join(per)} {', '.join(map(repr, shared))} occurs in {owners.max():,}"
+                f" patients: pool within a patient, `per={['patient', *per]}`."
             )
     if "id" in table:
-        cells = cells.mask(lacking, UNKNOWN_PATIENT + table["id"].reset_index(drop=True).astype(str), axis=0)
+        cells = cells.mask(
+            lacking, UNKNOWN_PATIENT + table["id"].reset_index(drop=True).astype(str), axis=0
+        )
     keys = cells.iloc[first].reset_index(drop=True).astype(object)
     return Units(codes=codes.astype(np.int64), keys=keys, unknown=int(missing.sum()))
 
@@ -152,13 +176,17 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
         return "Its true grades are known and were used."
     if per and (known := known_noise(run)) is not None:
         return (
-            "The highest grades of its patients are inferred from their labels and the estimated noise "
-            f"({known.rate:.0%} wrong)."
+            "The highest grades of its patients are inferred from their labels and the estimated"
+            f" noise ({known.rate:.0%} wrong)."
         )
     estimate = run.noise_estimate
     wrong = ""
     if estimate is not None and estimate.informed:
-        share = estimate.rate_text() if estimate.known_rate is None else f"an estimated {estimate.rate:.0%}"
+        share = (
+            estimate.rate_text()
+            if estimate.known_rate is None
+            else f"an estimated {estimate.rate:.0%}"
+        )
         wrong = f", and {share} of such labels are wrong"
     checked = 0 if side.verified_labels is None else int((side.verified_labels >= 0).sum())
     if checked:

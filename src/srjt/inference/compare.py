@@ -35,7 +35,8 @@ from srjt.training.trained import Trained
 
 @dataclass(frozen=True, kw_only=True)
 class Tested:
-    """The answers of one run for its test images: ``table`` has ``grade``, ``label`` and maybe ``group`` by id."""
+    """The answers of one run for its test images: ``table`` has ``grade``, ``label`` and maybe
+    ``group`` by id."""
 
     name: str
     table: pd.DataFrame
@@ -55,7 +56,9 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
     else:
         side = prepared.run.held_out.get("test")
         if side is None or not len(side):
-            raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
+            raise SrjtError(
+                f"{name} keeps no predictions for a test side: give labelled images with `test`."
+            )
         samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
     table = table if answers.groups is None else table.assign(group=answers.groups)
@@ -63,7 +66,8 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
 
 
 def in_order_of(other: Tested, first: Tested) -> Tested:
-    """The answers of another run in the order of the first one's images; an error if the images differ.
+    """The answers of another run in the order of the first one's images; an error if the images
+    differ.
 
     Their given grades may differ: labels are corrected between two trainings.
     """
@@ -75,11 +79,14 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     }
     if "true grades" in (first.judged_by, other.judged_by):
         parts["with another grade"] = both[first.table["label"][both] != other.table["label"][both]]
-    if differing := [f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)]:
+    if differing := [
+        f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)
+    ]:
         raise SrjtError(
-            f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
-            "labelled images that none was trained on with `test`, or train one again on the sides of the other "
-            "(srjt train … --splits RUN, or srjt.data.read_splits)."
+            f"{other.name} was tested on other images or grades than {first.name}:"
+            f" {'; '.join(differing)}. Give labelled images that none was trained on with `test`,"
+            " or train one again on the sides of the other (srjt train … --splits RUN, or"
+            " srjt.data.read_splits)."
         )
     return replace(other, table=other.table.loc[ours])
 
@@ -97,8 +104,8 @@ class Difference:
     value, first : float
         The metric of this run, and of the first one.
     difference : Interval
-        ``value − first``, with its interval over the patients and, where there are several seeds, the trainings; the
-        ends are nan with one patient.
+        ``value − first``, with its interval over the patients and, where there are several seeds,
+        the trainings; the ends are nan with one patient.
     p_value : float
         Two-sided, of no difference, by the same draws; nan with one patient.
     adjusted : float
@@ -121,12 +128,13 @@ class Comparison(Reported, Plain):
     Attributes
     ----------
     runs : tuple of str
-        Names of the runs; the others are compared with the first. Runs that differ in their seed only are one.
+        Names of the runs; the others are compared with the first. Runs that differ in their seed
+        only are one.
     samples : int
         Number of images.
     patients : int or None
-        Number of patients, which are resampled; None: they are not known, so images are resampled and the intervals
-        are probably too narrow.
+        Number of patients, which are resampled; None: they are not known, so images are resampled
+        and the intervals are probably too narrow.
     judged_by : str
         The labels that the predictions are compared with.
     level : float
@@ -140,8 +148,8 @@ class Comparison(Reported, Plain):
     trainings : tuple of int
         How many trainings, with other seeds, each of ``runs`` is the mean of.
     gains : dict of str to list of Gain
-        Run → what each of its trainings gains over one grade for all; a run that does not know its training labels is
-        left out.
+        Run → what each of its trainings gains over one grade for all; a run that does not know its
+        training labels is left out.
     """
 
     runs: tuple[str, ...]
@@ -169,26 +177,27 @@ def compare(
 ) -> Comparison:
     """Compare runs on the same images, each with the first one.
 
-    The patients are resampled, the same ones for all runs, so that the differences are paired; intervals are by
-    Student's t (see ``srjt.ordinal.metrics.t_interval``), with the effective number of patients where these have
-    different numbers of images, and with one more error of each run, because rare ones may not have occurred. Runs that
-    differ in their seed only count as one, whose scores are the means; the intervals then contain the variation between
-    trainings, too.
+    The patients are resampled, the same ones for all runs, so that the differences are paired;
+    intervals are by Student's t (see ``srjt.ordinal.metrics.t_interval``), with the effective
+    number of patients where these have different numbers of images, and with one more error of each
+    run, because rare ones may not have occurred. Runs that differ in their seed only count as one,
+    whose scores are the means; the intervals then contain the variation between trainings, too.
 
     Parameters
     ----------
     *runs : Trained or path
         Two or more runs with the same grades.
     test : Manifest or path, optional
-        Labelled images. Default: the test side of the runs, which must be the same. Where given grades were corrected
-        between the trainings, all runs are judged by those of the last one.
+        Labelled images. Default: the test side of the runs, which must be the same. Where given
+        grades were corrected between the trainings, all runs are judged by those of the last one.
     resamples : int
         Number of bootstrap draws of the patients.
     level : float
         Confidence level.
     seed : int
     **options
-        How the runs answer: the fields of ``srjt.inference.options.Grading``, ``network``, ``optimise``, ``decoding``.
+        How the runs answer: the fields of ``srjt.inference.options.Grading``, ``network``,
+        ``optimise``, ``decoding``.
 
     Returns
     -------
@@ -214,15 +223,18 @@ def compare(
     for name, run in zip(names, opened, strict=True):
         if run.grades != opened[0].grades:
             raise SrjtError(
-                f"{name} has the grades {', '.join(run.grades)} and {names[0]} has {', '.join(opened[0].grades)}: "
-                "only runs with the same grades can be compared."
+                f"{name} has the grades {', '.join(run.grades)} and {names[0]} has"
+                f" {', '.join(opened[0].grades)}: only runs with the same grades can be compared."
             )
     if test is not None:
         test = read_labelled(opened[0], test)
         for run in opened:
             warn_of_training_patients(run, test)
     asked = Answering(**vars(grading))
-    tested = [answer_test(name, prepare(run, asked), test) for name, run in zip(names, opened, strict=True)]
+    tested = [
+        answer_test(name, prepare(run, asked), test)
+        for name, run in zip(names, opened, strict=True)
+    ]
     first = tested[0]
     tested = [first, *(in_order_of(other, first) for other in tested[1:])]
     # identical images may have been found for one run only: the larger groups are used
@@ -245,7 +257,9 @@ def compare(
     patients = first.samples.patients
     learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
     by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
-    shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
+    shown = [
+        names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods
+    ]
     draws = [[drawn[place] for place in rows] for rows in methods]
     more = [[errors[place] for place in rows] for rows in methods]
     purpose = grading.optimise or opened[0].config.optimise
@@ -273,7 +287,8 @@ def compare(
 
 
 def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
-    """The places of the runs with the same settings and training labels, but other seeds, in the order of the first.
+    """The places of the runs with the same settings and training labels, but other seeds, in the
+    order of the first.
 
     Where true grades are known, noise was injected: the seed decides it, and the labels may differ.
     """
@@ -282,9 +297,12 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
         test = run.held_out.get("test")
         labels = run.training_labels
         samples = frozenset(labels.items() if test is None or test.true_labels is None else labels)
-        methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), []).append(place)
+        methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), []).append(
+            place
+        )
     seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
-    # trainings of one method: each is compared with the first; or equal runs, or runs that nothing tells apart
+    # trainings of one method: each is compared with the first; or equal runs, or runs that nothing
+    # tells apart
     if len(methods) == 1 or any(len(set(own)) < len(own) for own in seeds):
         return [[place] for place in range(len(runs))]
     return list(methods.values())
@@ -298,15 +316,21 @@ def _differences(
     level: float,
     errors: Sequence[Sequence[dict[str, float]]] = (),
 ) -> list[Difference]:
-    """methods: for each the draws of every training. patients: effective ones. errors: for each the change by
-    ``metrics.one_error_more`` of every training; one error of each method may have been too rare to occur."""
+    """methods: for each the draws of every training. patients: effective ones. errors: for each the
+    change by ``metrics.one_error_more`` of every training; one error of each method may have been
+    too rare to occur.
+    """
     found = []
     for metric in metrics.METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
-        squares = [float(np.mean([step[metric] for step in steps])) ** 2 for steps in errors] or [0.0] * len(names)
+        squares = [float(np.mean([step[metric] for step in steps])) ** 2 for steps in errors] or [
+            0.0
+        ] * len(names)
         rows = []
-        for name, mean, own, square in zip(names[1:], means[1:], scores[1:], squares[1:], strict=True):
+        for name, mean, own, square in zip(
+            names[1:], means[1:], scores[1:], squares[1:], strict=True
+        ):
             tested = metrics.t_interval(
                 mean - means[0],
                 patients=patients,
@@ -315,7 +339,9 @@ def _differences(
                 level=level,
             )
             ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
-            rows.append(Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends))
+            rows.append(
+                Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends)
+            )
         adjusted = metrics.holm([row.p_value for row in rows])
         found += [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
     return sorted(found, key=lambda row: names.index(row.run))
@@ -323,8 +349,16 @@ def _differences(
 
 def _names(runs: Sequence[Trained]) -> list[str]:
     """The last part of each path; the whole path if two are the same."""
-    short = [f"run {k}" if run.folder is None else run.folder.resolve().name for k, run in enumerate(runs, 1)]
+    short = [
+        f"run {k}" if run.folder is None else run.folder.resolve().name
+        for k, run in enumerate(runs, 1)
+    ]
     if len(set(short)) == len(short):
         return short
-    full = [name if run.folder is None else str(run.folder) for name, run in zip(short, runs, strict=True)]
-    return full if len(set(full)) == len(full) else [f"{name} ({k})" for k, name in enumerate(full, 1)]
+    full = [
+        name if run.folder is None else str(run.folder)
+        for name, run in zip(short, runs, strict=True)
+    ]
+    return (
+        full if len(set(full)) == len(full) else [f"{name} ({k})" for k, name in enumerate(full, 1)]
+    )

@@ -1,8 +1,9 @@
 """The decisions that follow from answers: refer or not, and which answers to leave to a person.
 
-A decision is an option and a rule that is settled beforehand: ``applies`` is a column of the predictions, ``judge`` a
-field of the evaluation, ``problem`` why a rule can be judged, but not be applied to new samples. A new one is a class
-here, a line in ``decision_rules`` and a field of ``Evaluation``.
+A decision is an option and a rule that is settled beforehand: ``applies`` is a column of the
+predictions, ``judge`` a field of the evaluation, ``problem`` why a rule can be judged, but not be
+applied to new samples. A new one is a class here, a line in ``decision_rules`` and a field of
+``Evaluation``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from srjt.progress import plain
 from srjt.training.trained import Trained
 
 Bools = npt.NDArray[np.bool_]
-Validation = Callable[[str], Answers]  # makes the answers for the validation side, given what needs them
+Validation = Callable[
+    [str], Answers
+]  # makes the answers for the validation side, given what needs them
 DecisionRule: TypeAlias = "ReferralRule | DoubtRule"
 
 
@@ -55,7 +58,8 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class ReferralRule:
-    """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if ``threshold`` is None."""
+    """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if
+    ``threshold`` is None."""
 
     column, field, number, problem = "refer", "decision", "threshold", None
 
@@ -76,16 +80,27 @@ class ReferralRule:
         return f"{refer_if(run.grades.show(self.position), self.threshold)}. {self.found}"
 
     def sensitivity_of_patients(self, answers: Answers) -> Interval:
-        """The sensitivity as it is promised: of a random positive answer of a patient, all patients alike."""
+        """The sensitivity as it is promised: of a random positive answer of a patient, all patients
+        alike."""
         rows = np.flatnonzero(answers.labels >= self.position)
         groups = answers.groups_of(rows)
         weights = patient_weights(groups, len(rows))
-        return decisions.proportion_interval(self.applies(answers)[rows], groups=groups, weights=weights)
+        return decisions.proportion_interval(
+            self.applies(answers)[rows], groups=groups, weights=weights
+        )
 
     def judge(self, run: Trained, answers: Answers, *, resamples: int) -> Decision:
-        positive, score, sent = answers.labels >= self.position, self.scores(answers), self.applies(answers)
+        positive, score, sent = (
+            answers.labels >= self.position,
+            self.scores(answers),
+            self.applies(answers),
+        )
         both = bool(positive.any() and not positive.all())
-        areas = decisions.areas(positive, score, groups=answers.groups, resamples=resamples) if both else {}
+        areas = (
+            decisions.areas(positive, score, groups=answers.groups, resamples=resamples)
+            if both
+            else {}
+        )
         point = decisions.operating_point(positive, sent, groups=answers.groups)
         missed = positive.any() and self.sensitivity_of_patients(answers).high < self.wanted
         return Decision(
@@ -104,12 +119,20 @@ class ReferralRule:
 
 
 def refer_if(grade: str, threshold: float | None) -> str:
-    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade decides."""
-    return f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
+    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade
+    decides."""
+    return (
+        f"if predicted grade ≥ {grade}"
+        if threshold is None
+        else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
+    )
 
 
-def referral_rule(run: Trained, options: Answering, *, validation: Validation, views: int) -> ReferralRule:
-    """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
+def referral_rule(
+    run: Trained, options: Answering, *, validation: Validation, views: int
+) -> ReferralRule:
+    """The rule that the options describe; a threshold for a sensitivity is found on the validation
+    side."""
     threshold, sensitivity = options.threshold, options.sensitivity
     assert options.refer_from is not None
     position = run.grades.find(options.refer_from)
@@ -120,15 +143,19 @@ def referral_rule(run: Trained, options: Answering, *, validation: Validation, v
         )
     if sensitivity is None:
         if threshold == "grade":
-            return ReferralRule(position=position, threshold=None, found="The predicted grade decides.")
+            return ReferralRule(
+                position=position, threshold=None, found="The predicted grade decides."
+            )
         found = "The threshold is the default." if threshold is None else "The threshold is given."
-        return ReferralRule(position=position, threshold=0.5 if threshold is None else threshold, found=found)
+        return ReferralRule(
+            position=position, threshold=0.5 if threshold is None else threshold, found=found
+        )
     side = validation(f"A threshold for a sensitivity of {sensitivity:g}")
     positive = side.labels >= position
     if not positive.any():
         raise SrjtError(
-            f"No sample of the validation side has grade {run.grades[position]} or higher, so no threshold for a "
-            "sensitivity can be found there: give a threshold."
+            f"No sample of the validation side has grade {run.grades[position]} or higher, so no"
+            " threshold for a sensitivity can be found there: give a threshold."
         )
     score = decisions.referral_probability(side.probabilities, refer_from=position)
     chosen, positives, patients, reached = decisions.threshold_for_sensitivity(
@@ -136,12 +163,16 @@ def referral_rule(run: Trained, options: Answering, *, validation: Validation, v
     )
     of = "" if patients == positives else f" of {count_of(patients, 'patient')}"
     found = (
-        f"The threshold is found on the validation side ({count_of(len(side), 'answer' if options.per else 'sample')}, "
-        f"{positives:,} to refer{of}) for a sensitivity of at least {sensitivity:g} on new "
-        f"{'samples' if side.groups is None else 'patients'}."
+        "The threshold is found on the validation side"
+        f" ({count_of(len(side), 'answer' if options.per else 'sample')}, {positives:,} to"
+        f" refer{of}) for a sensitivity of at least {sensitivity:g} on new"
+        f" {'samples' if side.groups is None else 'patients'}."
     )
     if not reached:
-        found += f" So few can promise {patients / (patients + 1):.2g} at most: the lowest of their scores is used."
+        found += (
+            f" So few can promise {patients / (patients + 1):.2g} at most: the lowest of their"
+            " scores is used."
+        )
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
     found = f"{found} {describe_labels(run, per=options.per)}"
@@ -157,13 +188,15 @@ class Decision(Judged):
     refer_from : str
         The mildest grade that is referred.
     threshold : float or None
-        A sample is referred if p(grade ≥ refer_from) is at least this; None: if its predicted grade is.
+        A sample is referred if p(grade ≥ refer_from) is at least this; None: if its predicted grade
+        is.
     found : str
         Where the threshold comes from.
     samples, positives, referred : int
         Numbers of samples; of those that should be referred; of those that are.
     operating_point : dict of str to Interval
-        Sensitivity, specificity, positive and negative predictive value; nan where there is nothing to divide by.
+        Sensitivity, specificity, positive and negative predictive value; nan where there is nothing
+        to divide by.
     areas : dict of str to Interval
         ``roc_area`` and ``average_precision``; empty if all samples should be referred, or none.
     roc, precision_recall : curve or None
@@ -185,12 +218,14 @@ class Decision(Judged):
     net_benefit: decisions.NetBenefit
 
 
-# Leave the least confident answers of a run to a person: what is gained, and below which confidence.
+# Leave the least confident answers of a run to a person: what is gained, and below which
+# confidence.
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoubtRule:
-    """An answer with a confidence below ``cut`` is left to a person: of the referral, or else of the grade."""
+    """An answer with a confidence below ``cut`` is left to a person: of the referral, or else of
+    the grade."""
 
     column, field, number = "unsure", "abstention", "cut"
 
@@ -215,7 +250,10 @@ class DoubtRule:
         below = "the probability of the grade"
         if self.refer is not None:
             below = "the distance from the threshold, from 0 to 1 on its side,"
-        return f"if {below} is below {self.cut:.3g}, as it is for at most {self.share:.3g} of the validation side"
+        return (
+            f"if {below} is below {self.cut:.3g}, as it is for at most {self.share:.3g} of the"
+            " validation side"
+        )
 
     def judge(self, run: Trained, answers: Answers, *, resamples: int) -> Abstention:
         """What is gained; without a validation side the cut is found on these answers."""
@@ -248,7 +286,9 @@ class DoubtRule:
         )
 
 
-def doubt_rule(refer: ReferralRule | None, share: float | None, validation: Validation) -> DoubtRule:
+def doubt_rule(
+    refer: ReferralRule | None, share: float | None, validation: Validation
+) -> DoubtRule:
     """The rule whose cut leaves this share of the validation side to a person."""
     rule = DoubtRule(refer=refer, share=share, cut=None)
     if share is None:

@@ -1,5 +1,5 @@
-"""Compute features of images with a frozen backbone, resumably: any method then trains a small head on them in
-seconds.
+"""Compute features of images with a frozen backbone, resumably: any method then trains a small head
+on them in seconds.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def embed(
 ) -> tuple[Manifest, list[tuple[str, str]]]:
     """Compute features of the centre crop of every image with a frozen backbone.
 
-    Features of image files are saved in the cache while they are computed: if the process is killed, the next call with
-    the same settings continues.
+    Features of image files are saved in the cache while they are computed: if the process is
+    killed, the next call with the same settings continues.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ def embed(
     image_size, crop : int
         Images are resized to ``image_size``; the backbone gets the centre crop of side ``crop``.
     resize : {"squash", "crop", "pad"}
-        Resize to a square; or resize the short side and cut out the centre; or resize the long side and pad.
+        Resize to a square; or resize the short side and cut out the centre; or resize the long side
+        and pad.
     flip : bool
         Average the features of the crop and of its mirror image.
     batch_size : int
@@ -65,17 +66,19 @@ def embed(
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
     cache : path, optional
-        Folder for decoded images and unfinished features. Default: ``$SRJT_CACHE``, or the user's cache folder.
+        Folder for decoded images and unfinished features. Default: ``$SRJT_CACHE``, or the user's
+        cache folder.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out.
     decoded, embedded : callable, optional
-        Called with (images done, images in total). The first call of ``embedded`` has the number of images that were
-        already done.
+        Called with (images done, images in total). The first call of ``embedded`` has the number of
+        images that were already done.
 
     Returns
     -------
     manifest : Manifest
-        ``data`` with features (N, F) in place of its images. It records these settings and a hash of the weights.
+        ``data`` with features (N, F) in place of its images. It records these settings and a hash
+        of the weights.
     skipped : list of (str, str)
         (id, reason) of unreadable images.
 
@@ -91,7 +94,9 @@ def embed(
     if data.are_features:
         raise SrjtError("These data are already features.")
     if networks.takes_rows(backbone):
-        raise SrjtError(f"The network {backbone!r} reads features, so it cannot compute them from images.")
+        raise SrjtError(
+            f"The network {backbone!r} reads features, so it cannot compute them from images."
+        )
     if not 0 < crop <= image_size:
         raise SrjtError(f"`crop` ({crop}) must lie between 1 and `image_size` ({image_size}).")
     if batch_size < 1:
@@ -105,9 +110,23 @@ def embed(
         pretrained=pretrained if weights is None else weights,
     ).eval()
     settings = FeatureSettings(
-        backbone=backbone, image_size=image_size, crop=crop, resize=resize, flip=flip, batch_size=batch_size
+        backbone=backbone,
+        image_size=image_size,
+        crop=crop,
+        resize=resize,
+        flip=flip,
+        batch_size=batch_size,
     )
     made = json.dumps(settings.described(network))
-    store = open_store(data, size=image_size, resize=resize, cache=cache, on_bad_image=on_bad_image, progress=decoded)
-    features = compute_features(network, store, settings, device=target, cache=cache, report=embedded)
+    store = open_store(
+        data,
+        size=image_size,
+        resize=resize,
+        cache=cache,
+        on_bad_image=on_bad_image,
+        progress=decoded,
+    )
+    features = compute_features(
+        network, store, settings, device=target, cache=cache, report=embedded
+    )
     return replace(store.manifest, arrays=features, made=made), store.skipped

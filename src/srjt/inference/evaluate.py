@@ -1,5 +1,5 @@
-"""``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled samples;
-beside the readers who graded them, and without samples that the run has learnt from.
+"""``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled
+samples; beside the readers who graded them, and without samples that the run has learnt from.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Overlap:
     fitted : tuple of str
         What was fitted: ``"ranges"``, ``"recalibration"``, ``"threshold"``, ``"pooling"``.
     to : {"validation", "calibrate_on"}
-        The samples that it was fitted to: the validation side of the run, or others that were given.
+        The samples that it was fitted to: the validation side of the run, or others that were
+        given.
     samples : int
         Evaluated images, or rows of features, that show the same as such a sample.
     patients : int or None
@@ -84,7 +85,9 @@ class Overlap:
     patients: int | None
 
     def __str__(self) -> str:
-        patients = "" if self.patients is None else f" and {count_of(self.patients, 'patient')}, by name,"
+        patients = (
+            "" if self.patients is None else f" and {count_of(self.patients, 'patient')}, by name,"
+        )
         advice = {
             "validation": "Evaluate samples of other patients, such as the test side.",
             "calibrate_on": "Calibrate on samples of other patients.",
@@ -95,11 +98,19 @@ class Overlap:
         )
 
 
-def find_overlaps(prepared: Prepared, data: Manifest | HeldOut, known: dict[str, int] | None) -> tuple[Overlap, ...]:
-    """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings are always found on
-    the validation side. known: from ``known_samples``."""
-    calibrated: dict[str, Any] = {"ranges": prepared.ranges, "recalibration": prepared.recalibration}
-    decided: dict[str, Any] = {"threshold": prepared.options.sensitivity, "pooling": prepared.learned}
+def find_overlaps(
+    prepared: Prepared, data: Manifest | HeldOut, known: dict[str, int] | None
+) -> tuple[Overlap, ...]:
+    """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings
+    are always found on the validation side. known: from ``known_samples``."""
+    calibrated: dict[str, Any] = {
+        "ranges": prepared.ranges,
+        "recalibration": prepared.recalibration,
+    }
+    decided: dict[str, Any] = {
+        "threshold": prepared.options.sensitivity,
+        "pooling": prepared.learned,
+    }
     other, overlaps = prepared.calibrate_on, []
     same = 0
     if other is not None and isinstance(data, Manifest):  # what a held-out sample shows is not kept
@@ -108,7 +119,12 @@ def find_overlaps(prepared: Prepared, data: Manifest | HeldOut, known: dict[str,
         calibrated, decided = {}, calibrated | decided
     sides: list[tuple[Literal["validation", "calibrate_on"], Any, dict[str, Any], int]] = [
         ("calibrate_on", other, calibrated, same),
-        ("validation", prepared.run.held_out.get("validation"), decided, (known or {}).get("validation", 0)),
+        (
+            "validation",
+            prepared.run.held_out.get("validation"),
+            decided,
+            (known or {}).get("validation", 0),
+        ),
     ]
     for to, side, parts, samples in sides:
         fitted = tuple(name for name, part in parts.items() if part is not None)
@@ -120,15 +136,22 @@ def find_overlaps(prepared: Prepared, data: Manifest | HeldOut, known: dict[str,
     return tuple(overlaps)
 
 
-# Beside the readers who graded the same samples, and against the true grades, where labels may be wrong.
+# Beside the readers who graded the same samples, and against the true grades, where labels may be
+# wrong.
 
 MOST_READERS = 200  # each needs a consensus of the others
 
 
 def _against_true_grades(
-    prepared: Prepared, answers: Answers, manifest: Manifest, readings: Readings | None, *, resamples: int
+    prepared: Prepared,
+    answers: Answers,
+    manifest: Manifest,
+    readings: Readings | None,
+    *,
+    resamples: int,
 ) -> TrueScores | None:
-    """What the verified grades, the readings or the noise of the run's labels tell; None if nothing does."""
+    """What the verified grades, the readings or the noise of the run's labels tell; None if nothing
+    does."""
     side, noise = prepared.run.held_out.get("validation"), None
     if readings is not None and len(readings.readers) > MOST_READERS:
         readings = None
@@ -158,10 +181,11 @@ class Evaluation(subgroups.Scores, Reported):
     samples : int
         Number of evaluated samples: images, or patients where the answers are per patient.
     judged_by : str
-        ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the labels that the
-        predictions are compared with.
+        ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the
+        labels that the predictions are compared with.
     by_patient : bool
-        Whether the intervals resample patients; else they resample samples and are probably too narrow.
+        Whether the intervals resample patients; else they resample samples and are probably too
+        narrow.
     views : int
         Views of each sample over which the probabilities are averaged.
     purpose : {"mae", "accuracy", "qwk", "macro_f1"}
@@ -195,8 +219,8 @@ class Evaluation(subgroups.Scores, Reported):
     unknown_units : int
         Images without a value in a column of ``per``; each of them is judged alone.
     own_samples : int or None
-        How many of them the run was trained, validated or tested on, by what they show; 0: an external test. None: not
-        known.
+        How many of them the run was trained, validated or tested on, by what they show; 0: an
+        external test. None: not known.
     decision : Decision or None
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
@@ -204,18 +228,20 @@ class Evaluation(subgroups.Scores, Reported):
     trained_on : str
         A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
-        Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
+        Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if
+        there are none.
     subgroups : Subgroups or None
         The scores of each group, with ``by``.
     external : External or None
-        Beside the run's own test side, if these are other samples: what changed, and what it is due to.
+        Beside the run's own test side, if these are other samples: what changed, and what it is due
+        to.
     readers : NetworkComparison or None
         The network as one more reader, if several readers graded the samples.
     not_compared : str
         Why it could not be compared with them; "" otherwise.
     true_scores : TrueScores or None
-        What can be known about the scores against the true grades, where labels may be wrong; None if nothing is known
-        about the labels, if they are the true grades, or if answers are pooled.
+        What can be known about the scores against the true grades, where labels may be wrong; None
+        if nothing is known about the labels, if they are the true grades, or if answers are pooled.
     run : str
         Name of the run.
     side : str
@@ -227,11 +253,11 @@ class Evaluation(subgroups.Scores, Reported):
     patients : int or None
         Number of patients; None if they are not known.
     naive : NaiveBaseline or None
-        The scores of one grade for all samples, chosen by the training labels; None where they are not known. Of
-        pooled answers it is chosen by their own labels.
+        The scores of one grade for all samples, chosen by the training labels; None where they are
+        not known. Of pooled answers it is chosen by their own labels.
     gain : Gain or None
-        What the answers gain over one grade for all, by patients; its ``verdict`` heads every page. None where
-        ``naive`` is None.
+        What the answers gain over one grade for all, by patients; its ``verdict`` heads every page.
+        None where ``naive`` is None.
     coverage_by : str or None
         For whom ranges keep their promise: each grade, or each value of a column.
     uncalibrated : list of CalibrationBin
@@ -282,7 +308,9 @@ class Evaluation(subgroups.Scores, Reported):
         return self.intervals[self.purpose].value
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
+        values = ", ".join(
+            f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae")
+        )
         return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
     def to_dict(self) -> dict[str, Any]:
@@ -294,7 +322,8 @@ class Evaluation(subgroups.Scores, Reported):
         return values
 
 
-# ``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled samples.
+# ``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled
+# samples.
 
 
 def evaluate(
@@ -306,9 +335,11 @@ def evaluate(
     progress: ProgressOption = True,
     **options: Any,
 ) -> Evaluation:
-    """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
+    """Evaluate a run on labelled samples: against the true grades where they are known, else the
+    given ones.
 
-    A ``LeakageWarning`` is issued if the run was trained on some of them, under any name, or on their patients.
+    A ``LeakageWarning`` is issued if the run was trained on some of them, under any name, or on
+    their patients.
 
     Parameters
     ----------
@@ -317,17 +348,17 @@ def evaluate(
     data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``; their grades are those of the run.
     readings : Readings, optional
-        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the network is then
-        compared with each reader, as one more of them.
+        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``:
+        the network is then compared with each reader, as one more of them.
     resamples : int
-        Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples; identical
-        images are resampled together.
+        Bootstrap resamples for the 95 % intervals: of patients where they are known, else of
+        samples; identical images are resampled together.
     progress : bool or callable
-        Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
-        decoded, images in total).
+        Show a bar while images are decoded, in a terminal or a notebook; or a function that is
+        called with (images decoded, images in total).
     **options
-        How the run answers, as for ``srjt.predict``, and the groups with scores of their own: the fields of
-        ``srjt.inference.options.Evaluating``.
+        How the run answers, as for ``srjt.predict``, and the groups with scores of their own: the
+        fields of ``srjt.inference.options.Evaluating``.
 
     Returns
     -------
@@ -361,11 +392,16 @@ def evaluate(
     manifest = store.manifest
     leak, known = "", known_samples(run, manifest)
     if seen := len(run.trained_on(manifest)):
-        leak = f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look too good."
+        leak = (
+            f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look"
+            " too good."
+        )
         warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
     else:
         leak = warn_of_training_patients(run, manifest)
-    units = units_of(manifest.table, asked.per) if asked.per else None  # an error before images are predicted
+    units = (
+        units_of(manifest.table, asked.per) if asked.per else None
+    )  # an error before images are predicted
     images = answers = prepared.answer_store(store)
     who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]
     _, judged_by = judging_labels(manifest)
@@ -393,10 +429,16 @@ def evaluate(
         judge(prepared, answers, manifest, who, judged_by=judged_by, resamples=resamples),
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
-        external=None if own else subgroups.beside_own_test_side(prepared, store, images, resamples=resamples),
+        external=(
+            None
+            if own
+            else subgroups.beside_own_test_side(prepared, store, images, resamples=resamples)
+        ),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
-        subgroups=subgroups.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
+        subgroups=(
+            subgroups.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None
+        ),
         readers=compared,
         not_compared=reason,
         true_scores=truly,
@@ -416,8 +458,8 @@ def judge(
 ) -> Evaluation:
     """The scores of answers beside their labels.
 
-    samples: images. who: what identifies each answer. resamples: 0 for no intervals. side: of the run, if the samples
-    are its own.
+    samples: images. who: what identifies each answer. resamples: 0 for no intervals. side: of the
+    run, if the samples are its own.
     """
     run, per, rules = prepared.run, prepared.options.per, prepared.decisions
     labels, p, grades = answers.labels, answers.probabilities, run.grades
@@ -427,7 +469,10 @@ def judge(
         before = probabilities_of(answers.outputs[0], prepared.options.network)
         uncalibrated = calibration.calibration_bins(before, labels)
     rows = who.reset_index(drop=True).assign(
-        **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
+        **{
+            name: [grades[g] for g in of]
+            for name, of in (("label", labels), ("grade", answers.grades))
+        },
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
     )
     # the run knows how many images of each grade it was trained on, not how many patients
@@ -440,7 +485,9 @@ def judge(
             labels, answers.grades, training_counts=training_counts, metric=purpose, groups=answers.groups,
             resamples=resamples,
         )  # fmt: skip
-    decided: dict[str, Any] = {rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules}
+    decided: dict[str, Any] = {
+        rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules
+    }
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -473,11 +520,15 @@ def judge(
 # A run on its own held-out sides, from the predictions that the run keeps.
 
 
-def evaluate_sides(run: Trained, options: Answering | None = None, *, resamples: int = 1000) -> dict[str, Evaluation]:
-    """Each held-out side of a run, test first, answered as ``srjt predict`` answers with these options.
+def evaluate_sides(
+    run: Trained, options: Answering | None = None, *, resamples: int = 1000
+) -> dict[str, Evaluation]:
+    """Each held-out side of a run, test first, answered as ``srjt predict`` answers with these
+    options.
 
-    The test side is compared with its true grades where they are known, the validation side with its labels as given.
-    A side that lacks a column of ``per`` is left out. resamples: 0 for no intervals.
+    The test side is compared with its true grades where they are known, the validation side with
+    its labels as given. A side that lacks a column of ``per`` is left out. resamples: 0 for no
+    intervals.
     """
     prepared = prepare(run, options)
     per = prepared.options.per
@@ -486,7 +537,10 @@ def evaluate_sides(run: Trained, options: Answering | None = None, *, resamples:
         if any(column not in side.table for column in per):
             continue
         labels, by = judging_labels(side) if name == "test" else (side.labels, "given grades")
-        answers, who = prepared.side_answers(side, labels), side.table.rename(columns={"id": "image"})
+        answers, who = (
+            prepared.side_answers(side, labels),
+            side.table.rename(columns={"id": "image"}),
+        )
         if side.images is not None:
             who["file"] = side.images
         units = units_of(side.table, per) if per else None
@@ -499,7 +553,9 @@ def evaluate_sides(run: Trained, options: Answering | None = None, *, resamples:
     return evaluations
 
 
-def best_side(run: Trained, options: Answering | None = None, *, resamples: int = 1000) -> Evaluation | None:
+def best_side(
+    run: Trained, options: Answering | None = None, *, resamples: int = 1000
+) -> Evaluation | None:
     """The test side, else the validation side; None if the run keeps neither, or cannot answer."""
     try:
         sides = evaluate_sides(run, options, resamples=resamples) if run.held_out else {}

@@ -1,4 +1,5 @@
-"""``srjt.explain``: where the networks look, drawn over the image, and which training images are alike."""
+"""``srjt.explain``: where the networks look, drawn over the image, and which training images are
+alike."""
 
 from __future__ import annotations
 
@@ -30,27 +31,34 @@ from srjt.training.trained import Trained, use_run_settings
 
 # Where a network looks: which places of an image raise or lower its expected grade.
 #
-# The expected grade s = Σ_c c · p^c is the ordinal output: a map of one grade's probability would not tell whether a
-# place speaks for a milder or for a severer grade. With A the last feature map of the network, the value at a place
-# is Σ_channels A · ∂s/∂A: the part of the expected grade that the place contributes, to first order. The product is
-# taken before any average over places, so that a place at which the network's output does not depend on A gets 0.
+# The expected grade s = Σ_c c · p^c is the ordinal output: a map of one grade's probability would
+# not tell whether a place speaks for a milder or for a severer grade. With A the last feature map
+# of the network, the value at a place is Σ_channels A · ∂s/∂A: the part of the expected grade that
+# the place contributes, to first order. The product is taken before any average over places, so
+# that a place at which the network's output does not depend on A gets 0.
 
 Floats = npt.NDArray[np.float32]
 
 
 def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Tensor]) -> Tensor:
-    """(B, 3, H, W) inputs → (B, h, w): how much each place of the last feature map raises (> 0) the severity.
+    """(B, 3, H, W) inputs → (B, h, w): how much each place of the last feature map raises (> 0) the
+    severity.
 
     network : module from (B, 3, H, W) to logits (B, C). Its weights and mode are not changed.
     severity : logits (B, C) → (B,), differentiable.
 
-    The last feature map is the last output of a part of the network that has places and on which the severity depends.
-    In a network with a class token the patches of the last block do not count: nothing reads them.
+    The last feature map is the last output of a part of the network that has places and on which
+    the severity depends. In a network with a class token the patches of the last block do not
+    count: nothing reads them.
     """
     found: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []
 
     def record(module: nn.Module, _: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and output.requires_grad and (layout := _layout(network, output)):
+        if (
+            isinstance(output, Tensor)
+            and output.requires_grad
+            and (layout := _layout(network, output))
+        ):
             found.append((output, layout))
 
     hooks = [module.register_forward_hook(record) for module in network.modules()]
@@ -64,7 +72,9 @@ def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Te
         (gradient,) = torch.autograd.grad(total, output, retain_graph=True, allow_unused=True)
         if gradient is not None and bool((places := layout(output * gradient)).any()):
             return places.detach().float()
-    raise SrjtError("This network has no feature map with places, so there is nothing to show on an image.")
+    raise SrjtError(
+        "This network has no feature map with places, so there is nothing to show on an image."
+    )
 
 
 def _layout(network: nn.Module, output: Tensor) -> Callable[[Tensor], Tensor] | None:
@@ -86,7 +96,8 @@ def _layout(network: nn.Module, output: Tensor) -> Callable[[Tensor], Tensor] | 
 
 
 def rank_correlation(a: Floats, b: Floats) -> float | None:
-    """(N, h, w) maps twice → the mean of Spearman's correlation of each pair; None if all maps are constant."""
+    """(N, h, w) maps twice → the mean of Spearman's correlation of each pair; None if all maps are
+    constant."""
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
     first, second = (rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (a, b))
@@ -101,12 +112,17 @@ RAISES, LOWERS = np.array([255, 96, 0]), np.array([40, 120, 255])
 STRONGEST = 0.6  # opacity of the map where it is largest: the image stays visible
 
 
-def overlay(image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32], *, side: int = 320) -> Image.Image:
-    """uint8 (H, W, 3) and a map (h, w) → the grey image with the map over it, at least ``side`` pixels wide."""
+def overlay(
+    image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32], *, side: int = 320
+) -> Image.Image:
+    """uint8 (H, W, 3) and a map (h, w) → the grey image with the map over it, at least ``side``
+    pixels wide."""
     side = max(side, image.shape[0])
     grey = np.asarray(resized_square(image, side).convert("L"), dtype=np.float64)[..., None]
     scale = float(np.abs(heat).max()) or 1.0
-    smooth = Image.fromarray((heat / scale).astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
+    smooth = Image.fromarray((heat / scale).astype(np.float32)).resize(
+        (side, side), Image.Resampling.BICUBIC
+    )
     value = np.clip(np.asarray(smooth, dtype=np.float64), -1.0, 1.0)[..., None]
     strength = STRONGEST * np.abs(value)
     mixed = (1 - strength) * grey + strength * np.where(value > 0, RAISES, LOWERS)
@@ -137,7 +153,8 @@ class Explanation(Reported):
     network_correlation : float or None
         Mean rank correlation of the two networks' maps; None for one network.
     neighbours : list of list of int, or None
-        Per image the most similar training samples, as rows of ``training``; None without training data.
+        Per image the most similar training samples, as rows of ``training``; None without training
+        data.
     training : Manifest or None
         The training samples that the neighbours are taken from.
     skipped : list of (str, str)
@@ -156,7 +173,10 @@ class Explanation(Reported):
     grades: Grades
 
     def __repr__(self) -> str:
-        return f"<Explanation: {count_of(len(self.images), 'image')}, {count_of(len(self.maps), 'network')}>"
+        return (
+            f"<Explanation: {count_of(len(self.images), 'image')},"
+            f" {count_of(len(self.maps), 'network')}>"
+        )
 
 
 def explain(
@@ -168,7 +188,8 @@ def explain(
     on_bad_image: OnBadImage = "error",
     progress: ProgressOption = True,
 ) -> Explanation:
-    """Explain the predictions of a run: where its networks look, and which training images are alike.
+    """Explain the predictions of a run: where its networks look, and which training images are
+    alike.
 
     Parameters
     ----------
@@ -177,15 +198,16 @@ def explain(
     data : Manifest, path, DataFrame, array or torch dataset
         The images, as for ``srjt.predict``.
     training : Manifest, path, DataFrame, pair of arrays or torch dataset, optional
-        The data that the run was trained on, for the most similar training images and their labels. Samples that the
-        run did not learn from are left out where its history tells them, and so is an image that is explained.
+        The data that the run was trained on, for the most similar training images and their labels.
+        Samples that the run did not learn from are left out where its history tells them, and so is
+        an image that is explained.
     neighbours : int
         Number of similar training images per image, the image itself not counted.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out.
     progress : bool or callable
-        Show a bar while images are explained, in a terminal or a notebook; or a function that is called with (images
-        explained, images in total).
+        Show a bar while images are explained, in a terminal or a notebook; or a function that is
+        called with (images explained, images in total).
 
     Returns
     -------
@@ -204,7 +226,9 @@ def explain(
     """
     run = open_run(run)
     if len(run.in_shape) == 1:
-        raise SrjtError("This run was trained on features, which have no places: there are no maps to show.")
+        raise SrjtError(
+            "This run was trained on features, which have no places: there are no maps to show."
+        )
     data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
     prepared = prepare(run, Answering(on_bad_image=on_bad_image))
     store = prepared.open_store(data)
@@ -220,7 +244,9 @@ def explain(
         if run.training_ids:  # those that the run learnt from, as far as its history tells them
             samples = samples.select(np.isin(samples.ids, run.training_ids))
         if not len(samples):
-            raise SrjtError("None of these samples has the id of a sample that the run was trained on.")
+            raise SrjtError(
+                "None of these samples has the id of a sample that the run was trained on."
+            )
         learnt = prepared.open_store(samples)
         if learnt.pixels.ndim == 2:
             raise SrjtError("This run was trained on images: `training` has rows of features.")
@@ -237,7 +263,9 @@ def explain(
     )
 
 
-def network_maps(run: Trained, pixels: Samples, *, progress: Callable[[int, int], None] | None = None) -> Floats:
+def network_maps(
+    run: Trained, pixels: Samples, *, progress: Callable[[int, int], None] | None = None
+) -> Floats:
     """uint8 images (N, H, W, 3) → maps (K, N, h, w) of the run's networks."""
 
     def severity(logits: Tensor) -> Tensor:
@@ -248,15 +276,19 @@ def network_maps(run: Trained, pixels: Samples, *, progress: Callable[[int, int]
         batch = torch.from_numpy(np.asarray(pixels[start : start + BATCH])).to(run.device)
         x = run.preprocess.evaluate(batch).float()
         with use_run_settings(run):
-            parts.append([contributions(network.eval(), x, severity).cpu() for network in run.networks.whole])
+            parts.append(
+                [contributions(network.eval(), x, severity).cpu() for network in run.networks.whole]
+            )
         if progress is not None:
             progress(min(start + BATCH, len(pixels)), len(pixels))
     return torch.stack([torch.cat(maps) for maps in zip(*parts, strict=True)]).numpy()
 
 
-def _most_similar(run: Trained, training: Samples, queries: Samples, *, count: int) -> list[list[int]]:
-    """(M, …) training images, (N, …) queries → the positions of the most similar training images per query, without
-    the query itself."""
+def _most_similar(
+    run: Trained, training: Samples, queries: Samples, *, count: int
+) -> list[list[int]]:
+    """(M, …) training images, (N, …) queries → the positions of the most similar training images
+    per query, without the query itself."""
     share = run.config.memory_share
     vectors = [
         features(run, open_feed(pixels, device=run.device, share=share), np.arange(len(pixels)))
@@ -278,7 +310,8 @@ def _most_similar(run: Trained, training: Samples, queries: Samples, *, count: i
 
 
 def shown_crop(run: Trained, pixels: Samples) -> npt.NDArray[np.uint8]:
-    """The centre crop of each image, which the networks saw; with an eval_transform of your own the whole image."""
+    """The centre crop of each image, which the networks saw; with an eval_transform of your own the
+    whole image."""
     if run.preprocess.eval_transform is not None:
         return np.ascontiguousarray(pixels, dtype=np.uint8)
     start = (pixels.shape[1] - run.config.crop) // 2

@@ -1,5 +1,5 @@
-"""``srjt.export``: a trained model as one file for deployment, written only if it predicts what the run
-predicts.
+"""``srjt.export``: a trained model as one file for deployment, written only if it predicts what the
+run predicts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ OUTPUTS = ("probabilities", "grade", "severity")
 def on_cpu(run: Trained) -> Trained:
     """The same model on the CPU in float32: the reference for an exported file."""
     networks = run.networks
-    copied = copy.deepcopy(StackedNetworks(list(networks.members), trunk=networks.trunk)).cpu().float()
+    copied = (
+        copy.deepcopy(StackedNetworks(list(networks.members), trunk=networks.trunk)).cpu().float()
+    )
     copied.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return replace(
         run,
@@ -61,9 +63,9 @@ def on_cpu(run: Trained) -> Trained:
 class ExportModule(nn.Module):
     """uint8 RGB images (N, H, W, 3) of the stored size, or float32 features (N, F) →
 
-    probabilities (N, C): the mean over the networks of the method's own probabilities, recalibrated if that is given;
-    grade (N,) int64: by the rule of the run (``grade_rule``);
-    severity (N,): the expected grade.
+    probabilities (N, C): the mean over the networks of the method's own probabilities, recalibrated
+    if that is given; grade (N,) int64: by the rule of the run (``grade_rule``); severity (N,): the
+    expected grade.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -71,8 +73,8 @@ class ExportModule(nn.Module):
         run, recalibration = prepared.run, prepared.recalibration
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
-                "Your own eval_transform cannot be exported: export a run without one, and apply the transform "
-                "before the exported network."
+                "Your own eval_transform cannot be exported: export a run without one, and apply"
+                " the transform before the exported network."
             )
         self.networks = run.networks
         self.method = run.method
@@ -88,7 +90,9 @@ class ExportModule(nn.Module):
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = samples
-        if samples.ndim == 4:  # the centre crop, as in evaluation: (N, H, W, 3) uint8 → (N, 3, crop, crop)
+        if (
+            samples.ndim == 4
+        ):  # the centre crop, as in evaluation: (N, H, W, 3) uint8 → (N, 3, crop, crop)
             x = samples[:, self.centre, self.centre].permute(0, 3, 1, 2).to(torch.float32)
             x = x * self.scale + self.shift
         logits = self.networks(x)
@@ -125,8 +129,8 @@ class Exported:
     input : str
         Name, type and shape of its input.
     metadata : dict
-        What the file contains about itself: grades, input shape, method, network, what a grade is, version,
-        configuration hash.
+        What the file contains about itself: grades, input shape, method, network, what a grade is,
+        version, configuration hash.
     checked : int
         Number of samples that it was checked with.
     difference : float
@@ -157,23 +161,28 @@ def export(
     decoding: Decoding | None = None,
     recalibrate: bool = True,
 ) -> Exported:
-    """Write a run as one file: preprocessing (without resizing), all networks, probabilities, grade, severity.
+    """Write a run as one file: preprocessing (without resizing), all networks, probabilities,
+    grade, severity.
 
-    The input of the file is ``images``, uint8 (N, H, W, 3) RGB of the run's image size, or ``features``, float32
-    (N, F). The outputs are ``probabilities`` (N, C), ``grade`` (N,) int64 and ``severity`` (N,) float. N is dynamic.
+    The input of the file is ``images``, uint8 (N, H, W, 3) RGB of the run's image size, or
+    ``features``, float32 (N, F). The outputs are ``probabilities`` (N, C), ``grade`` (N,) int64 and
+    ``severity`` (N,) float. N is dynamic.
 
     Parameters
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
     path : path
-        The file to write. It is written only if its probabilities differ from those of the run by at most 1e-4.
+        The file to write. It is written only if its probabilities differ from those of the run by
+        at most 1e-4.
     format : {"onnx", "torch.export"}, optional
         Default: from the suffix of ``path``, ``.onnx`` or ``.pt2``.
     samples : ndarray, optional
-        Samples to check the file with, in the shape of its input. Default: a few synthetic images, or random features.
+        Samples to check the file with, in the shape of its input. Default: a few synthetic images,
+        or random features.
     optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
-        The metric that the grades of the file are for, as for ``srjt.predict``. Default: that of the run.
+        The metric that the grades of the file are for, as for ``srjt.predict``. Default: that of
+        the run.
     decoding : {"argmax", "median", "expected"}, optional
         The most likely grade, the median, or the rounded mean, whatever the metric.
     recalibrate : bool
@@ -198,7 +207,9 @@ def export(
     run = open_run(run)
     config, run = run.config, on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
-    prepared = prepare(run, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate))
+    prepared = prepare(
+        run, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
+    )
     metadata = _metadata(prepared, checked, config)
     module = ExportModule(prepared).eval()
     with _quiet(), torch.no_grad():
@@ -211,14 +222,18 @@ def export(
         except Exception as problem:  # the exporters raise many types
             (other,) = (name for name in get_args(Format) if name != format)
             raise SrjtError(
-                f"This network cannot be written as {format} ({reason_of(problem)}): try the format {other}."
+                f"This network cannot be written as {format} ({reason_of(problem)}): try the format"
+                f" {other}."
             ) from problem
         difference = _compare(_READERS[format](content), prepared, checked)
     write_output(target, content)
     return Exported(
         path=target,
         format=format,
-        input=f"{_input_name(checked)} {checked.dtype} ({', '.join(['N', *map(str, checked.shape[1:])])})",
+        input=(
+            f"{_input_name(checked)} {checked.dtype}"
+            f" ({', '.join(['N', *map(str, checked.shape[1:])])})"
+        ),
         metadata=metadata,
         checked=len(checked),
         difference=difference,
@@ -233,14 +248,18 @@ def resolve_format(path: Path, format: str | None) -> Format:
         raise unknown_name("format", format, get_args(Format))
     if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
         raise SrjtError(
-            f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}."
+            f"The format of {path.name} is not clear from its name: use the suffix"
+            f" {' or '.join(SUFFIXES)}."
         )
     return chosen  # type: ignore[return-value]
 
 
 def config_hash(config: TrainConfig) -> str:
-    """16 hexadecimal digits of the settings that determine the result: equal for equal trainings."""
-    return hashlib.sha256(json.dumps(config.determining(), sort_keys=True).encode()).hexdigest()[:16]
+    """16 hexadecimal digits of the settings that determine the result: equal for equal
+    trainings."""
+    return hashlib.sha256(json.dumps(config.determining(), sort_keys=True).encode()).hexdigest()[
+        :16
+    ]
 
 
 def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict[str, Any]:
@@ -253,7 +272,9 @@ def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict
         "method": config.method,
         "network": config.network_name,
         "networks": run.method.networks,
-        "grade_names": [run.grades.names[grade] for grade in run.grades] if run.grades.names else None,
+        "grade_names": (
+            [run.grades.names[grade] for grade in run.grades] if run.grades.names else None
+        ),
         "feature_names": list(run.feature_names) or None,
         "resize": None if samples.ndim == 2 else config.resize,
         "crop": None if samples.ndim == 2 else config.crop,
@@ -277,26 +298,33 @@ def _synthetic_samples(run: Trained) -> Samples:
         scaled = next((m for m in run.networks.modules() if isinstance(m, Standardise)), None)
         return drawn if scaled is None else drawn * scaled.scale.numpy() + scaled.mean.numpy()
     size = run.config.image_size
-    images = generate(images=8, patients=4, size=min(max(size, 32), 256)).arrays  # sizes that can be drawn
+    images = generate(
+        images=8, patients=4, size=min(max(size, 32), 256)
+    ).arrays  # sizes that can be drawn
     assert images is not None
     pictures = [Image.fromarray(image.astype(np.uint8, copy=False)) for image in images]
-    return np.stack([np.asarray(resized(picture, size=size, resize="squash")) for picture in pictures])
+    return np.stack(
+        [np.asarray(resized(picture, size=size, resize="squash")) for picture in pictures]
+    )
 
 
 def _checked_samples(run: Trained, samples: Samples) -> Samples:
     """The samples, or an error that says which type and shape the file takes."""
     size = run.config.image_size
-    shape, dtype = ((size, size, 3), "uint8") if len(run.in_shape) == 3 else (run.in_shape, "float32")
+    shape, dtype = (
+        ((size, size, 3), "uint8") if len(run.in_shape) == 3 else (run.in_shape, "float32")
+    )
     if samples.shape[1:] != shape or samples.dtype != dtype or len(samples) == 0:
         raise SrjtError(
-            f"The check of this run takes samples of {dtype} (N, {', '.join(map(str, shape))}), not {samples.dtype} "
-            f"{samples.shape}."
+            f"The check of this run takes samples of {dtype} (N, {', '.join(map(str, shape))}), not"
+            f" {samples.dtype} {samples.shape}."
         )
     return samples
 
 
 def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples: Samples) -> float:
-    """The largest difference between the file's probabilities and the run's; an error if it is too large."""
+    """The largest difference between the file's probabilities and the run's; an error if it is too
+    large."""
     largest, classes = 0.0, len(prepared.run.grades)
     # a single sample, then many: a file with a fixed batch size does not pass
     for part in [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]:
@@ -308,10 +336,13 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
         off = np.abs(severity - expected @ np.arange(classes)).max() / classes
         equal = grade == answers.grades
         same = (equal | _borderline(expected, prepared.grade_rule)).all()
-        if not (max(difference, off) <= TOLERANCE and same):  # "not", because comparisons with NaN are false
+        if not (
+            max(difference, off) <= TOLERANCE and same
+        ):  # "not", because comparisons with NaN are false
             raise SrjtError(
-                f"The exported network does not predict what the run predicts (probabilities differ by "
-                f"{max(difference, off):.1e}, {int((~equal).sum())} of {len(equal)} grades): nothing was written."
+                "The exported network does not predict what the run predicts (probabilities differ"
+                f" by {max(difference, off):.1e}, {int((~equal).sum())} of {len(equal)} grades):"
+                " nothing was written."
             )
         largest = max(largest, float(difference))
     return largest
@@ -321,7 +352,9 @@ def _borderline(probabilities: npt.NDArray[np.float64], rule: GradeRule) -> npt.
     """(N, C) → (N,): where rounding decides the grade."""
     if rule.how == "thresholds":
         cuts = np.array(rule.thresholds)
-        to_threshold = np.abs((probabilities @ np.arange(len(cuts) + 1))[:, None] - cuts).min(axis=1)
+        to_threshold = np.abs((probabilities @ np.arange(len(cuts) + 1))[:, None] - cuts).min(
+            axis=1
+        )
         return np.asarray(to_threshold < 10 * TOLERANCE)
     if rule.soft_labels is not None:
         probabilities = undo_soft_labels(torch.from_numpy(probabilities), rule.soft_labels).numpy()
@@ -337,7 +370,8 @@ def _write_onnx(module: nn.Module, example: Tensor, metadata: dict[str, Any]) ->
     onnx = _import("onnx")
     _import("onnxscript")  # used by torch's exporter
     _import("onnxruntime")  # used by the check; imported before minutes are spent
-    # dynamo=False would use TorchScript, which is deprecated and cannot pool to sizes that are not divisors.
+    # dynamo=False would use TorchScript, which is deprecated and cannot pool to sizes that are not
+    # divisors.
     program = torch.onnx.export(
         module,
         (example,),
@@ -351,7 +385,10 @@ def _write_onnx(module: nn.Module, example: Tensor, metadata: dict[str, Any]) ->
     assert program is not None
     proto = program.model_proto
     # ONNX metadata are strings: lists and numbers as JSON
-    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in metadata.items()}
+    texts = {
+        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
+        for k, v in metadata.items()
+    }
     onnx.helper.set_model_props(proto, texts)
     content: bytes = proto.SerializeToString()
     return content

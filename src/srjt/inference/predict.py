@@ -1,5 +1,5 @@
-"""``srjt.predict``: grades for new samples, whether they are what the run was trained for, in which precision,
-and how they were answered.
+"""``srjt.predict``: grades for new samples, whether they are what the run was trained for, in which
+precision, and how they were answered.
 """
 
 from __future__ import annotations
@@ -30,36 +30,43 @@ from srjt.training.devices import amp_dtype
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
-# A run takes images, or rows of features: the other kind gets one sentence that says how to make what it takes.
+# A run takes images, or rows of features: the other kind gets one sentence that says how to make
+# what it takes.
 
 Kind = Literal["images", "features"]
 
 
 def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -> None:
-    """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
+    """An error for files of features where the run takes images, and the reverse. What is neither
+    is not judged."""
     for path in map(Path, sources):
         arrays = path.suffix.lower() in FEATURE_SUFFIXES
         if _takes(run) == "images" and arrays:
             raise SrjtError(
-                f"This run takes images, and {path} is a file of arrays: give image files, a folder or a table of "
-                "images, or a run that was trained on such features."
+                f"This run takes images, and {path} is a file of arrays: give image files, a folder"
+                " or a table of images, or a run that was trained on such features."
             )
         if _takes(run) != "images" and not arrays and (os.path.isdir(path) or is_image(path)):
             raise SrjtError(
-                f"This run takes {_takes(run)}, and {path} has images. Compute their features first, as those of the "
-                f"training: {_features_command(path, run.feature_settings)}"
+                f"This run takes {_takes(run)}, and {path} has images. Compute their features"
+                f" first, as those of the training: {_features_command(path, run.feature_settings)}"
             )
 
 
-def refuse_other_options(run: Trained, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]) -> None:
-    """An error for an option of ``srjt.data.read`` about the kind of samples that the run does not take.
+def refuse_other_options(
+    run: Trained, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]
+) -> None:
+    """An error for an option of ``srjt.data.read`` about the kind of samples that the run does not
+    take.
 
     how: the options that were given. about: those that are about one kind only.
     """
     for kind, names in about.items():
         given = next((name for name in names if how.get(name) is not None), None)
         if given is not None and not _takes(run).endswith(kind):
-            raise SrjtError(f"`{given}` is about {kind}, and this run takes {_takes(run)}: leave it out.")
+            raise SrjtError(
+                f"`{given}` is about {kind}, and this run takes {_takes(run)}: leave it out."
+            )
 
 
 def _takes(run: Trained) -> str:
@@ -67,7 +74,8 @@ def _takes(run: Trained) -> str:
 
 
 def _features_command(path: Path, settings: str) -> str:
-    """The command that computes the features of ``path`` with the settings of the run's, as far as they are known."""
+    """The command that computes the features of ``path`` with the settings of the run's, as far as
+    they are known."""
     words = ["srjt", "features", str(path), "--ungraded"]
     with contextlib.suppress(ValueError, KeyError, TypeError):  # computed by another program
         made = json.loads(settings)
@@ -88,7 +96,12 @@ POOLING = {
 
 def how_answered(prepared: Prepared) -> dict[str, str]:
     """What was done → how, for a person who reads the answers."""
-    run, options, rule, other = prepared.applied, prepared.options, prepared.ranges, prepared.calibrate_on
+    run, options, rule, other = (
+        prepared.applied,
+        prepared.options,
+        prepared.ranges,
+        prepared.calibrate_on,
+    )
     networks = "the mean of two networks' probabilities"
     if options.network != "ensemble":
         networks = f"network {options.network} of two"
@@ -96,7 +109,9 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
     if prepared.views > 1:
         how["views"] = f"the mean of {prepared.views} views of each image"
     tf32 = run.config.precision == "tf32" and run.device.type == "cuda"  # a CPU has none
-    how["precision"] = "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
+    how["precision"] = (
+        "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
+    )
     how["recalibration"] = str(prepared.recalibration or "none")
     if prepared.recalibration is not None or rule is not None:
         side: Manifest | HeldOut = run.held_out["validation"] if other is None else other
@@ -109,8 +124,11 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
         if prepared.learned is not None:
             how["one answer per"] += ", exponent {:.2g}, weight {:.2g}".format(*prepared.learned)
     if rule is not None:
-        # images that mislead about the true grade given the label are what the correction cannot see
-        less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
+        # images that mislead about the true grade given the label are what the correction cannot
+        # see
+        less = (
+            "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
+        )
         share = f"a probability of at least {rule.coverage:g}{rule.whom}{less}"
         how["range"] = f"contains the true grade with {share}"
     for decision in prepared.decisions:
@@ -120,7 +138,8 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
 
 
 class Predictions(pd.DataFrame):
-    """What ``srjt.predict`` returns: a DataFrame that has a page, too. What is made from it is a plain DataFrame."""
+    """What ``srjt.predict`` returns: a DataFrame that has a page, too. What is made from it is a
+    plain DataFrame."""
 
     # no column, and not kept by pickle
     _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run", "asked"}  # type: ignore[attr-defined]
@@ -128,7 +147,8 @@ class Predictions(pd.DataFrame):
     asked: Answering
 
     def report(self) -> Any:
-        """The predictions as a page: print it, let a notebook show it, or ``save`` it as an HTML file.
+        """The predictions as a page: print it, let a notebook show it, or ``save`` it as an HTML
+        file.
 
         Returns
         -------
@@ -155,30 +175,32 @@ def predict(
     run : Trained or path
         A trained run, or the path of its folder.
     data : Manifest, LoadedData, path or list of paths, DataFrame, array, or torch dataset
-        The samples; grades in it are not used. A path is an image, a folder of images, a table with a column of
-        images, or a file of features. A DataFrame has a column of images, or columns of features (``f0``, ``f1``, …);
-        an array is (N, H, W, 3) uint8 or (N, F).
+        The samples; grades in it are not used. A path is an image, a folder of images, a table with
+        a column of images, or a file of features. A DataFrame has a column of images, or columns of
+        features (``f0``, ``f1``, …); an array is (N, H, W, 3) uint8 or (N, F).
     keep : sequence of str
         Columns of the data to keep in the result. The patient is always kept.
     progress : bool or callable
-        Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
-        decoded, images in total).
+        Show a bar while images are decoded, in a terminal or a notebook; or a function that is
+        called with (images decoded, images in total).
     **options
-        The fields of ``srjt.inference.options.Answering``: ``coverage=0.9``, ``per="patient"``, ``refer_from=2``, ….
-        ``refer_from`` adds the column ``refer`` and ``abstain`` the column ``unsure``, each yes or no. What
-        ``on_bad_image="skip"`` leaves out is listed in ``attrs["skipped"]`` of the result, also repeated rows and
-        files of a folder that are not images.
+        The fields of ``srjt.inference.options.Answering``: ``coverage=0.9``, ``per="patient"``,
+        ``refer_from=2``, …. ``refer_from`` adds the column ``refer`` and ``abstain`` the column
+        ``unsure``, each yes or no. What ``on_bad_image="skip"`` leaves out is listed in
+        ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not
+        images.
 
     Returns
     -------
     DataFrame
-        With a method ``report()``. One row per sample: ``image``, ``patient`` if it is known, ``grade``,
-        ``grade_name`` if the grades have names,
-        ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
-        total variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``. With ``per``:
-        one row per patient, with the number of ``images`` and the ``highest_image``, that with the highest grade (of
-        several, with the highest expected grade). ``attrs["how"]`` says in words how the answers came about;
-        ``attrs["threshold"]`` of the referral and ``attrs["cut"]`` of the confidence are numbers, None without them.
+        With a method ``report()``. One row per sample: ``image``, ``patient`` if it is known,
+        ``grade``, ``grade_name`` if the grades have names, ``p_<grade>`` for every grade,
+        ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their total
+        variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``.
+        With ``per``: one row per patient, with the number of ``images`` and the ``highest_image``,
+        that with the highest grade (of several, with the highest expected grade). ``attrs["how"]``
+        says in words how the answers came about; ``attrs["threshold"]`` of the referral and
+        ``attrs["cut"]`` of the confidence are numbers, None without them.
 
     Examples
     --------
@@ -195,7 +217,9 @@ def predict(
     for rule in prepared.decisions:
         if rule.problem is not None:
             raise rule.problem
-    manifest, left_out = usable_samples(run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image)
+    manifest, left_out = usable_samples(
+        run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image
+    )
     _check_columns(manifest.table, asked.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
@@ -220,14 +244,21 @@ def predict(
 def usable_samples(
     run: Trained, source: UnlabelledData, *, columns: Sequence[str] = (), on_bad_image: OnBadImage
 ) -> tuple[Manifest, list[tuple[str, str]]]:
-    """Samples without grades, of the kind that the run was trained on; and what was left out, with the reason."""
+    """Samples without grades, of the kind that the run was trained on; and what was left out, with
+    the reason."""
     if isinstance(source, Manifest):
         return source, []
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
-    if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
+    if isinstance(paths, (list, tuple)) and all(
+        isinstance(path, (str, os.PathLike)) for path in paths
+    ):
         refuse_other_kind(run, paths)
     reading = unlabelled_samples(
-        source, features=len(run.in_shape) == 1, wanted=run.feature_names, columns=columns, grades=run.grades
+        source,
+        features=len(run.in_shape) == 1,
+        wanted=run.feature_names,
+        columns=columns,
+        grades=run.grades,
     )
     manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
     return manifest, [(problem.where, problem.detail) for problem in reading.problems]
@@ -242,19 +273,26 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]
             raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
-        raise SrjtError(f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}.")
+        raise SrjtError(
+            f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."
+        )
     if per:
         units_of(samples, per)
 
 
-def _identify(run: Trained, table: pd.DataFrame, samples: pd.DataFrame, keep: Sequence[str]) -> None:
-    """Insert the columns that identify an image, and those to keep, with grades as they are written."""
+def _identify(
+    run: Trained, table: pd.DataFrame, samples: pd.DataFrame, keep: Sequence[str]
+) -> None:
+    """Insert the columns that identify an image, and those to keep, with grades as they are
+    written."""
     ours = {*table.columns, "image"}  # a column of the data may have the name of one of ours
     for name in reversed(dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])):
         values: Any = samples[f"{name}_source" if f"{name}_source" in samples else name]
         if name in GRADED and f"{name}_source" not in samples:
             values = [run.grades[grade] if grade >= 0 else "" for grade in values]
-        table.insert(0, f"{name}_source" if name in ours else name, np.asarray(values, dtype=object))
+        table.insert(
+            0, f"{name}_source" if name in ours else name, np.asarray(values, dtype=object)
+        )
     table.insert(0, "image", samples["image"].to_numpy(object))
 
 
@@ -262,7 +300,8 @@ def _pooled_table(prepared: Prepared, images: Answers, samples: pd.DataFrame) ->
     """One row per patient, or per other unit."""
     units = units_of(samples, prepared.options.per)
     table = prepared.table(prepared.pool(images, units.codes))
-    # the image of each unit with the highest grade; of several, that with the highest expected grade
+    # the image of each unit with the highest grade; of several, that with the highest expected
+    # grade
     severity = prepared.table(images)["expected_grade"].to_numpy()
     order = np.lexsort((severity, images.grades, units.codes))  # the last of each unit
     last = order[np.flatnonzero(np.diff(units.codes[order], append=-1))]

@@ -1,9 +1,9 @@
-"""What is settled before a run answers: what is fitted after training (recalibration, pooling and ranges of grades),
-how probabilities become grades and answers, when to refer and when to leave an answer to a person. ``predict`` answers
-by it; ``evaluate`` and ``compare`` judge.
+"""What is settled before a run answers: what is fitted after training (recalibration, pooling and
+ranges of grades), how probabilities become grades and answers, when to refer and when to leave an
+answer to a person. ``predict`` answers by it; ``evaluate`` and ``compare`` judge.
 
-Everything follows from the validation predictions and the noise estimate that a run keeps, or from labelled samples
-that the user names; nothing here is stored.
+Everything follows from the validation predictions and the noise estimate that a run keeps, or from
+labelled samples that the user names; nothing here is stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from srjt.data.manifest import Ints, LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import decide
-from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
+from srjt.inference.answers import (
+    Answers,
+    NoValidationError,
+    known_noise,
+    probabilities_of,
+    units_of,
+)
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
@@ -40,7 +46,9 @@ from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
-Outputs = tuple[npt.NDArray[np.float32], Ints]  # of K networks: probabilities (K, N, C), grades (K, N)
+Outputs = tuple[
+    npt.NDArray[np.float32], Ints
+]  # of K networks: probabilities (K, N, C), grades (K, N)
 
 # The samples that something is fitted to, and what is known about their labels.
 
@@ -52,22 +60,26 @@ def read_labelled(
 
     progress: show a bar while the headers of DICOM files are read.
     """
-    found = labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image, progress=progress)
+    found = labelled_samples(
+        source, grades=run.grades, on_bad_image=on_bad_image, progress=progress
+    )
     if tuple(found.grades) != tuple(run.grades):  # its labels are positions on another scale
         raise SrjtError(
-            f"The samples have the grades {', '.join(found.grades)}, the run has {', '.join(run.grades)}: read them "
-            "with srjt.data.read(path, grades=run.grades)."
+            f"The samples have the grades {', '.join(found.grades)}, the run has"
+            f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades)."
         )
     return found
 
 
 def warn_of_training_patients(run: Trained, data: Manifest) -> str:
-    """Warn if samples are of patients with the names of training patients; return the sentence, "" if none are."""
+    """Warn if samples are of patients with the names of training patients; return the sentence, ""
+    if none are."""
     if not (same := run.training_patients(data)):
         return ""
     sentence = (
-        f"{count_of(len(same), 'patient has', 'patients have')} the name of one that the run was trained on, such as "
-        f"{same[0]}: if they are the same people, what is measured on them does not hold for others."
+        f"{count_of(len(same), 'patient has', 'patients have')} the name of one that the run was"
+        f" trained on, such as {same[0]}: if they are the same people, what is measured on them"
+        " does not hold for others."
     )
     warn(sentence, LeakageWarning)
     return sentence
@@ -87,7 +99,8 @@ def _side_estimate(side: HeldOut, network: WhichNetwork) -> NoiseEstimate:
 
 
 def is_assumed_matrix(config: TrainConfig) -> bool:
-    """Whether the matrix of a run follows from a given rate: all errors by one grade are equally likely."""
+    """Whether the matrix of a run follows from a given rate: all errors by one grade are equally
+    likely."""
     if config.transition is None or config.noise_rate is None:
         return False
     matrix = np.asarray(config.transition)
@@ -99,13 +112,16 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     )
 
 
-def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | None) -> Recalibration | None:
+def recalibration_of(
+    side: HeldOut, options: Answering, *, noise: NoiseBounds | None
+) -> Recalibration | None:
     """The recalibration that a side supports; None if it is too small or nothing is gained.
 
-    Verified grades are used alone if there are enough. Else the temperature depends on how many labels are wrong: many
-    wrong labels mean that the network is surer of the true grades than the labels show. Labels alone often do not tell.
-    The temperature changes only as much as every plausible noise demands, so that for none of them the probabilities
-    become worse. noise: of the labels; None if they are right.
+    Verified grades are used alone if there are enough. Else the temperature depends on how many
+    labels are wrong: many wrong labels mean that the network is surer of the true grades than the
+    labels show. Labels alone often do not tell. The temperature changes only as much as every
+    plausible noise demands, so that for none of them the probabilities become worse. noise: of the
+    labels; None if they are right.
     """
     p = probabilities_of(side.probabilities, options.network)
     choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
@@ -123,7 +139,8 @@ def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | 
     else:
         joints = noise.lowest(), noise.highest()
         ends = [choose(transition=transition_of(joint), vector=False) for joint in joints]
-        # the temperature nearest to 1, if both are on one side of it: for none of the noises it goes too far
+        # the temperature nearest to 1, if both are on one side of it: for none of the noises it
+        # goes too far
         useful = [end for end in ends if end is not None]
         both = len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1
         found = min(useful, key=lambda end: abs(np.log(end.slope))) if both else None
@@ -137,18 +154,22 @@ def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | 
 OTHERS = "`calibrate_on`, with labelled samples that it was not trained on"
 
 
-def validation_side(run: Trained, *, why: str, otherwise: str = "train it with `split` or a split column") -> HeldOut:
+def validation_side(
+    run: Trained, *, why: str, otherwise: str = "train it with `split` or a split column"
+) -> HeldOut:
     """The validation side. why, otherwise: for the error if there is none."""
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise NoValidationError(
-            f"{why} needs a validation side, and this run keeps no predictions for one: {otherwise}."
+            f"{why} needs a validation side, and this run keeps no predictions for one:"
+            f" {otherwise}."
         )
     return side
 
 
 def best_labels(side: HeldOut) -> Ints:
-    """True grades where they are known; else verified ones where there are some; else the given ones."""
+    """True grades where they are known; else verified ones where there are some; else the given
+    ones."""
     if side.true_labels is not None:
         return side.true_labels
     if side.verified_labels is None:
@@ -157,7 +178,8 @@ def best_labels(side: HeldOut) -> Ints:
 
 
 def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> npt.NDArray[np.float64]:
-    """(M, C) probabilities of the highest true grade of each patient; certain if the noise is not known."""
+    """(M, C) probabilities of the highest true grade of each patient; certain if the noise is not
+    known."""
     estimate = known_noise(run)
     if side.true_labels is not None or estimate is None:
         return np.eye(len(run.grades))[decoding.highest_per_unit(best_labels(side), codes)]
@@ -174,9 +196,9 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
     """The units of the validation side. why: for the error if it has no such column."""
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
-            f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no "
-            f"{' and no '.join(missing)}: leave out `pool='learned'`, `sensitivity` and `abstain`, or "
-            f"{keep_at_training(missing)}."
+            f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
+            f" {' and no '.join(missing)}: leave out `pool='learned'`, `sensitivity` and `abstain`,"
+            f" or {keep_at_training(missing)}."
         )
     return units_of(side.table, per).codes
 
@@ -185,7 +207,15 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
 
 # columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
 OURS = {
-    *("images", "label", "grade", "grade_name", "grade_low", "grade_high", *decide.DECISION_COLUMNS),
+    *(
+        "images",
+        "label",
+        "grade",
+        "grade_name",
+        "grade_low",
+        "grade_high",
+        *decide.DECISION_COLUMNS,
+    ),
     *("expected_grade", "entropy", "disagreement", "highest_image"),
 }
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
@@ -230,11 +260,14 @@ class Prepared:
     @property
     def refer(self) -> decide.ReferralRule | None:
         """When to refer."""
-        return next((rule for rule in self.decisions if isinstance(rule, decide.ReferralRule)), None)
+        return next(
+            (rule for rule in self.decisions if isinstance(rule, decide.ReferralRule)), None
+        )
 
     @property
     def own_rule(self) -> bool:
-        """Whether grades are those of a method with a rule of its own, such as Garg, instead of the most likely."""
+        """Whether grades are those of a method with a rule of its own, such as Garg, instead of the
+        most likely."""
         single = self.options.network != "ensemble" or self.run.method.networks == 1
         own = type(self.run.method).grades is not Method.grades
         return self.grade_rule.how == "argmax" and single and own and self.recalibration is None
@@ -246,13 +279,13 @@ class Prepared:
         return words.replace("the most likely grade", own, 1) if self.own_rule else words
 
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
-        """What is known about the noise of the labels of the validation side, or of other samples; None if they are
-        right.
+        """What is known about the noise of the labels of the validation side, or of other samples;
+        None if they are right.
 
-        The run's estimate; else a matrix that was given for training; else an estimate from these labels and
-        predictions, with the rate that was given for training. promise: such a rate is a guess, and the matrix of
-        errors by one grade that a recipe makes of it a guess, too: labels and predictions say which other rates are
-        plausible, and which grades are confused.
+        The run's estimate; else a matrix that was given for training; else an estimate from these
+        labels and predictions, with the rate that was given for training. promise: such a rate is a
+        guess, and the matrix of errors by one grade that a recipe makes of it a guess, too: labels
+        and predictions say which other rates are plausible, and which grades are confused.
         """
         config, estimate = self.run.config, self.run.noise_estimate
         if self.options.label_noise == "none":
@@ -279,7 +312,9 @@ class Prepared:
             return self.run
         config = replace(self.run.config, precision=self.options.precision)
         dtype = amp_dtype(config, self.run.device) or torch.float32
-        return replace(self.run, config=config, preprocess=replace(self.run.preprocess, dtype=dtype))
+        return replace(
+            self.run, config=config, preprocess=replace(self.run.preprocess, dtype=dtype)
+        )
 
     def open_store(self, data: Manifest, **options: Any) -> ImageStore:
         """The samples as the run takes them. options: of ``open_store``."""
@@ -288,41 +323,60 @@ class Prepared:
         return open_store(samples, size=config.image_size, resize=config.resize, **options)
 
     def calibration_side(self) -> tuple[HeldOut, Manifest]:
-        """The samples of ``calibrate_on``, which the run has not seen, with its predictions for them."""
+        """The samples of ``calibrate_on``, which the run has not seen, with its predictions for
+        them."""
         run, options = self.run, self.options
-        manifest = read_labelled(run, options.calibrate_on, on_bad_image=options.on_bad_image, progress=False)
+        manifest = read_labelled(
+            run, options.calibrate_on, on_bad_image=options.on_bad_image, progress=False
+        )
         store = self.open_store(manifest, find_duplicates=True)
         known = run.known_samples(store.manifest)
         if len(known.copies):
             raise SrjtError(
-                f"The run was trained on {len(known.copies):,} of the {len(store.manifest):,} samples to calibrate on, "
-                f"or on copies of them, such as {store.manifest.ids[known.copies[0]]} ({known.share:.0%} are at least "
-                "near to a training sample): what is fitted to them does not hold for new samples. Calibrate on "
-                "others, or leave out `calibrate_on` for the validation side."
+                f"The run was trained on {len(known.copies):,} of the {len(store.manifest):,}"
+                " samples to calibrate on, or on copies of them, such as"
+                f" {store.manifest.ids[known.copies[0]]} ({known.share:.0%} are at least near to a"
+                " training sample): what is fitted to them does not hold for new samples."
+                " Calibrate on others, or leave out `calibrate_on` for the validation side."
             )
         if len(known.near):
             warn(
-                f"{known.share:.0%} of the samples to calibrate on are nearer to a training sample than samples of "
-                f"different patients are, such as {store.manifest.ids[known.near[0]]}: if they are changed copies, "
-                "or of the same people, what is fitted to them does not hold for others.",
+                f"{known.share:.0%} of the samples to calibrate on are nearer to a training sample"
+                " than samples of different patients are, such as"
+                f" {store.manifest.ids[known.near[0]]}: if they are changed copies, or of the same"
+                " people, what is fitted to them does not hold for others.",
                 LeakageWarning,
             )
         warn_of_training_patients(run, store.manifest)
         scores = run.probabilities(store.pixels, views=options.views)[0]
-        return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
+        return (
+            held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None),
+            store.manifest,
+        )
 
     def answer_store(self, store: ImageStore) -> Answers:
-        """The answers for the images, beside their true grades where these are known, else their labels."""
-        outputs, samples = self.applied.probabilities(store.pixels, views=self.options.views), store.manifest
+        """The answers for the images, beside their true grades where these are known, else their
+        labels."""
+        outputs, samples = (
+            self.applied.probabilities(store.pixels, views=self.options.views),
+            store.manifest,
+        )
         return self.answer(outputs, judging_labels(samples)[0], samples.groups, samples.table)
 
     def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
-        """The answers for one of the run's own held-out sides, per image, beside these labels (N,), without ranges."""
-        own = self.run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
+        """The answers for one of the run's own held-out sides, per image, beside these labels (N,),
+        without ranges."""
+        own = self.run.method.grades_of(
+            torch.from_numpy(np.ascontiguousarray(side.probabilities))
+        ).numpy()
         return self.answer((side.probabilities, own), labels, side.groups)
 
     def answer(
-        self, outputs: Outputs, labels: Ints, groups: list[str] | None, samples: pd.DataFrame | None = None
+        self,
+        outputs: Outputs,
+        labels: Ints,
+        groups: list[str] | None,
+        samples: pd.DataFrame | None = None,
     ) -> Answers:
         """(K, N, C) probabilities and (K, N) grades by the method's own rule → answers for images.
 
@@ -336,7 +390,9 @@ class Prepared:
             predicted = self.grade_rule.grades(torch.from_numpy(chosen)).numpy()
         distance = None
         if len(probabilities) == 2:  # rounding can exceed 1
-            distance = (0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)).clip(max=1.0)
+            distance = (0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)).clip(
+                max=1.0
+            )
         answers = Answers(
             probabilities=chosen.astype(np.float64),
             grades=predicted,
@@ -351,8 +407,8 @@ class Prepared:
     def pool(self, answers: Answers, units: Ints) -> Answers:
         """One answer per unit (N,) of the images, judged by the highest label.
 
-        The highest grade is that of the images' own grades, whichever way they were decoded; the other poolings decode
-        the pooled probabilities.
+        The highest grade is that of the images' own grades, whichever way they were decoded; the
+        other poolings decode the pooled probabilities.
         """
         how = self.options.pool
         p = decoding.pool_probabilities(answers.probabilities, units, how=how, learned=self.learned)
@@ -382,19 +438,26 @@ class Prepared:
             return answers
         if rule.parts and rule.options.coverage_by not in samples:
             by = rule.options.coverage_by
-            raise SrjtError(f"Ranges for each value of {by} need the column {by} in the samples to predict.")
+            raise SrjtError(
+                f"Ranges for each value of {by} need the column {by} in the samples to predict."
+            )
         low, high = rule.ranges(probabilities_of(images.outputs[0], self.options.network), samples)
         # another decoding may leave the range; a wider range still keeps its promise
-        return replace(answers, ranges=(np.minimum(low, answers.grades), np.maximum(high, answers.grades)))
+        return replace(
+            answers, ranges=(np.minimum(low, answers.grades), np.maximum(high, answers.grades))
+        )
 
     def table(self, answers: Answers) -> pd.DataFrame:
-        """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade, entropy …"""
+        """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade,
+        entropy …"""
         grades, p = self.run.grades, answers.probabilities.astype(np.float32)
         columns: dict[str, Any] = {"grade": [grades[g] for g in answers.grades]}
         if grades.names:
             columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
         if answers.ranges is not None:
-            columns["grade_low"], columns["grade_high"] = ([grades[g] for g in end] for end in answers.ranges)
+            columns["grade_low"], columns["grade_high"] = (
+                [grades[g] for g in end] for end in answers.ranges
+            )
         for rule in self.decisions:
             if (yes := rule.applies(answers)) is not None:
                 columns[rule.column] = np.where(yes, "yes", "no")
@@ -407,13 +470,16 @@ class Prepared:
         return pd.DataFrame(columns)
 
     def validation(self, why: str) -> Answers:
-        """The answers for the validation side, judged by the best labels that it has. why: what needs them."""
+        """The answers for the validation side, judged by the best labels that it has. why: what
+        needs them."""
         side, per = validation_side(self.run, why=why), self.options.per
         images = self.side_answers(side, best_labels(side))
         if not per:
             return images
         codes = units_of_side(side, per, why=why)
-        return replace(self.pool(images, codes), labels=unit_labels(self.run, side, codes).argmax(axis=1))
+        return replace(
+            self.pool(images, codes), labels=unit_labels(self.run, side, codes).argmax(axis=1)
+        )
 
 
 def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
@@ -424,25 +490,35 @@ def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
 
 
 def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
-    """Everything that is settled before the first new sample is seen; errors about options come from here."""
+    """Everything that is settled before the first new sample is seen; errors about options come
+    from here."""
     run, options = open_run(run), options or Answering()
     for name in options.per:
         if name in OURS or name in {f"p_{grade}" for grade in run.grades}:
             raise SrjtError(
-                f"The answers have a column named {name} themselves: pool by a column with another name (`per`), or "
-                "rename it in the data."
+                f"The answers have a column named {name} themselves: pool by a column with another"
+                " name (`per`), or rename it in the data."
             )
     if options.precision is not None and len(run.in_shape) == 1:
-        raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
+        raise SrjtError(
+            "A precision is for images; this run was trained on features, which take no time."
+        )
     refuse_bf16_on_cpu(options.precision, run.device)
     prepared = _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
-    rules = decide.decision_rules(run, options, validation=prepared.validation, views=prepared.views)
+    rules = decide.decision_rules(
+        run, options, validation=prepared.validation, views=prepared.views
+    )
     return replace(prepared, decisions=rules)
 
 
 def _fitted(prepared: Prepared) -> Prepared:
-    """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of grades."""
-    run, options, elsewhere = prepared.run, prepared.options, prepared.options.calibrate_on is not None
+    """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of
+    grades."""
+    run, options, elsewhere = (
+        prepared.run,
+        prepared.options,
+        prepared.options.calibrate_on is not None,
+    )
     network, per = options.network, options.per
     if isinstance(options.calibrate_on, float):
         raise SrjtError("`calibrate_on` takes a share only to evaluate; give labelled samples.")
@@ -453,7 +529,9 @@ def _fitted(prepared: Prepared) -> Prepared:
     elif options.coverage is not None:
         side = validation_side(run, why="A range of grades", otherwise=f"give {OTHERS}")
         if options.views > 1:
-            raise SrjtError(f"The validation side was predicted with one view: use one view, or {OTHERS}.")
+            raise SrjtError(
+                f"The validation side was predicted with one view: use one view, or {OTHERS}."
+            )
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
         noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
         prepared = replace(prepared, recalibration=recalibration_of(side, options, noise=noise))
@@ -463,17 +541,21 @@ def _fitted(prepared: Prepared) -> Prepared:
         own = validation_side(run, why=why)
         codes = units_of_side(own, per, why=why)
         p = probabilities_of(own.probabilities, network, recalibration)
-        prepared = replace(prepared, learned=decoding.fit_pooling(p, codes, unit_labels(run, own, codes)))
+        prepared = replace(
+            prepared, learned=decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
+        )
     if options.coverage is not None:
         assert side is not None
         columns = side.table if prepared.calibrate_on is None else prepared.calibrate_on.table
         if missing := [name for name in options.columns if name not in columns]:
             raise SrjtError(
-                f"Ranges need the column {' and the column '.join(missing)} of the calibration samples: give "
-                f"`calibrate_on` with it, or {keep_at_training(missing)}."
+                f"Ranges need the column {' and the column '.join(missing)} of the calibration"
+                f" samples: give `calibrate_on` with it, or {keep_at_training(missing)}."
             )
         noise = prepared.noise_of(side, promise=True)
-        ranges = calibrate_ranges(side, options, noise=noise, table=columns, learned=prepared.learned)
+        ranges = calibrate_ranges(
+            side, options, noise=noise, table=columns, learned=prepared.learned
+        )
         prepared = replace(prepared, ranges=ranges)
     if options.decoding is not None:
         return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))
@@ -482,5 +564,7 @@ def _fitted(prepared: Prepared) -> Prepared:
         p = probabilities_of(validation.probabilities, network, recalibration)
         seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
     soft = run.method.learnt_soft_labels() if recalibration is None else None
-    rule = decoding.grade_rule_for(options.optimise or run.config.optimise, soft_labels=soft, **seen)
+    rule = decoding.grade_rule_for(
+        options.optimise or run.config.optimise, soft_labels=soft, **seen
+    )
     return replace(prepared, grade_rule=rule)

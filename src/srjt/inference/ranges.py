@@ -1,5 +1,5 @@
-"""Ranges of grades that contain the true grade with a given probability although the labels they are fitted to
-are partly wrong; and what such ranges are worth on labelled samples.
+"""Ranges of grades that contain the true grade with a given probability although the labels they
+are fitted to are partly wrong; and what such ranges are worth on labelled samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from srjt.ordinal import calibration
 from srjt.ordinal.calibration import range_scores, range_threshold
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, highest_per_unit, pool_probabilities
-from srjt.ordinal.metrics import Floats, Interval, Ints, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal.metrics import (
+    Floats,
+    Interval,
+    Ints,
+    patient_codes,
+    patient_draws,
+    percentile_interval,
+)
 from srjt.progress import plain
 from srjt.training.folder import HeldOut
 
@@ -42,11 +49,13 @@ class RangeRule:
     Attributes
     ----------
     options : Answering
-        The promised probability, for whom it holds, and how the images of a patient become one answer.
+        The promised probability, for whom it holds, and how the images of a patient become one
+        answer.
     thresholds : ndarray, shape (C,)
         Of each grade's score; infinite: the grade is in every range.
     patients, answers, samples : int
-        That the ranges are calibrated on. There are fewer answers than samples if the answers are pooled.
+        That the ranges are calibrated on. There are fewer answers than samples if the answers are
+        pooled.
     by_patient : bool
         Whether the patients are known; else each answer counts as one.
     basis : {"verified", "labels", "corrected", "conservative"}
@@ -56,8 +65,8 @@ class RangeRule:
     parts : dict of str to RangeRule
         The rules of the values of a column, if each has its own.
     temperature : Recalibration or None
-        Applied to images before the scores. It is fitted to the same samples: one number, which does not change the
-        order in which grades enter the range of an image.
+        Applied to images before the scores. It is fitted to the same samples: one number, which
+        does not change the order in which grades enter the range of an image.
     learned : LearnedPooling or None
         Fitted to the same samples, too: two numbers.
     """
@@ -93,7 +102,8 @@ class RangeRule:
         probabilities : array-like, shape (N, C)
             Of images, as the networks give them.
         table : DataFrame
-            Of the same images: the columns that ``options`` name. A value without a rule gets the range of all grades.
+            Of the same images: the columns that ``options`` name. A value without a rule gets the
+            range of all grades.
 
         Returns
         -------
@@ -112,8 +122,13 @@ class RangeRule:
         return low, high
 
     def scores(self, probabilities: npt.ArrayLike, units: Ints) -> Floats:
-        """(N, C) or (M, C) scores of all grades, from the probabilities of images and their units (N,)."""
-        p = probabilities if self.temperature is None else self.temperature(np.asarray(probabilities))
+        """(N, C) or (M, C) scores of all grades, from the probabilities of images and their units
+        (N,)."""
+        p = (
+            probabilities
+            if self.temperature is None
+            else self.temperature(np.asarray(probabilities))
+        )
         if self.options.per:
             p = pool_probabilities(p, units, how=self.options.pool, learned=self.learned)
         return range_scores(p)
@@ -142,63 +157,78 @@ class RangeRule:
         if self.trivial:
             return f"{text}. Only the range of all grades keeps this promise here."
         if few := [name for name, rule in self.parts.items() if rule.trivial]:
-            return f"{text}. Too few samples, so all grades, for {self.options.coverage_by} {', '.join(few)}."
-        if not self.parts and (few := np.flatnonzero(np.isinf(self.thresholds)).astype(str).tolist()):
-            return f"{text}. Too few samples of the grades at positions {', '.join(few)}: they are in every range."
+            return (
+                f"{text}. Too few samples, so all grades, for {self.options.coverage_by}"
+                f" {', '.join(few)}."
+            )
+        if not self.parts and (
+            few := np.flatnonzero(np.isinf(self.thresholds)).astype(str).tolist()
+        ):
+            return (
+                f"{text}. Too few samples of the grades at positions {', '.join(few)}: they are in"
+                " every range."
+            )
         return f"{text}."
 
 
 def _units(table: pd.DataFrame, options: Answering) -> Ints:
-    """(N,) the unit of each image, 0 … M − 1, in the order of their first image; without ``per`` each is its own."""
+    """(N,) the unit of each image, 0 … M − 1, in the order of their first image; without ``per``
+    each is its own."""
     return units_of(table, options.per).codes if options.per else np.arange(len(table))
 
 
 def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray[np.str_]:
-    """(M,) the value of each unit that its rule depends on; an error if its images have different ones."""
+    """(M,) the value of each unit that its rule depends on; an error if its images have different
+    ones."""
     by = options.coverage_by
     texts = np.array([as_text(value) for value in table[by]], dtype=str)
     first = texts[np.unique(units, return_index=True)[1]]
     if len(different := np.flatnonzero(texts != first[units])):
         one = int(different[0])
         raise SrjtError(
-            f"Ranges for each value of {by} need one value per {' and '.join(options.per)}; one of them has "
-            f"{str(first[units[one]])!r} and {str(texts[one])!r}."
+            f"Ranges for each value of {by} need one value per {' and '.join(options.per)}; one of"
+            f" them has {str(first[units[one]])!r} and {str(texts[one])!r}."
         )
     return first
 
 
-# What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest on.
+# What stands for the true grades of the samples that ranges are calibrated on: weights, and what
+# they rest on.
 #
-# Labels and predictions leave a *set* of noises open. A range keeps its promise for all of them if its threshold is the
-# highest of theirs. With the default, "unknown":
+# Labels and predictions leave a *set* of noises open. A range keeps its promise for all of them if
+# its threshold is the highest of theirs. With the default, "unknown":
 #
-# - **How many labels are wrong.** Any share, for each given grade on its own, from none to what the noise says: the
-#   coverage is linear in these shares, so the worst case has one of the two ends in each given grade
-#   (``widest_range_threshold``). No end is the worst for all: many wrong labels of a rare grade mean that the true
-#   grade is mostly the common one, which every range holds. So ranges are never narrower than with "none".
-# - **At which rate.** The middle of the plausible ones. The promise holds on average over the interval: at its upper
-#   end right labels would be covered needlessly often (0.98 to 1.00 in simulations, where 0.9 is promised).
-# - **Which grade is the true one.** p(true grade | label) without the image, as if networks knew no better than the
-#   label which grade is right. Where the labels do not determine the noise, they do not show its direction either:
-#   labels that are all too low, or all too high, count as well.
-# - **Which images have wrong labels.** Of the images with one label the unclear ones, in proportion to 1 − the
-#   network's largest probability. The upper end of the interval rests on the same: a label is wrong no more often than
-#   labels of such an image differ from the likeliest.
+# - **How many labels are wrong.** Any share, for each given grade on its own, from none to what the
+#   noise says: the coverage is linear in these shares, so the worst case has one of the two ends in
+#   each given grade (``widest_range_threshold``). No end is the worst for all: many wrong labels of
+#   a rare grade mean that the true grade is mostly the common one, which every range holds. So
+#   ranges are never narrower than with "none".
+# - **At which rate.** The middle of the plausible ones. The promise holds on average over the
+#   interval: at its upper end right labels would be covered needlessly often (0.98 to 1.00 in
+#   simulations, where 0.9 is promised).
+# - **Which grade is the true one.** p(true grade | label) without the image, as if networks knew no
+#   better than the label which grade is right. Where the labels do not determine the noise, they do
+#   not show its direction either: labels that are all too low, or all too high, count as well.
+# - **Which images have wrong labels.** Of the images with one label the unclear ones, in proportion
+#   to 1 − the network's largest probability. The upper end of the interval rests on the same: a
+#   label is wrong no more often than labels of such an image differ from the likeliest.
 #
-# With "class-conditional" labels are wrong by the true grade alone: Σ_c (P⁻¹)[ỹ, c] · f(x, c) has the mean of
-# f(x, true grade), whatever the networks say (``noise.quality``).
+# With "class-conditional" labels are wrong by the true grade alone: Σ_c (P⁻¹)[ỹ, c] · f(x, c) has
+# the mean of f(x, true grade), whatever the networks say (``noise.quality``).
 #
-# **Patients.** The true grade of a patient is the highest true grade of the images, however their answers
-# are pooled. Its noise is not the noise of an image: the more images, the more likely one label is too
-# high. With ``label_noise``
+# **Patients.** The true grade of a patient is the highest true grade of the images, however their
+# answers are pooled. Its noise is not the noise of an image: the more images, the more likely one
+# label is too high. With ``label_noise``
 #
-# - "class-conditional": labels are wrong one by one, by the matrix P of images. Products of the rows of P⁻¹
-#   have the mean of the truth, without any assumption about the true grades (``noise.quality``).
-# - "unknown": p(highest true grade | all labels of the patient), without the images, as for images. It
-#   depends on whether labels of one patient are wrong one by one, or all together, because the reader misjudges the
-#   patient: then the highest label is wrong as an image's is, by P. Both count, for each of the noises above.
-# - Whatever labels depend on, the highest label of a patient is wrong by more than d grades only if one of
-#   its n labels is: with at most n times an image's probability.
+# - "class-conditional": labels are wrong one by one, by the matrix P of images. Products of the
+#   rows of P⁻¹ have the mean of the truth, without any assumption about the true grades
+#   (``noise.quality``).
+# - "unknown": p(highest true grade | all labels of the patient), without the images, as for images.
+#   It depends on whether labels of one patient are wrong one by one, or all together, because the
+#   reader misjudges the patient: then the highest label is wrong as an image's is, by P. Both
+#   count, for each of the noises above.
+# - Whatever labels depend on, the highest label of a patient is wrong by more than d grades only if
+#   one of its n labels is: with at most n times an image's probability.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,15 +248,17 @@ class Evidence:
     right : ndarray, shape (M, C)
         The weights if no label is wrong.
     plausible : list of ndarray, shape (M, C)
-        The weights of each plausible noise. The widest range counts, and with each noise any smaller share of wrong
-        labels, for each given grade.
+        The weights of each plausible noise. The widest range counts, and with each noise any
+        smaller share of wrong labels, for each given grade.
     inverse : list of ndarray, shape (M, C)
-        Weights that may be negative, one for each plausible rate, if labels are wrong by the true grade alone. The
-        widest range counts if it is narrower than by ``plausible``. Empty: not assumed, or not possible.
+        Weights that may be negative, one for each plausible rate, if labels are wrong by the true
+        grade alone. The widest range counts if it is narrower than by ``plausible``. Empty: not
+        assumed, or not possible.
     known : bool
         Whether anything can be said about the noise; else only the conservative range is left.
     labels_each : float
-        The share of answers with a wrong label is at most this number times the share of wrong labels.
+        The share of answers with a wrong label is at most this number times the share of wrong
+        labels.
     """
 
     labels: Ints
@@ -271,7 +303,8 @@ def image_evidence(
 def plausible_noises(noise: NoiseBounds, labels: Ints) -> list[Floats]:
     """(C, C) joint distributions of true grade and label, at the middle of the plausible rates.
 
-    The estimated one; where the labels do not determine it, also labels that are all too low, or all too high.
+    The estimated one; where the labels do not determine it, also labels that are all too low, or
+    all too high.
     """
     rate = sum(noise.rates) / 2.0
     noises = [quality.scaled_joint(noise.joint, rate=rate)]
@@ -282,10 +315,11 @@ def plausible_noises(noise: NoiseBounds, labels: Ints) -> list[Floats]:
 
 
 def one_sided_noise(shares: Floats, *, rate: float, step: int) -> Floats:
-    """(C, C) p(true grade, label) if every wrong label is ``step`` grades off, which is −1 (too low) or 1.
+    """(C, C) p(true grade, label) if every wrong label is ``step`` grades off, which is −1 (too
+    low) or 1.
 
-    shares: (C,) of the labels. All grades that have a neighbour there are mislabelled equally often, at most every
-    second time.
+    shares: (C,) of the labels. All grades that have a neighbour there are mislabelled equally
+    often, at most every second time.
     """
     classes = len(shares)
     at_the_end = 0 if step < 0 else classes - 1
@@ -303,26 +337,42 @@ def one_sided_noise(shares: Floats, *, rate: float, step: int) -> Floats:
     return joint(float(brentq(excess, 0.0, 0.5)) if rate > 0.0 else 0.0)
 
 
-def unclear_weights(right: Floats, posterior: Floats, labels: Ints, probabilities: Floats) -> Floats:
-    """(M, C) p(true grade | label), where of the answers with one label the unclear ones have the wrong labels.
+def unclear_weights(
+    right: Floats, posterior: Floats, labels: Ints, probabilities: Floats
+) -> Floats:
+    """(M, C) p(true grade | label), where of the answers with one label the unclear ones have the
+    wrong labels.
 
-    The share of wrong labels of each given grade stays. An answer that is twice as unclear, by 1 − its largest
-    probability, has a wrong label twice as often. right, posterior: (M, C) if no label is wrong, and if wrong ones are
-    those of clear and unclear answers alike. labels: (M,) given grades. probabilities: (M, C) of the networks.
+    The share of wrong labels of each given grade stays. An answer that is twice as unclear, by 1 −
+    its largest probability, has a wrong label twice as often. right, posterior: (M, C) if no label
+    is wrong, and if wrong ones are those of clear and unclear answers alike. labels: (M,) given
+    grades. probabilities: (M, C) of the networks.
     """
     doubt = 1.0 - probabilities.max(axis=1)
     wrong = 1.0 - (posterior * right).sum(axis=1)
     total = np.bincount(labels, wrong)[labels]
-    mean = np.divide(np.bincount(labels, wrong * doubt)[labels], total, out=np.zeros_like(doubt), where=total > 0.0)
+    mean = np.divide(
+        np.bincount(labels, wrong * doubt)[labels],
+        total,
+        out=np.zeros_like(doubt),
+        where=total > 0.0,
+    )
     times = np.divide(doubt, mean, out=np.ones_like(doubt), where=mean > 1e-9)
-    most = np.divide(1.0, wrong, out=np.ones_like(wrong), where=wrong > 0.0)  # no label is wrong more than always
+    most = np.divide(
+        1.0, wrong, out=np.ones_like(wrong), where=wrong > 0.0
+    )  # no label is wrong more than always
     return np.asarray(right + np.minimum(times, most)[:, None] * (posterior - right))
 
 
 def unit_evidence(
-    side: HeldOut, units: Ints, probabilities: Floats, noise: NoiseBounds | None, label_noise: LabelNoise
+    side: HeldOut,
+    units: Ints,
+    probabilities: Floats,
+    noise: NoiseBounds | None,
+    label_noise: LabelNoise,
 ) -> Evidence:
-    """The evidence about patients, or other units (N,) of images: about their highest true grades."""
+    """The evidence about patients, or other units (N,) of images: about their highest true
+    grades."""
     sizes = np.bincount(units)
     if (sizes == 1).all():
         return image_evidence(side, probabilities, noise, label_noise)
@@ -332,7 +382,8 @@ def unit_evidence(
     highest = highest_per_unit(labels, units)
     verified = np.bincount(units, weights=certain)
     every = verified == sizes
-    # of images that were verified at random, small patients are complete more often: no random sample of patients
+    # of images that were verified at random, small patients are complete more often: no random
+    # sample of patients
     by_unit = not ((verified > 0) & ~every).any() or len(np.unique(sizes)) == 1
     by_unit = by_unit and side.verified_probability is None
     first = np.unique(units, return_index=True)[1].tolist()
@@ -360,15 +411,24 @@ def unit_evidence(
             return replace(evidence, basis="conservative", why=why, known=False)
         together = posterior_weights(highest, quality.given_noise(matrix, mix).joint)
         together = np.where(every[:, None], right, together)
-        plausible += [unclear_weights(right, posterior, highest, pooled) for posterior in (one_by_one, together)]
+        plausible += [
+            unclear_weights(right, posterior, highest, pooled)
+            for posterior in (one_by_one, together)
+        ]
     wrong = f"if {_rate(noise)} of the calibration labels are wrong"
     if label_noise != "class-conditional":
         return replace(
-            evidence, basis="corrected", why=f"{wrong}, one by one or together, {NOT_REPEATED}", plausible=plausible
+            evidence,
+            basis="corrected",
+            why=f"{wrong}, one by one or together, {NOT_REPEATED}",
+            plausible=plausible,
         )
     matrices = [transition_of(joint) for joint in (noise.lowest(), noise.joint, noise.highest())]
     inverse = _all_or_none(
-        [quality.highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
+        [
+            quality.highest_grade_weights(labels, units, matrix, certain=certain)
+            for matrix in matrices
+        ]
     )
     why = f"{wrong}, by the image's true grade alone"
     return replace(evidence, basis="corrected", why=why, plausible=plausible, inverse=inverse)
@@ -380,7 +440,8 @@ def _rate(noise: NoiseBounds) -> str:
 
 
 def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
-    """The widest of several ranges keeps a promise only if none of the plausible noises is left out."""
+    """The widest of several ranges keeps a promise only if none of the plausible noises is left
+    out."""
     found = [one for one in weights if one is not None]
     return found if len(found) == len(weights) else []
 
@@ -407,7 +468,8 @@ def calibrate_ranges(
     side : HeldOut
         The samples, with predictions and labels.
     options : Answering
-        The coverage, for whom it holds, what wrong labels depend on, and for whom there is one answer.
+        The coverage, for whom it holds, what wrong labels depend on, and for whom there is one
+        answer.
     noise : NoiseBounds or None
         Of the labels; None only if they are right.
     table : DataFrame, optional
@@ -462,7 +524,9 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
     if not len(rows := np.flatnonzero(known.verified >= 0)):
         return None
     groups = None if known.groups is None else [known.groups[row] for row in rows]
-    thresholds = _thresholds(rule, scores[rows], [np.eye(scores.shape[1])[known.verified[rows]]], groups)
+    thresholds = _thresholds(
+        rule, scores[rows], [np.eye(scores.shape[1])[known.verified[rows]]], groups
+    )
     if not np.isfinite(thresholds).any():
         return None
     return replace(
@@ -476,15 +540,21 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
     )
 
 
-def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBounds | None) -> RangeRule:
+def _corrected(
+    rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBounds | None
+) -> RangeRule:
     """The rule by labels that may be wrong."""
     basis, why, thresholds = known.basis, known.why, rule.thresholds
     if known.known:
         pairs = [[known.right, weights] for weights in known.plausible or [known.right]]
-        found = [_thresholds(rule, scores, pair, known.groups, parts=known.labels) for pair in pairs]
+        found = [
+            _thresholds(rule, scores, pair, known.groups, parts=known.labels) for pair in pairs
+        ]
         thresholds = np.max(found, axis=0)
     if known.inverse:
-        by_inverse = [_thresholds(rule, scores, [weights], known.groups) for weights in known.inverse]
+        by_inverse = [
+            _thresholds(rule, scores, [weights], known.groups) for weights in known.inverse
+        ]
         thresholds = np.minimum(thresholds, np.max(by_inverse, axis=0))
     if basis in ("corrected", "conservative"):
         assert noise is not None
@@ -494,15 +564,19 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
         if 0 < noise.samples < FEW:
             basis, thresholds = "conservative", safe
             why = f"{ANY_NEAR} ({noise.samples:,} labels are too few to say which are confused)"
-        thresholds = np.minimum(thresholds, safe)  # never wider than what holds without an assumption
+        thresholds = np.minimum(
+            thresholds, safe
+        )  # never wider than what holds without an assumption
     return replace(rule, basis=basis, why=why, thresholds=thresholds)
 
 
-def conservative_thresholds(scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float) -> Floats:
+def conservative_thresholds(
+    scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float
+) -> Floats:
     """Thresholds (C,) that hold whatever wrong labels depend on.
 
-    The worst of the grades up to ``far`` away from the label must enter. A label may be wrong by more than that with a
-    probability that is added to the promise.
+    The worst of the grades up to ``far`` away from the label must enter. A label may be wrong by
+    more than that with a probability that is added to the promise.
     """
     classes = scores.shape[1]
     spare = (1.0 - coverage) / 2.0
@@ -524,7 +598,8 @@ def _thresholds(
 ) -> Floats:
     """(C,) one threshold for all grades, or one for each.
 
-    candidates: (M, C) weights. parts: (M,) as in ``widest_range_threshold``; None: there is one candidate.
+    candidates: (M, C) weights. parts: (M,) as in ``widest_range_threshold``; None: there is one
+    candidate.
     """
     if rule.options.coverage_by != "grade":
         return np.full(scores.shape[1], _threshold(rule, scores, candidates, groups, parts))
@@ -536,7 +611,11 @@ def _thresholds(
 
 
 def _threshold(
-    rule: RangeRule, scores: Floats, candidates: Sequence[Floats], groups: Sequence[str] | None, parts: Ints | None
+    rule: RangeRule,
+    scores: Floats,
+    candidates: Sequence[Floats],
+    groups: Sequence[str] | None,
+    parts: Ints | None,
 ) -> float:
     how: dict[str, Any] = {"coverage": rule.coverage, "groups": groups}
     if parts is None:  # weights may be negative
@@ -570,8 +649,8 @@ class RangeEvaluation:
     promised : float
         The coverage that was promised.
     coverage, width : Interval
-        The share of samples whose label is in the range, with Wilson's 95 % interval by patient, and the mean number
-        of grades in it, with a bootstrap interval.
+        The share of samples whose label is in the range, with Wilson's 95 % interval by patient,
+        and the mean number of grades in it, with a bootstrap interval.
     grades : list of (int, Interval)
         Samples of each grade, and their coverage.
     promise : str
@@ -590,7 +669,9 @@ class RangeEvaluation:
         return {**plain(self, whole=True), "grades": grades}
 
 
-def evaluate_ranges(answers: Answers, rule: RangeRule | None, *, resamples: int) -> RangeEvaluation | None:
+def evaluate_ranges(
+    answers: Answers, rule: RangeRule | None, *, resamples: int
+) -> RangeEvaluation | None:
     """Compare the ranges of answers with their labels; None without ranges."""
     if rule is None or answers.ranges is None:
         return None
@@ -600,12 +681,16 @@ def evaluate_ranges(answers: Answers, rule: RangeRule | None, *, resamples: int)
 
     def covered(of: npt.NDArray[np.bool_]) -> Interval:
         rows = np.flatnonzero(of)
-        return proportion_interval(inside[rows], groups=answers.groups_of(rows), weights=weights[rows])
+        return proportion_interval(
+            inside[rows], groups=answers.groups_of(rows), weights=weights[rows]
+        )
 
     owner = patient_codes(groups, len(labels))
     patients, widths = int(owner.max()) + 1, high - low + 1
     times = np.concatenate([*patient_draws(patients, resamples, seed=0)])
-    sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights))
+    sums, sizes = (
+        times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights)
+    )
     means = sums / sizes
     return RangeEvaluation(
         promised=rule.coverage,

@@ -1,18 +1,23 @@
-"""``srjt.plan``: how many patients, readings and verified labels are needed to know a score well enough.
+"""``srjt.plan``: how many patients, readings and verified labels are needed to know a score well
+enough.
 
-The half-width of a 95 % interval is about t · s / √patients, where s is what one patient contributes to the standard
-deviation, and t is Student's quantile for as many patients (about 2). With values that are assumed,
-s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one image, m the images of a patient, ρ their correlation
-and share that of the images that count (for a sensitivity, those to refer). The variance of κ is that of a large sample
-with these shares of the grades, for errors by one grade or for errors in the severity, whichever need more patients.
-From a pilot, s is the standard deviation of the bootstrap over its patients, times the root of their number.
+The half-width of a 95 % interval is about t · s / √patients, where s is what one patient
+contributes to the standard deviation, and t is Student's quantile for as many patients (about 2).
+With values that are assumed, s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one
+image, m the images of a patient, ρ their correlation and share that of the images that count (for a
+sensitivity, those to refer). The variance of κ is that of a large sample with these shares of the
+grades, for errors by one grade or for errors in the severity, whichever need more patients. From a
+pilot, s is the standard deviation of the bootstrap over its patients, times the root of their
+number.
 
-The intervals of ``srjt evaluate`` are wider where errors are few, because one that has not occurred may. So those of a
-share are planned: Clopper and Pearson's for an accuracy, and for an MAE as that of a share of errors of one size, by as
-many images as have the variance s² / patients; Wilson's for a sensitivity or specificity. To the half-width of κ
-e / (2 · patients) is added, where e is by how much an error more and one less would change the κ of one patient.
+The intervals of ``srjt evaluate`` are wider where errors are few, because one that has not occurred
+may. So those of a share are planned: Clopper and Pearson's for an accuracy, and for an MAE as that
+of a share of errors of one size, by as many images as have the variance s² / patients; Wilson's for
+a sensitivity or specificity. To the half-width of κ e / (2 · patients) is added, where e is by how
+much an error more and one less would change the κ of one patient.
 
-More patients do not help against labels that are wrong: readings and verified labels are planned beside them.
+More patients do not help against labels that are wrong: readings and verified labels are planned
+beside them.
 """
 
 from __future__ import annotations
@@ -64,17 +69,17 @@ class SamplePlan(Reported):
     metric, half_width, value
         What was asked for; the value of the pilot, or the one that was assumed.
     deviation : float
-        What one patient contributes: with many patients the half-width is t · deviation / √patients, with Student's
-        quantile t.
+        What one patient contributes: with many patients the half-width is t · deviation /
+        √patients, with Student's quantile t.
     error : float
-        The size of an error in grades, for mae; for qwk, by how much an error more and one less would change the κ of
-        one patient; 0 for shares.
+        The size of an error in grades, for mae; for qwk, by how much an error more and one less
+        would change the κ of one patient; 0 for shares.
     images_per_patient : float
     patients, images : int
         Needed for the half-width; of a noise rate, verified labels.
     plausible : tuple of int or None
-        The lowest and the highest plausible number of patients, by how well the pilot tells the deviation: of ten
-        pilots, nine or more hold the number that is needed. None without a pilot.
+        The lowest and the highest plausible number of patients, by how well the pilot tells the
+        deviation: of ten pilots, nine or more hold the number that is needed. None without a pilot.
     pilot : int
         Patients of the pilot; 0 if values were assumed.
     source : str
@@ -82,10 +87,11 @@ class SamplePlan(Reported):
     assumed : dict of str to float or str
         The options that the numbers rest on.
     table : DataFrame
-        ``half_width``, ``patients`` and ``images`` for several half-widths; ``verified``, the labels to verify for the
-        score against the true grades, if the pilot has verified some.
+        ``half_width``, ``patients`` and ``images`` for several half-widths; ``verified``, the
+        labels to verify for the score against the true grades, if the pilot has verified some.
     readings : DataFrame
-        ``readings`` of an image and ``wrong``, the largest share of wrong medians; empty without a reader's error.
+        ``readings`` of an image and ``wrong``, the largest share of wrong medians; empty without a
+        reader's error.
     """
 
     metric: PlannedMetric
@@ -118,7 +124,8 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     Parameters
     ----------
     pilot : Trained, Evaluation or path, optional
-        A run, whose test side (else validation side) is the pilot, or an evaluation. Default: values are assumed.
+        A run, whose test side (else validation side) is the pilot, or an evaluation. Default:
+        values are assumed.
     **options
         The fields of ``srjt.inference.options.Planning``.
 
@@ -143,7 +150,9 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
         return _assumed(asked)
     judged = pilot if isinstance(pilot, Evaluation) else best_side(open_run(pilot), resamples=0)
     if judged is None or judged.answers.empty:
-        raise SrjtError("The pilot has no answers for single images: give a run with a test side, or values.")
+        raise SrjtError(
+            "The pilot has no answers for single images: give a run with a test side, or values."
+        )
     return _from_pilot(judged, asked)
 
 
@@ -159,8 +168,8 @@ def _result(
     pilot: int = 0,
     images: list[int] | None = None,
 ) -> SamplePlan:
-    """per_patient: images of a patient. uses: the options that the numbers rest on. images: needed for each of the
-    widths, if not by the deviation."""
+    """per_patient: images of a patient. uses: the options that the numbers rest on. images: needed
+    for each of the widths, if not by the deviation."""
     widths, wanted = [asked.half_width * factor for factor in WIDTHS], WIDTHS.index(1.0)
     if images is None:
         half_width = _half_width(asked, value=value, deviation=deviation, error=error)
@@ -183,7 +192,11 @@ def _result(
         images=images[wanted],
         pilot=pilot,
         source=source,
-        assumed={name: option for name in (*uses, "reader_error") if (option := getattr(asked, name)) is not None},
+        assumed={
+            name: option
+            for name in (*uses, "reader_error")
+            if (option := getattr(asked, name)) is not None
+        },
         table=pd.DataFrame({"half_width": widths, "patients": patients, "images": images}),
         readings=readings,
     )
@@ -206,7 +219,10 @@ def patients_for(half_width: Callable[[int], float], wanted: float) -> int:
     high = 2
     while half_width(high) > wanted + 1e-9:
         if high > MOST_PATIENTS:
-            raise SrjtError(f"For ± {wanted:g} more than 100 million patients are needed: give a larger `half_width`.")
+            raise SrjtError(
+                f"For ± {wanted:g} more than 100 million patients are needed: give a larger"
+                " `half_width`."
+            )
         low = high
         high = 2 * high
     while high - low > 1:
@@ -241,24 +257,29 @@ def wilson_half_width(patients: int, deviation: float, *, share: float) -> float
     return math.sqrt(squared * variance) / (1.0 + squared / images)
 
 
-def _half_width(asked: Planning, *, value: float, deviation: float, error: float) -> Callable[[int], float]:
+def _half_width(
+    asked: Planning, *, value: float, deviation: float, error: float
+) -> Callable[[int], float]:
     """What ``srjt evaluate`` gives for so many patients."""
     if asked.metric in ("sensitivity", "specificity"):
         return lambda patients: wilson_half_width(patients, deviation, share=value)
     if asked.metric == "accuracy":
         return lambda patients: exact_half_width(patients, deviation, share=value)
     if asked.metric == "mae" and 0.0 < value < error:
-        return lambda patients: error * exact_half_width(patients, deviation / error, share=value / error)
+        return lambda patients: (
+            error * exact_half_width(patients, deviation / error, share=value / error)
+        )
     return lambda patients: student_half_width(patients, deviation, added=error)
 
 
 def kappa_deviation(value: float, shares: npt.ArrayLike) -> list[tuple[float, float]]:
-    """The variance of quadratic κ for one image, of a large sample with these shares of the grades (C,), and by how
-    much it changes between an image of each grade that is wrong and one that is right (half of that).
+    """The variance of quadratic κ for one image, of a large sample with these shares of the grades
+    (C,), and by how much it changes between an image of each grade that is wrong and one that is
+    right (half of that).
 
-    One pair for each kind of error with which κ has this value: by one grade, of all grades as often; and in the
-    severity, which is normal and cut into these grades, and which is seen with a normal error. Of two equally frequent
-    grades the variance is 1 − κ².
+    One pair for each kind of error with which κ has this value: by one grade, of all grades as
+    often; and in the severity, which is normal and cut into these grades, and which is seen with a
+    normal error. Of two equally frequent grades the variance is 1 − κ².
 
     Examples
     --------
@@ -285,8 +306,8 @@ def kappa_deviation(value: float, shares: npt.ArrayLike) -> list[tuple[float, fl
 
 
 def _large_sample(score: Any, table: Floats) -> tuple[float, float]:
-    """The variance of a score for one image, and the change by half an added image of each grade, from a table whose
-    sum is 1."""
+    """The variance of a score for one image, and the change by half an added image of each grade,
+    from a table whose sum is 1."""
     slope = slopes(score, table)
     wrong = (slope * wrong_by(1, len(table))).sum(axis=1)
     return float((table * slope**2).sum()), float((np.diagonal(slope) - wrong).sum() / 2.0)
@@ -299,7 +320,8 @@ def _wrong_by_one(share: Floats) -> Callable[[float], Floats]:
 
 
 def _seen_with_error(share: Floats) -> Callable[[float], Floats]:
-    """The table (C, C) of two normal severities that are cut alike, whose correlation is 1 − ``error``."""
+    """The table (C, C) of two normal severities that are cut alike, whose correlation is 1 −
+    ``error``."""
     cuts = ndtri(share.cumsum()[:-1])
     severity = ndtri((np.arange(SEVERITIES) + 0.5) / SEVERITIES)
     of_grade = np.searchsorted(cuts, severity)[None, :] == np.arange(len(share))[:, None]
@@ -319,18 +341,26 @@ def _grade_shares(text: str) -> list[float]:
         shares = [float(part) for part in text.split(",")]
     except ValueError:
         shares = []
-    if len(shares) < 2 or not (min(shares) > 0 and abs(sum(shares) - 1.0) <= 0.02):  # nan is neither
-        raise SrjtError(f"`grade_shares` are positive numbers with sum 1, such as {SHARES}; got {text!r}.")
+    if len(shares) < 2 or not (
+        min(shares) > 0 and abs(sum(shares) - 1.0) <= 0.02
+    ):  # nan is neither
+        raise SrjtError(
+            f"`grade_shares` are positive numbers with sum 1, such as {SHARES}; got {text!r}."
+        )
     return [share / sum(shares) for share in shares]
 
 
 def _assumed(asked: Planning) -> SamplePlan:
     value, metric, error = asked.value, asked.metric, 0.0
     if value is None:
-        raise SrjtError("Without a pilot, `value` says what the score will probably be, such as 0.9.")
+        raise SrjtError(
+            "Without a pilot, `value` says what the score will probably be, such as 0.9."
+        )
     if metric == "mae":
         if asked.spread is None and value >= 1.0:
-            raise SrjtError("An MAE of 1 or more has errors by several grades: give their `spread`.")
+            raise SrjtError(
+                "An MAE of 1 or more has errors by several grades: give their `spread`."
+            )
         variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
         error = _error_size(value, variance)
     elif not 0.0 < value < 1.0:
@@ -339,7 +369,9 @@ def _assumed(asked: Planning) -> SamplePlan:
         asked = replace(asked, grade_shares=asked.grade_shares or SHARES)
         # the kind of errors that needs more patients
         pairs = kappa_deviation(value, _grade_shares(str(asked.grade_shares)))
-        variance, error = max(pairs, key=lambda pair: student_half_width(100, math.sqrt(pair[0]), added=pair[1]))
+        variance, error = max(
+            pairs, key=lambda pair: student_half_width(100, math.sqrt(pair[0]), added=pair[1])
+        )
     else:
         variance = value * (1.0 - value)
     shares = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}
@@ -347,7 +379,12 @@ def _assumed(asked: Planning) -> SamplePlan:
     images = asked.images_per_patient
     effect = 1.0 + max(images - 1.0, 0.0) * asked.correlation
     deviation = math.sqrt(variance * effect / (images * share))
-    own = {"mae": ("spread",), "qwk": ("grade_shares",), "sensitivity": ("prevalence",), "specificity": ("prevalence",)}
+    own = {
+        "mae": ("spread",),
+        "qwk": ("grade_shares",),
+        "sensitivity": ("prevalence",),
+        "specificity": ("prevalence",),
+    }
     uses = (*CLUSTERED, *own.get(metric, ()))
     return _result(
         asked,
@@ -369,10 +406,14 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     scores = _score(asked, pilot)(resampled_tables(own, resamples=resamples, seed=0))
     spread = scores[1:][np.isfinite(scores[1:])]
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
-        raise SrjtError("The pilot is too small, or all its answers are alike: give values instead.")
+        raise SrjtError(
+            "The pilot is too small, or all its answers are alike: give values instead."
+        )
     of_run = f" ({pilot.run})" if pilot.run else ""
     effective = max(effective_patients(owner), 2.0)  # the draws vary too little for few patients
-    deviation = float(spread.std(ddof=1)) * math.sqrt(patients * (effective + 1.0) / (effective - 1.0))
+    deviation = float(spread.std(ddof=1)) * math.sqrt(
+        patients * (effective + 1.0) / (effective - 1.0)
+    )
     value, error = float(scores[0]), 0.0
     if asked.metric == "mae":
         off = np.abs(true - answer)
@@ -386,14 +427,18 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
         error=error,
         per_patient=len(rows) / patients,
         pilot=patients,
-        source=f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}{of_run}",
+        source=(
+            f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}{of_run}"
+        ),
         uses=() if asked.metric in METRICS else ("refer_from",),
     )
     degrees = min(effective - 1.0, _degrees(_score(asked, pilot), own))
     ends = [degrees / float(chdtri(degrees, tail)) for tail in (0.025, 0.975)]
     plausible = []
     for end in ends:
-        half_width = _half_width(asked, value=value, deviation=deviation * math.sqrt(end), error=error)
+        half_width = _half_width(
+            asked, value=value, deviation=deviation * math.sqrt(end), error=error
+        )
         plausible.append(patients_for(half_width, asked.half_width))
     result = replace(result, plausible=(plausible[0], plausible[1]))
     truly = pilot.true_scores
@@ -405,12 +450,14 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
 
 
 def _error_size(value: float, variance: float) -> float:
-    """The size that all errors would have in a sample with this mean and this variance of the absolute error."""
+    """The size that all errors would have in a sample with this mean and this variance of the
+    absolute error."""
     return value + variance / value if value > 0.0 else 1.0
 
 
 def _kappa_error(own: Floats) -> float:
-    """By how much an error more and one less change the κ of one patient, as ``score_draws`` adds them.
+    """By how much an error more and one less change the κ of one patient, as ``score_draws`` adds
+    them.
 
     own: (G, C, C) the confusion matrix of each patient.
     """
@@ -422,9 +469,10 @@ def _kappa_error(own: Floats) -> float:
 
 
 def _degrees(score: Any, own: Floats) -> float:
-    """The degrees of freedom of a variance between patients: 2 n / (κ − 1), where κ is the kurtosis of what each
-    contributes to a score (3 if that is normal). Rare errors have a large one, so their variance is known less well.
-    n are the effective patients: few large ones show too little of the kurtosis.
+    """The degrees of freedom of a variance between patients: 2 n / (κ − 1), where κ is the kurtosis
+    of what each contributes to a score (3 if that is normal). Rare errors have a large one, so
+    their variance is known less well. n are the effective patients: few large ones show too little
+    of the kurtosis.
 
     own: (G, C, C) the confusion matrix of each patient.
     """
@@ -440,7 +488,9 @@ def _score(asked: Planning, pilot: Evaluation) -> Any:
     if asked.metric in METRICS:
         return METRICS[asked.metric].function
     if asked.refer_from is None:
-        raise SrjtError(f"The {asked.metric} of a pilot needs `refer_from`, the lowest grade to refer.")
+        raise SrjtError(
+            f"The {asked.metric} of a pilot needs `refer_from`, the lowest grade to refer."
+        )
     cut = pilot.grades.find(asked.refer_from)
     part = slice(cut, None) if asked.metric == "sensitivity" else slice(None, cut)
 
@@ -464,7 +514,9 @@ def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePl
         value, source = 0.5, "for the worst rate, one half"
     per_patient = asked.images_per_patient
     effect = 1.0 + max(per_patient - 1.0, 0.0) * asked.correlation
-    numbers = [labels_to_verify(value, within=min(asked.half_width * factor, 0.49)) for factor in WIDTHS]
+    numbers = [
+        labels_to_verify(value, within=min(asked.half_width * factor, 0.49)) for factor in WIDTHS
+    ]
     images = [math.ceil(number * effect) for number in numbers]
     deviation = math.sqrt(value * (1.0 - value) * effect / per_patient)
     return _result(

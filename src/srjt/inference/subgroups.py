@@ -1,5 +1,5 @@
-"""Where the scores differ: between subgroups such as sites, sexes and ages, and between the run's own test side and
-samples from elsewhere.
+"""Where the scores differ: between subgroups such as sites, sexes and ages, and between the run's
+own test side and samples from elsewhere.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Gap:
     difference : Interval
         With its 95 % interval over the bootstrap draws of the patients.
     p_value, adjusted : float
-        Of no difference, by permutation of the patients; and after Holm's correction for all groups of all columns. Not
-        corrected for metrics. It takes patients of the group and of the rest to be alike but for chance, with about as
-        many images each; where numbers of images differ much, up to 0.14 of such p-values were below 0.05.
+        Of no difference, by permutation of the patients; and after Holm's correction for all groups
+        of all columns. Not corrected for metrics. It takes patients of the group and of the rest to
+        be alike but for chance, with about as many images each; where numbers of images differ
+        much, up to 0.14 of such p-values were below 0.05.
     """
 
     difference: Interval
@@ -59,12 +60,13 @@ class Subgroup:
     Attributes
     ----------
     column, name : str
-        ``"site"`` and ``"north"``; ``"age"`` and ``"40 to 50"`` (50 is in the next); ``"(missing)"`` without a value,
-        ``"(several)"`` where the images of one answer differ.
+        ``"site"`` and ``"north"``; ``"age"`` and ``"40 to 50"`` (50 is in the next);
+        ``"(missing)"`` without a value, ``"(several)"`` where the images of one answer differ.
     samples, patients : int
         Answers, and the patients who are resampled; without patient ids, both are the samples.
     scores : dict of str to Interval
-        Every metric, ``calibration_error`` and, with ranges, ``coverage``; empty if there are too few patients.
+        Every metric, ``calibration_error`` and, with ranges, ``coverage``; empty if there are too
+        few patients.
     gaps : dict of str to Gap
         By metric; empty if there are too few patients in the group or outside of it.
     """
@@ -119,8 +121,11 @@ class Subgroups:
         return {"groups": groups, "worst": worst and {"column": worst.column, "name": worst.name}}
 
     def table(self) -> pd.DataFrame:
-        """One row per group and score: value, low, high, gap, gap_low, gap_high, p_value, adjusted."""
-        none = Gap(difference=Interval(math.nan, math.nan, math.nan), p_value=math.nan, adjusted=math.nan)
+        """One row per group and score: value, low, high, gap, gap_low, gap_high, p_value,
+        adjusted."""
+        none = Gap(
+            difference=Interval(math.nan, math.nan, math.nan), p_value=math.nan, adjusted=math.nan
+        )
         rows = []
         for group in self.groups:
             for name, score in group.scores.items() or [("", none.difference)]:
@@ -142,13 +147,16 @@ def _test_of(group: Subgroup, groups: Sequence[Subgroup]) -> tuple[str, str]:
 
 
 def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Series[Any]:
-    """(N,) the group of each sample by a column, as categories in their order; ``"age:10"`` has one for ten years.
+    """(N,) the group of each sample by a column, as categories in their order; ``"age:10"`` has one
+    for ten years.
 
-    units: (N,) the unit of each sample, from 0, if units are grouped. An error, in one sentence, if the column does not
-    exist, has too many values, or has no numbers where a width is given.
+    units: (N,) the unit of each sample, from 0, if units are grouped. An error, in one sentence, if
+    the column does not exist, has too many values, or has no numbers where a width is given.
     """
     column, _, width = (text, "", "") if text in table or ":" not in text else text.rpartition(":")
-    own = f"{column}_source" if f"{column}_source" in table else column  # srjt has one of that name, too
+    own = (
+        f"{column}_source" if f"{column}_source" in table else column
+    )  # srjt has one of that name, too
     if own not in table:
         raise unknown_name("column (for `by`)", column, [str(name) for name in table.columns])
     cells = [as_text(cell).strip() for cell in table[own]]
@@ -159,30 +167,42 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
     if width:
         step = float(width) if width.replace(".", "", 1).isdigit() else 0.0
         if step <= 0:
-            raise SrjtError(f"{text}: the width of the groups must be a positive number, as in {column}:10.")
+            raise SrjtError(
+                f"{text}: the width of the groups must be a positive number, as in {column}:10."
+            )
         if words:
             raise SrjtError(f"{text} needs numbers, and {column} has the value {words[0]!r}.")
         numbers = np.floor(numbers / step + 1e-9) * step  # 0.3 / 0.1 is a little less than 3
-        cells = [UNKNOWN if math.isnan(low) else f"{low:g} to {low + step:g}" for low in numbers.tolist()]
+        cells = [
+            UNKNOWN if math.isnan(low) else f"{low:g} to {low + step:g}" for low in numbers.tolist()
+        ]
     start = dict(zip(cells, numbers.tolist(), strict=True)) if not words else {}
     if units is not None:
         of_unit = pd.Series(cells).groupby(units)
         cells = np.where(of_unit.nunique() == 1, of_unit.first(), SEVERAL).tolist()
-    names = sorted(set(cells), key=lambda name: (name == UNKNOWN, name == SEVERAL, start.get(name, 0.0), name))
+    names = sorted(
+        set(cells), key=lambda name: (name == UNKNOWN, name == SEVERAL, start.get(name, 0.0), name)
+    )
     if len(names) > MOST_GROUPS:
         hint = "" if words else f" Numbers need a width, or a larger one: `by='{column}:10'`."
-        raise SrjtError(f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}")
+        raise SrjtError(
+            f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}"
+        )
     return pd.Series(pd.Categorical(cells, names), name=column)
 
 
 # Their scores.
 
 
-def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, resamples: int = 1000) -> Subgroups:
-    """The scores of every group, with intervals over the patients, and its gaps to all other samples.
+def judge_subgroups(
+    answers: Answers, groupings: Sequence[pd.Series[Any]], *, resamples: int = 1000
+) -> Subgroups:
+    """The scores of every group, with intervals over the patients, and its gaps to all other
+    samples.
 
-    The same draws of all patients serve every group: where a patient is in two of them (the left and the right eye),
-    their gap is paired. Whether a gap is more than chance is found by permutation (``_Permuted``).
+    The same draws of all patients serve every group: where a patient is in two of them (the left
+    and the right eye), their gap is paired. Whether a gap is more than chance is found by
+    permutation (``_Permuted``).
 
     Parameters
     ----------
@@ -208,7 +228,8 @@ def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, re
         inside = (answers.ranges[0] <= labels) & (labels <= answers.ranges[1])
 
     def sums(rows: Ints) -> Floats:
-        """(G, …) of each patient's answers the confusion matrix and, per bin, Σ (confidence − right)."""
+        """(G, …) of each patient's answers the confusion matrix and, per bin, Σ (confidence −
+        right)."""
         own = np.zeros((patients, cells + BINS))
         np.add.at(own, (owner[rows], labels[rows] * num_classes + answers.grades[rows]), 1.0)
         np.add.at(own, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
@@ -243,8 +264,11 @@ def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, re
         if len(who) >= TOO_FEW:
             own = metrics.score_draws(tables(of_group[who]), tables(draws))
             scores = {metric: metrics.score_interval(own, metric) for metric in METRICS}
-            # without an interval: those of ten patients held the truth in three quarters of the simulations only
-            scores["calibration_error"] = Interval(_calibration_error(of_group[who], cells), math.nan, math.nan)
+            # without an interval: those of ten patients held the truth in three quarters of the
+            # simulations only
+            scores["calibration_error"] = Interval(
+                _calibration_error(of_group[who], cells), math.nan, math.nan
+            )
             if inside is not None:
                 owners = answers.groups_of(rows)
                 equal = calibration.patient_weights(owners, len(rows))
@@ -252,7 +276,10 @@ def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, re
             if outside >= TOO_FEW:
                 others = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)
                 nothing = {"p_value": math.nan, "adjusted": math.nan}
-                gaps = {metric: Gap(difference=gap_interval(own, others, metric), **nothing) for metric in METRICS}
+                gaps = {
+                    metric: Gap(difference=gap_interval(own, others, metric), **nothing)
+                    for metric in METRICS
+                }
                 permuted[place] = _Permuted.between(tables(of_group), tables(of_rest))
         counts = {"samples": len(rows), "patients": len(who)}
         groups.append(Subgroup(column=column, name=name, scores=scores, gaps=gaps, **counts))
@@ -260,9 +287,11 @@ def judge_subgroups(answers: Answers, groupings: Sequence[pd.Series[Any]], *, re
     return Subgroups(groups=tuple(groups))
 
 
-def gap_interval(group: ScoreDraws, rest: ScoreDraws, metric: str, *, level: float = 0.95) -> Interval:
-    """A metric of a group minus that of the rest; at each end errors are added to the one and right answers to the
-    other. As far out as the fewer patients of the two ask for."""
+def gap_interval(
+    group: ScoreDraws, rest: ScoreDraws, metric: str, *, level: float = 0.95
+) -> Interval:
+    """A metric of a group minus that of the rest; at each end errors are added to the one and right
+    answers to the other. As far out as the fewer patients of the two ask for."""
     value = group.value[metric] - rest.value[metric]
     higher = np.asarray(group.worse[metric] - rest.better[metric])
     lower = np.asarray(group.better[metric] - rest.worse[metric])
@@ -275,21 +304,25 @@ def gap_interval(group: ScoreDraws, rest: ScoreDraws, metric: str, *, level: flo
     return Interval(value, min(value, low), max(value, high))
 
 
-# Whether a gap is more than chance. A small group often has no error, and then its own draws do not vary: so the null
-# distribution comes from the patients of both sides, who are permuted between the group and the rest.
+# Whether a gap is more than chance. A small group often has no error, and then its own draws do not
+# vary: so the null distribution comes from the patients of both sides, who are permuted between the
+# group and the rest.
 
 _MOST = 400  # permutations for each test that is corrected for, where a p-value is small
-_ADDED = 2.0  # patients of average variance in the standard error of each side, so that it is never 0
+_ADDED = (
+    2.0  # patients of average variance in the standard error of each side, so that it is never 0
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Permuted:
     """Patients who are permuted between a group and the rest.
 
-    Patients on one side are permuted between the sides. Of a patient on both sides, the two parts are swapped or not.
-    The statistic is the gap over its standard error: then the test keeps its level where the patients of one side vary
-    more than those of the other, for example because they have fewer images (Chung and Romano, The Annals of Statistics
-    2013, 41(2)). The error is that of the metric's linear approximation.
+    Patients on one side are permuted between the sides. Of a patient on both sides, the two parts
+    are swapped or not. The statistic is the gap over its standard error: then the test keeps its
+    level where the patients of one side vary more than those of the other, for example because they
+    have fewer images (Chung and Romano, The Annals of Statistics 2013, 41(2)). The error is that of
+    the metric's linear approximation.
     """
 
     one_side: Ints  # patients on one side only
@@ -310,7 +343,10 @@ class _Permuted:
         first = np.where(present[0][:, None, None], group, rest)
         second = np.where(both[:, None, None], rest, 0.0)
         total = (group + rest).sum(axis=0)
-        slopes = [metrics.slopes(metric.function, total / total.sum()).ravel() for metric in METRICS.values()]
+        slopes = [
+            metrics.slopes(metric.function, total / total.sum()).ravel()
+            for metric in METRICS.values()
+        ]
         by_metric = np.nan_to_num(np.stack(slopes, axis=1))
         cells = [side.reshape(len(side), -1) for side in (first, second)]
         samples = [side.sum(axis=1, keepdims=True) for side in cells]
@@ -336,7 +372,8 @@ class _Permuted:
         )
 
     def permuted(self, keys: Floats) -> Floats:
-        """(B, G) 1 where the group gets the first part of a patient. keys: (B, G) uniform random numbers."""
+        """(B, G) 1 where the group gets the first part of a patient. keys: (B, G) uniform random
+        numbers."""
         drawn = np.zeros(keys.shape)
         drawn[:, self.both_sides] = keys[:, self.both_sides] < 0.5
         if self.in_group and len(self.one_side):
@@ -346,13 +383,16 @@ class _Permuted:
         return drawn
 
     def statistics(self, drawn: Floats) -> Floats:
-        """(B, K) the gap of each metric over its standard error. drawn: (B, G) as of ``permuted``."""
+        """(B, K) the gap of each metric over its standard error. drawn: (B, G) as of
+        ``permuted``."""
         whole = (self.first + self.second).sum(axis=0)
         of_group = drawn @ (self.first - self.second) + self.second.sum(axis=0)
         group, rest = (_Side.of(side, self.classes) for side in (of_group, whole - of_group))
         # under no difference, a patient with m samples has the variance m · alone + m² · shared
         shared = np.maximum(group.zz + rest.zz - self.image * (group.m + rest.m), 0.0)
-        shared = np.minimum(shared / np.maximum(group.mm + rest.mm - group.m - rest.m, 1.0), self.image)
+        shared = np.minimum(
+            shared / np.maximum(group.mm + rest.mm - group.m - rest.m, 1.0), self.image
+        )
         alone = self.image - shared
         # of a patient on both sides
         together = group.z_other_z + rest.z_other_z
@@ -368,10 +408,11 @@ class _Permuted:
 
 
 class _Side(NamedTuple):
-    """Of a group, or of the rest, in each permutation: metrics (B, K), and sums over its patients (B, 1) or (B, K).
+    """Of a group, or of the rest, in each permutation: metrics (B, K), and sums over its patients
+    (B, 1) or (B, K).
 
-    m: a patient's samples. z: by how much these change the linear approximation of a metric. other: those of the same
-    patient on the other side; of their products each side has one half.
+    m: a patient's samples. z: by how much these change the linear approximation of a metric. other:
+    those of the same patient on the other side; of their products each side has one half.
     """
 
     values: Floats
@@ -399,12 +440,15 @@ class _Side(NamedTuple):
 def _test(groups: list[Subgroup], permuted: dict[int, _Permuted], *, permutations: int) -> None:
     """Give the gaps their p-values. permuted: by the place of the group.
 
-    Twice the share of permutations that are as far out on the same side. Where few are, more are drawn, so that a
-    p-value can be below 0.05 after the correction for all tests.
+    Twice the share of permutations that are as far out on the same side. Where few are, more are
+    drawn, so that a p-value can be below 0.05 after the correction for all tests.
     """
     tests = {_test_of(groups[place], groups): place for place in permuted}
     rng = np.random.Generator(np.random.PCG64(0))
-    observed = {test: permuted[place].statistics(permuted[place].observed)[0] for test, place in tests.items()}
+    observed = {
+        test: permuted[place].statistics(permuted[place].observed)[0]
+        for test, place in tests.items()
+    }
     # (3, K) permutations that are as high, as low, and defined
     counts = {test: np.zeros((3, len(METRICS))) for test in tests}
     most = max(permutations, _MOST * len(tests), 1000)
@@ -423,12 +467,16 @@ def _test(groups: list[Subgroup], permuted: dict[int, _Permuted], *, permutation
         p_values[test] = np.where(np.isfinite(observed[test]), p, np.nan)
     for place in permuted:
         group = groups[place]
-        for metric, p_value in zip(METRICS, p_values[_test_of(group, groups)].tolist(), strict=True):
+        for metric, p_value in zip(
+            METRICS, p_values[_test_of(group, groups)].tolist(), strict=True
+        ):
             group.gaps[metric] = replace(group.gaps[metric], p_value=p_value)
     _correct(groups)
 
 
-def _uniform(rng: np.random.Generator, amount: int, permuted: dict[int, _Permuted]) -> Iterator[Floats]:
+def _uniform(
+    rng: np.random.Generator, amount: int, permuted: dict[int, _Permuted]
+) -> Iterator[Floats]:
     """(n, G) random numbers, in chunks of bounded size."""
     patients = next((one.observed.shape[1] for one in permuted.values()), 1)
     at_once = max(1, 5_000_000 // patients)
@@ -476,11 +524,14 @@ class Scores(Plain):
 
     @property
     def grade_errors(self) -> Floats:
-        """(C,) the mean absolute error of the samples of each grade; nan for a grade without samples."""
+        """(C,) the mean absolute error of the samples of each grade; nan for a grade without
+        samples."""
         counts = np.asarray(self.confusion, dtype=np.float64)
         grades = np.arange(len(counts))
         with np.errstate(invalid="ignore"):
-            return np.asarray((counts * abs(grades - grades[:, None])).sum(axis=1) / counts.sum(axis=1))
+            return np.asarray(
+                (counts * abs(grades - grades[:, None])).sum(axis=1) / counts.sum(axis=1)
+            )
 
     @property
     def shares(self) -> Floats:
@@ -496,15 +547,16 @@ class External(Plain):
     Attributes
     ----------
     home, here : Scores
-        Of the own test side and of these samples, both with the run as it was trained, of one view of each.
+        Of the own test side and of these samples, both with the run as it was trained, of one view
+        of each.
     recalibrated : Scores or None
         Of these samples with what was fitted to ``calibrate_on``; None without it.
     calibrated_on : tuple of (int, int or None)
         The samples and the patients that it was fitted to; (0, None) without it.
     by_mix, by_answers : float
-        Parts of the change of the mean absolute error: what it would be if each grade were answered as at home, in the
-        mix of grades here; and the rest, answers to the same grades that are better or worse. nan if a grade that is
-        here is not among the samples at home.
+        Parts of the change of the mean absolute error: what it would be if each grade were answered
+        as at home, in the mix of grades here; and the rest, answers to the same grades that are
+        better or worse. nan if a grade that is here is not among the samples at home.
     """
 
     home: Scores
@@ -518,19 +570,27 @@ class External(Plain):
 def beside_own_test_side(
     prepared: Prepared, store: ImageStore, images: Answers, *, resamples: int = 1000
 ) -> External | None:
-    """The comparison of samples that the run does not know; None without a test side, and for answers per patient."""
+    """The comparison of samples that the run does not know; None without a test side, and for
+    answers per patient."""
     run, options = prepared.run, prepared.options
     side, fitted = run.held_out.get("test"), prepared.calibrate_on
     if side is None or not len(side) or options.per or images.outputs is None:
         return None
     trained = prepared
     if fitted is not None or options.views > 1:  # the run keeps one view of its test side
-        trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None, views=1))
+        trained = prepare(
+            run, replace(options, calibrate_on=None, coverage=None, coverage_by=None, views=1)
+        )
     alike = trained.answer(images.outputs, images.labels, images.groups)
-    here = scores_of(alike if options.views == 1 else trained.answer_store(store), resamples=resamples)
+    here = scores_of(
+        alike if options.views == 1 else trained.answer_store(store), resamples=resamples
+    )
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
-    mae, mixed = home.intervals["mae"].value, float((here.shares * home.grade_errors)[present].sum())
+    mae, mixed = (
+        home.intervals["mae"].value,
+        float((here.shares * home.grade_errors)[present].sum()),
+    )
     patients = None if fitted is None or fitted.patients is None else len(set(fitted.patients))
     return External(
         home=home,

@@ -1,27 +1,29 @@
-"""Scores against the true grades, from labels that may be wrong: what can be known of them, with intervals that contain
-the doubt about the labels.
+"""Scores against the true grades, from labels that may be wrong: what can be known of them, with
+intervals that contain the doubt about the labels.
 
-Everything is a function of one table: how many samples have which true grade and which answer. What is known decides
-how the table is estimated, the strongest first.
+Everything is a function of one table: how many samples have which true grade and which answer. What
+is known decides how the table is estimated, the strongest first.
 
-- **Verified grades** of a random part: the table by the labels of all samples, corrected by the verified ones
-  (prediction-powered inference, Angelopoulos et al. 2023, with the factor that makes the variance smallest). Nothing is
-  assumed about the errors of the labels.
+- **Verified grades** of a random part: the table by the labels of all samples, corrected by the
+  verified ones (prediction-powered inference, Angelopoulos et al. 2023, with the factor that makes
+  the variance smallest). Nothing is assumed about the errors of the labels.
 - **Several readings**: the posterior of the true grades by the model of ``srjt.readers``.
 - **A matrix of the label noise**, given or estimated.
 - **The share of wrong labels** alone: bounds of the accuracy and the absolute error.
 
-Readings and a matrix do not tell whether the network errs on the images on which readers err. Two extremes are
-computed, and the interval reaches from one to the other:
+Readings and a matrix do not tell whether the network errs on the images on which readers err. Two
+extremes are computed, and the interval reaches from one to the other:
 
-- *apart*: given the true grade, the network errs independently of the readers. It is one more reader (or, with a
-  matrix P, row ỹ of P⁻¹ has the mean of the true grade).
-- *alike*: given the readings, the answer tells nothing more about the true grade. A network that repeats the readers'
-  errors is such a one; one that is right where they err is better. Only a network that is wrong *more* often where the
-  readers err than the readings themselves tell lies outside.
+- *apart*: given the true grade, the network errs independently of the readers. It is one more
+  reader (or, with a matrix P, row ỹ of P⁻¹ has the mean of the true grade).
+- *alike*: given the readings, the answer tells nothing more about the true grade. A network that
+  repeats the readers' errors is such a one; one that is right where they err is better. Only a
+  network that is wrong *more* often where the readers err than the readings themselves tell lies
+  outside.
 
-Readers may all be misled by the same image. No reading shows it: the intervals reach from never to as often as one
-reader errs alone, whether such an image misleads the network, too, or not. They are bounds rather than an estimate.
+Readers may all be misled by the same image. No reading shows it: the intervals reach from never to
+as often as one reader errs alone, whether such an image misleads the network, too, or not. They are
+bounds rather than an estimate.
 """
 
 from __future__ import annotations
@@ -62,11 +64,12 @@ class TrueScores(Plain):
     basis : {"verified grades", "readings", "noise matrix", "share of wrong labels"}
         What they are known from.
     scores : dict of str to Interval
-        ``mae``, ``accuracy``, ``qwk``, ``recall_0`` … of each grade and, with a referral, ``sensitivity`` and
-        ``specificity``. nan where nothing can be told.
+        ``mae``, ``accuracy``, ``qwk``, ``recall_0`` … of each grade and, with a referral,
+        ``sensitivity`` and ``specificity``. nan where nothing can be told.
     apart, alike : dict of str to Interval
-        Two extremes: the network errs independently of the labels, or repeats their errors. ``scores`` reach from one
-        to the other and, with readings, further: by errors that all readers share. Empty if nothing is assumed.
+        Two extremes: the network errs independently of the labels, or repeats their errors.
+        ``scores`` reach from one to the other and, with readings, further: by errors that all
+        readers share. Empty if nothing is assumed.
     verified : int
         Number of verified grades.
     wrong : tuple of float or None
@@ -101,15 +104,18 @@ def true_scores(
     refer : ReferralRule, optional
         Which of them are referred.
     verified : (N,) array of int, optional
-        True grades of a random part of the samples, −1 for the others; used if 20 patients or more have one.
+        True grades of a random part of the samples, −1 for the others; used if 20 patients or more
+        have one.
     verified_probability : (N,) array of float, optional
-        The probability with which each sample was drawn for verification. None: all were drawn alike.
+        The probability with which each sample was drawn for verification. None: all were drawn
+        alike.
     readings : Readings, optional
         Of the same N samples in the same order.
     noise : NoiseBounds, optional
         What is known of the noise of the labels.
     label_noise : {"unknown", "class-conditional", "none"}
-        What wrong labels depend on. "class-conditional": on the true grade alone, so the network errs independently.
+        What wrong labels depend on. "class-conditional": on the true grade alone, so the network
+        errs independently.
     resamples : int
         Of the bootstrap.
 
@@ -133,9 +139,13 @@ def true_scores(
     owner = metrics.patient_codes(answers.groups, len(grade))
     table = _Table(answer=grade, owner=owner, classes=classes, refer_from=None, resamples=resamples)
     if refer is not None:
-        table = replace(table, answer=grade + classes * refer.applies(answers), refer_from=refer.position)
+        table = replace(
+            table, answer=grade + classes * refer.applies(answers), refer_from=refer.position
+        )
     if verified is not None:
-        known = read_verified(verified, samples=len(grade), classes=classes, probability=verified_probability)
+        known = read_verified(
+            verified, samples=len(grade), classes=classes, probability=verified_probability
+        )
         if len(np.unique(owner[known.rows])) >= ENOUGH:
             scores = _by_verified(table, label, known)
             return TrueScores(basis="verified grades", scores=scores, verified=len(known.rows))
@@ -147,7 +157,9 @@ def true_scores(
         return None
     if noise.determined:
         return _by_matrix(table, label, noise, label_noise)
-    return TrueScores(basis="share of wrong labels", scores=_bounds(table, label, noise), wrong=noise.rates)
+    return TrueScores(
+        basis="share of wrong labels", scores=_bounds(table, label, noise), wrong=noise.rates
+    )
 
 
 # The table of true grades and answers, and the scores that are functions of it.
@@ -194,7 +206,9 @@ class _Table:
             answers = range(grade, self.answers, classes)  # referred or not
             found[f"recall_{grade}"] = share(range(grade, grade + 1), answers)
         if self.refer_from is not None:
-            found["sensitivity"] = share(range(self.refer_from, classes), range(classes, 2 * classes))
+            found["sensitivity"] = share(
+                range(self.refer_from, classes), range(classes, 2 * classes)
+            )
             found["specificity"] = share(range(self.refer_from), range(classes))
         return found
 
@@ -223,13 +237,17 @@ class _Table:
             first, last = (better, worse) if name == "mae" else (worse, better)
             interval = Interval(value, np.nan, np.nan)
             if np.isfinite(value) and patients > 1:
-                low, high = np.nanquantile(score(first), tail), np.nanquantile(score(last), 1.0 - tail)
+                low, high = (
+                    np.nanquantile(score(first), tail),
+                    np.nanquantile(score(last), 1.0 - tail),
+                )
                 interval = Interval(value, min(value, float(low)), max(value, float(high)))
             found[name] = _inside(name, interval)
         return found
 
     def added(self) -> tuple[Floats, Floats]:
-        """(C, K) a right and a wrong answer to each true grade: wrong by one grade and, with a referral, in it, too."""
+        """(C, K) a right and a wrong answer to each true grade: wrong by one grade and, with a
+        referral, in it, too."""
         eye, off = np.eye(self.classes), metrics.wrong_by(1, self.classes)
         if self.refer_from is None:
             return eye, off
@@ -257,13 +275,15 @@ def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
     by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
     part = table.part(rows)
     true_part, label_part = (
-        part.by_patient(weights[:, None] * one_hot[grades]).sum(axis=0) for grades in (verified.true, labels[rows])
+        part.by_patient(weights[:, None] * one_hot[grades]).sum(axis=0)
+        for grades in (verified.true, labels[rows])
     )
     patients = max(metrics.effective_patients(part.owner) * size / len(rows), 2.0)
     quantile = float(stdtrit(patients - 1, 0.975))
     found: Scores = {}
     for name, score in table.scores().items():
-        # The score is linear in the table near the estimate: each sample counts with the slope of its cell.
+        # The score is linear in the table near the estimate: each sample counts with the slope of
+        # its cell.
         slope = metrics.slopes(score, true_part)
         if not np.isfinite(slope).all():
             found[name] = Interval(np.nan, np.nan, np.nan)
@@ -279,7 +299,8 @@ def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
         together = np.bincount(table.owner, influence)
         variance = float(together @ together) * patients / (patients - 1)
         if name in ("mae", "qwk"):
-            # Errors may be too rare for the sample: as Agresti and Coull do, two that are a grade off are added.
+            # Errors may be too rare for the sample: as Agresti and Coull do, two that are a grade
+            # off are added.
             jumps = np.diff(slope, axis=0) ** 2
             mass = (true_part[:-1] + true_part[1:]) / 2.0
             variance += 2.0 * float((mass * jumps).sum() / mass.sum()) / (size * patients)
@@ -294,7 +315,8 @@ def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
 
 
 def _factor(true: Floats, by: Floats, weights: Floats) -> float:
-    """How far to trust the labels: the regression of the true values on those by the labels, from 0 to 1."""
+    """How far to trust the labels: the regression of the true values on those by the labels, from 0
+    to 1."""
     squares = weights**2
     off = by - float(weights @ by)
     spread = float(squares @ off**2)
@@ -314,7 +336,9 @@ def _hull(cases: list[Scores]) -> Scores:
     return hull
 
 
-def _by_readings(table: _Table, predicted: Ints, readings: Readings, variants: Variants) -> TrueScores:
+def _by_readings(
+    table: _Table, predicted: Ints, readings: Readings, variants: Variants
+) -> TrueScores:
     items = np.arange(len(predicted))
     joined = replace(
         readings,
@@ -334,7 +358,10 @@ def _by_readings(table: _Table, predicted: Ints, readings: Readings, variants: V
         """shared: (C, C) weights of the true grades, given what all readers see."""
         true = np.einsum("sc,nsk->nck", shared, tables)
         patients = metrics.effective_patients(table.owner)
-        return {name: _inside(name, _normal(score(true), patients)) for name, score in table.scores().items()}
+        return {
+            name: _inside(name, _normal(score(true), patients))
+            for name, score in table.scores().items()
+        }
 
     ends = scored(apart, never), scored(alike, never)
     most = [scored(apart, misled), scored(apart, immune), scored(alike, misled)]
@@ -344,20 +371,28 @@ def _by_readings(table: _Table, predicted: Ints, readings: Readings, variants: V
 def _refitted(table: _Table, variants: Variants) -> Floats:
     """(1 + draws, C, K) the expected table, and those of fits to patients drawn with replacement.
 
-    A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
+    A draw has one variant of the model, as often as the variant is likely: their differences are
+    part of the doubt.
     """
     rng = np.random.Generator(np.random.PCG64(0))
     tables = [table.by_patient(variants.mean(lambda fit: fit.posterior)).sum(axis=0)]
-    samples = np.split(np.argsort(table.owner, kind="stable"), np.cumsum(np.bincount(table.owner))[:-1])
+    samples = np.split(
+        np.argsort(table.owner, kind="stable"), np.cumsum(np.bincount(table.owner))[:-1]
+    )
     for _ in range(min(DRAWS, max(table.resamples, 2))):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
-        rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
-        tables.append(table.part(rows).by_patient(refit(variants.evidence, fit, rows).posterior).sum(axis=0))
+        rows = np.concatenate(
+            [samples[one] for one in rng.integers(len(samples), size=len(samples))]
+        )
+        tables.append(
+            table.part(rows).by_patient(refit(variants.evidence, fit, rows).posterior).sum(axis=0)
+        )
     return np.stack(tables)
 
 
 def _normal(values: Floats, patients: float) -> Interval:
-    """(1 + B,) a score as it is and of a few draws, whose percentiles would be rough. patients: effective ones."""
+    """(1 + B,) a score as it is and of a few draws, whose percentiles would be rough. patients:
+    effective ones."""
     drawn = values[1:][np.isfinite(values[1:])]
     if len(drawn) < 2:
         return Interval(float(values[0]), np.nan, np.nan)
@@ -367,7 +402,9 @@ def _normal(values: Floats, patients: float) -> Interval:
     return Interval(float(values[0]), float(values[0]) - half, float(values[0]) + half)
 
 
-def _by_matrix(table: _Table, labels: Ints, noise: NoiseBounds, label_noise: LabelNoise) -> TrueScores:
+def _by_matrix(
+    table: _Table, labels: Ints, noise: NoiseBounds, label_noise: LabelNoise
+) -> TrueScores:
     joints = [noise.lowest(), noise.joint, noise.highest()]
     inverse = [inverse_weights(labels, joint) for joint in joints]
     apart = [table.resampled(weights) for weights in inverse if weights is not None]
@@ -375,16 +412,21 @@ def _by_matrix(table: _Table, labels: Ints, noise: NoiseBounds, label_noise: Lab
     if label_noise != "class-conditional" or not apart:
         alike = [table.resampled(posterior_weights(labels, joint)) for joint in joints]
     scores, ends = _hull([*apart, *alike]), (_hull(apart), _hull(alike))
-    return TrueScores(basis="noise matrix", scores=scores, apart=ends[0], alike=ends[1], wrong=noise.rates)
+    return TrueScores(
+        basis="noise matrix", scores=scores, apart=ends[0], alike=ends[1], wrong=noise.rates
+    )
 
 
 def _bounds(table: _Table, labels: Ints, noise: NoiseBounds) -> Scores:
-    """Whatever the errors depend on: the accuracy changes by at most their share, the MAE by their mean distance."""
+    """Whatever the errors depend on: the accuracy changes by at most their share, the MAE by their
+    mean distance."""
     by_label = table.resampled(np.eye(table.classes)[labels])
     distance = sum(noise.wrong_by(grades) for grades in range(1, table.classes))
     most = {"accuracy": noise.rates[1], "mae": distance}
     found = {}
     for name, (value, low, high) in by_label.items():
         more = most.get(name, np.nan)
-        found[name] = _inside(name, Interval(value if name in most else np.nan, low - more, high + more))
+        found[name] = _inside(
+            name, Interval(value if name in most else np.nan, low - more, high + more)
+        )
     return found

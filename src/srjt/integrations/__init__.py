@@ -1,7 +1,8 @@
-"""Files of other tools: one file per tool, which turns what the tool writes into a plain table and back.
+"""Files of other tools: one file per tool, which turns what the tool writes into a plain table and
+back.
 
-To add a tool whose exports hold grades, write a file with ``recognise(path)`` and ``read(path)``, and name it in
-``TABLES``. Nothing else in the package knows the tools.
+To add a tool whose exports hold grades, write a file with ``recognise(path)`` and ``read(path)``,
+and name it in ``TABLES``. Nothing else in the package knows the tools.
 """
 
 from __future__ import annotations

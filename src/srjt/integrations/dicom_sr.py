@@ -1,7 +1,9 @@
-"""DICOM structured reports: one report per study, with the grade of each image, its range and the model behind it.
+"""DICOM structured reports: one report per study, with the grade of each image, its range and the
+model behind it.
 
-The reports follow TID 1500 (measurement report) and are built with ``highdicom`` (extra ``highdicom``). Whatever
-identifies a patient is copied from the source images by highdicom; nothing else does.
+The reports follow TID 1500 (measurement report) and are built with ``highdicom`` (extra
+``highdicom``). Whatever identifies a patient is copied from the source images by highdicom; nothing
+else does.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import pandas as pd
 from srjt.errors import SrjtError, missing_extra, reason_of
 
 SCHEME = "99SRJT"  # private codes begin with 99
-NOT_A_DIAGNOSIS = "Computed by software from the image alone, for research. Not a diagnosis. Not checked by a person."
+NOT_A_DIAGNOSIS = (
+    "Computed by software from the image alone, for research. Not a diagnosis. Not checked by a"
+    " person."
+)
 LONGEST_MEANING = 64  # characters that DICOM allows
 
 
@@ -63,14 +68,16 @@ def write_reports(
             study = str(source.StudyInstanceUID)
         except Exception as problem:  # damaged files make pydicom raise almost any exception
             raise SrjtError(
-                f"A structured report is about DICOM images, and {path} is none ({reason_of(problem)}): "
-                "write a table instead."
+                f"A structured report is about DICOM images, and {path} is none"
+                f" ({reason_of(problem)}): write a table instead."
             ) from None
         studies.setdefault(study, []).append((source, row))
     written = []
     folder.mkdir(parents=True, exist_ok=True)
     for study, members in studies.items():
-        report = _report(members, grades=list(grades), model=model, version=version, promise=promise)
+        report = _report(
+            members, grades=list(grades), model=model, version=version, promise=promise
+        )
         path = folder / f"{study}.dcm"
         report.save_as(path)
         written.append(path)
@@ -80,13 +87,21 @@ def write_reports(
 def _code(value: str, meaning: str) -> Any:
     from highdicom.sr import CodedConcept
 
-    return CodedConcept(value=value[:16], scheme_designator=SCHEME, meaning=meaning[:LONGEST_MEANING])
+    return CodedConcept(
+        value=value[:16], scheme_designator=SCHEME, meaning=meaning[:LONGEST_MEANING]
+    )
 
 
 def _report(
-    members: list[tuple[Any, dict[Any, Any]]], *, grades: list[str], model: str, version: str, promise: str
+    members: list[tuple[Any, dict[Any, Any]]],
+    *,
+    grades: list[str],
+    model: str,
+    version: str,
+    promise: str,
 ) -> Any:
-    """The report of one study. It is complete, but neither final nor verified: nobody has checked it."""
+    """The report of one study. It is complete, but neither final nor verified: nobody has checked
+    it."""
     from highdicom import UID, sr
     from pydicom.sr.codedict import codes
 
@@ -101,12 +116,20 @@ def _report(
     for source, row in members:
         evaluations = [_evaluation("GRADE", "Predicted grade", str(row["grade"]), grades)]
         if "grade_low" in row:
-            evaluations.append(_evaluation("GRADE_LOW", "Lowest grade of the range", str(row["grade_low"]), grades))
-            evaluations.append(_evaluation("GRADE_HIGH", "Highest grade of the range", str(row["grade_high"]), grades))
+            evaluations.append(
+                _evaluation("GRADE_LOW", "Lowest grade of the range", str(row["grade_low"]), grades)
+            )
+            evaluations.append(
+                _evaluation(
+                    "GRADE_HIGH", "Highest grade of the range", str(row["grade_high"]), grades
+                )
+            )
         image = sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)
         groups.append(
             sr.MeasurementsAndQualitativeEvaluations(
-                tracking_identifier=sr.TrackingIdentifier(uid=UID(), identifier=str(source.SOPInstanceUID)),
+                tracking_identifier=sr.TrackingIdentifier(
+                    uid=UID(), identifier=str(source.SOPInstanceUID)
+                ),
                 algorithm_id=algorithm,
                 qualitative_evaluations=evaluations,
                 source_images=[image],
@@ -141,4 +164,6 @@ def _evaluation(code: str, meaning: str, grade: str, grades: list[str]) -> Any:
 
     if grade not in grades:
         raise SrjtError(f"The grade {grade!r} is not one of {', '.join(grades)}.")
-    return sr.QualitativeEvaluation(name=_code(code, meaning), value=_code(f"G{grades.index(grade)}", grade))
+    return sr.QualitativeEvaluation(
+        name=_code(code, meaning), value=_code(f"G{grades.index(grade)}", grade)
+    )

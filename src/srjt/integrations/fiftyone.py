@@ -1,4 +1,5 @@
-"""FiftyOne: open an audit or predictions as a dataset, to look at images by grade, doubt, range and similarity."""
+"""FiftyOne: open an audit or predictions as a dataset, to look at images by grade, doubt, range and
+similarity."""
 
 from __future__ import annotations
 
@@ -12,8 +13,18 @@ import pandas as pd
 
 from srjt.errors import SrjtError, count_of, missing_extra
 
-# Columns of ``audit.csv`` and of predictions that are classes; the other columns stay numbers or text.
-GRADES = ("grade", "suggested", "verified_grade", "true_grade", "grade_low", "grade_high", "network_1", "network_2")
+# Columns of ``audit.csv`` and of predictions that are classes; the other columns stay numbers or
+# text.
+GRADES = (
+    "grade",
+    "suggested",
+    "verified_grade",
+    "true_grade",
+    "grade_low",
+    "grade_high",
+    "network_1",
+    "network_2",
+)
 NOT_FIELDS = ("image", "id")  # FiftyOne has an id of its own
 
 
@@ -59,14 +70,17 @@ def show(
     return dataset
 
 
-def samples(table: Any, images: Sequence[str | Path], *, embeddings: npt.ArrayLike | None = None) -> list[Any]:
+def samples(
+    table: Any, images: Sequence[str | Path], *, embeddings: npt.ArrayLike | None = None
+) -> list[Any]:
     """The samples of such a dataset, in the order of the table. Parameters as those of ``show``."""
     fiftyone = _fiftyone()
     frame: pd.DataFrame = table if isinstance(table, pd.DataFrame) else table.table
     vectors = None if embeddings is None else np.asarray(embeddings, dtype=np.float32)
     if len(frame) != len(images) or (vectors is not None and len(vectors) != len(frame)):
         raise SrjtError(
-            f"The table has {count_of(len(frame), 'row')}; give as many images and embeddings, in the same order."
+            f"The table has {count_of(len(frame), 'row')}; give as many images and embeddings, in"
+            " the same order."
         )
     made = []
     for place, row in enumerate(frame.to_dict("records")):

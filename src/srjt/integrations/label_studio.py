@@ -1,7 +1,9 @@
-"""Label Studio: read its JSON exports (``JSON`` and ``JSON-MIN``), and write doubtful labels as tasks for it.
+"""Label Studio: read its JSON exports (``JSON`` and ``JSON-MIN``), and write doubtful labels as
+tasks for it.
 
-The format is that of Label Studio's own documentation ("Export annotations", "Import pre-annotations"). A task that
-we wrote carries the name of our sample in ``data.srjt_id``, so that its annotations come back to the same sample.
+The format is that of Label Studio's own documentation ("Export annotations", "Import
+pre-annotations"). A task that we wrote carries the name of our sample in ``data.srjt_id``, so that
+its annotations come back to the same sample.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ def recognise(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         start = file.read(200_000).decode("utf-8", errors="ignore")
-    return start.lstrip().startswith("[") and ('"annotations"' in start or '"annotation_id"' in start)
+    return start.lstrip().startswith("[") and (
+        '"annotations"' in start or '"annotation_id"' in start
+    )
 
 
 def read(path: Path) -> ForeignTable:
-    """One row per annotation: image, reader, grade and date, and the other fields of the task's data."""
+    """One row per annotation: image, reader, grade and date, and the other fields of the task's
+    data."""
     try:
         tasks = json.loads(read_limited(path, limit=MOST_BYTES))
     except (ValueError, RecursionError) as problem:
@@ -59,8 +64,14 @@ def read(path: Path) -> ForeignTable:
                 continue
             rows.append(_row(task, annotation, grade))
     if not rows:
-        raise SrjtError(f"{path} has no annotation with a grade: a grade is a single choice, a rating or a number.")
-    notes = [f"{path.name}: Label Studio, {count_of(len(rows), 'annotation')} of {count_of(len(tasks), 'task')}"]
+        raise SrjtError(
+            f"{path} has no annotation with a grade: a grade is a single choice, a rating or a"
+            " number."
+        )
+    notes = [
+        f"{path.name}: Label Studio, {count_of(len(rows), 'annotation')} of"
+        f" {count_of(len(tasks), 'task')}"
+    ]
     if cancelled:
         notes.append(f"skipped or cancelled annotations, left out: {cancelled:,}")
     if without_grade:
@@ -70,7 +81,8 @@ def read(path: Path) -> ForeignTable:
 
 
 def _annotations(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The annotations of a task. A task of ``JSON-MIN`` is one annotation, with its grade among the data."""
+    """The annotations of a task. A task of ``JSON-MIN`` is one annotation, with its grade among the
+    data."""
     if "annotations" in task:
         for annotation in task["annotations"] or ():
             if isinstance(annotation, dict):
@@ -80,23 +92,38 @@ def _annotations(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _row(task: dict[str, Any], annotation: dict[str, Any], grade: str) -> dict[str, str]:
-    known = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement")
+    known = (
+        "id",
+        "annotator",
+        "annotation_id",
+        "created_at",
+        "updated_at",
+        "lead_time",
+        "agreement",
+    )
     data = task.get("data")
     if not isinstance(data, dict):
         data = {name: value for name, value in task.items() if name not in known}
     reader = annotation.get("completed_by", annotation.get("annotator", ""))
     if isinstance(reader, dict):
         reader = reader.get("email") or reader.get("id", "")
-    scalars = {name: str(value) for name, value in data.items() if isinstance(value, (str, int, float))}
+    scalars = {
+        name: str(value) for name, value in data.items() if isinstance(value, (str, int, float))
+    }
     image = scalars.pop("srjt_id", "") or _image_name(scalars, task)
-    others = {name: value for name, value in scalars.items() if name not in COLUMNS and name != "label"}
+    others = {
+        name: value for name, value in scalars.items() if name not in COLUMNS and name != "label"
+    }
     date = annotation.get("updated_at") or annotation.get("created_at") or ""
     return {"image": image, "reader": str(reader), "grade": grade, "date": str(date), **others}
 
 
 def _image_name(data: dict[str, str], task: dict[str, Any]) -> str:
-    """The image file of a task: of an upload and of local storage the name that the user's file had."""
-    value = data.get("image") or next((text for text in data.values() if "/" in text or "." in text), "")
+    """The image file of a task: of an upload and of local storage the name that the user's file
+    had."""
+    value = data.get("image") or next(
+        (text for text in data.values() if "/" in text or "." in text), ""
+    )
     address = urlsplit(value)
     local = parse_qs(address.query).get("d", [""])[0]
     if local:
@@ -120,7 +147,8 @@ def _grade_of(annotation: dict[str, Any], path: Path) -> str | None:
             choices = value.get("choices") or []
             if len(choices) > 1:
                 raise SrjtError(
-                    f"{path}: an annotation has {len(choices)} choices of {name!r}: a grade is a single choice."
+                    f"{path}: an annotation has {len(choices)} choices of {name!r}: a grade is a"
+                    " single choice."
                 )
             if choices:
                 found[name] = str(choices[0])
@@ -128,12 +156,15 @@ def _grade_of(annotation: dict[str, Any], path: Path) -> str | None:
             found[name] = str(value[result["type"]])
     if "annotation_id" in annotation and "result" not in annotation:  # JSON-MIN
         names = [name for name in ("grade", "choice", "rating", "label") if name in annotation]
-        found.update({name: str(annotation[name]) for name in names if annotation[name] not in (None, "")})
+        found.update(
+            {name: str(annotation[name]) for name in names if annotation[name] not in (None, "")}
+        )
     if len(found) > 1 and "grade" in found:
         return found["grade"]
     if len(found) > 1:
         raise SrjtError(
-            f"{path} has several answers for each task ({', '.join(found)}): name the grade's field “grade”."
+            f"{path} has several answers for each task ({', '.join(found)}): name the grade's field"
+            " “grade”."
         )
     return next(iter(found.values()), None)
 
@@ -142,9 +173,8 @@ def labelling_config(grades: Sequence[str]) -> str:
     """The labelling interface for these grades: one image and one choice named ``grade``."""
     choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in grades)
     return (
-        '<View>\n  <Image name="image" value="$image"/>\n'
-        f'  <Choices name="grade" toName="image" choice="single-radio" showInline="true">\n{choices}\n  </Choices>\n'
-        "</View>\n"
+        '<View>\n  <Image name="image" value="$image"/>\n  <Choices name="grade" toName="image"'
+        f' choice="single-radio" showInline="true">\n{choices}\n  </Choices>\n</View>\n'
     )
 
 
@@ -164,7 +194,8 @@ def tasks(
     grades : sequence of str
         The grades, mildest first.
     prefix : str
-        What stands before the name of each image: Label Studio's local storage, or the address of a web server.
+        What stands before the name of each image: Label Studio's local storage, or the address of a
+        web server.
     blind : bool
         Leave out the present grade and the likelier one, for an independent reading.
 
@@ -175,7 +206,9 @@ def tasks(
     """
     made = []
     for row in table.to_dict("records"):
-        task: dict[str, Any] = {"data": {"image": f"{prefix}{row['image']}", "srjt_id": str(row["id"])}}
+        task: dict[str, Any] = {
+            "data": {"image": f"{prefix}{row['image']}", "srjt_id": str(row["id"])}
+        }
         if not blind:
             task["data"]["present_grade"] = str(row["given"])
             if row["suggested"]:  # else no other grade is likelier than the present one
@@ -183,13 +216,23 @@ def tasks(
         made.append(task)
     unknown = {str(row["given"]) for row in table.to_dict("records")} - set(grades)
     if unknown:
-        raise SrjtError(f"The table has grades that are not in the list of grades: {', '.join(sorted(unknown))}.")
+        raise SrjtError(
+            "The table has grades that are not in the list of grades:"
+            f" {', '.join(sorted(unknown))}."
+        )
     return made
 
 
 def _prediction(grade: str, doubt: float) -> dict[str, Any]:
-    result = {"from_name": "grade", "to_name": "image", "type": "choices", "value": {"choices": [grade]}}
+    result = {
+        "from_name": "grade",
+        "to_name": "image",
+        "type": "choices",
+        "value": {"choices": [grade]},
+    }
     prediction: dict[str, Any] = {"model_version": MODEL, "result": [result]}
-    if not math.isnan(doubt):  # where the audit does not know a probability, the tasks have their order alone
+    if not math.isnan(
+        doubt
+    ):  # where the audit does not know a probability, the tasks have their order alone
         prediction["score"] = round(doubt, 6)
     return prediction

@@ -1,8 +1,8 @@
 """REDCap: read a CSV export, raw or labelled, with the project's data dictionary beside it.
 
-The dictionary ("Download the current Data Dictionary") names the choices of each field in their order, such as
-``0, Normal | 1, Mild``: these are the grades. Rows of repeated instruments and of events are filled up with what
-REDCap writes only once for a record.
+The dictionary ("Download the current Data Dictionary") names the choices of each field in their
+order, such as ``0, Normal | 1, Mild``: these are the grades. Rows of repeated instruments and of
+events are filled up with what REDCap writes only once for a record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ BY_PROGRAM = {
 }
 # A choice that is no grade: the image could not be graded, or nobody knows.
 NO_GRADE = re.compile(
-    r"(un|not |non-?)(gradable|gradeable|assess|known|readable|done|applicable)|\bn/?a\b|missing|cannot|can't", re.I
+    r"(un|not"
+    r" |non-?)(gradable|gradeable|assess|known|readable|done|applicable)|\bn/?a\b|missing|cannot|can't",
+    re.I,
 )
 MOST_FILES = 200  # beside an export that are looked at
 ONE_OF_SEVERAL = ("radio", "dropdown")
@@ -53,7 +55,8 @@ class Dictionary:
 
 
 def recognise(path: Path) -> bool:
-    """Whether this is an export of REDCap: a CSV file with a data dictionary of its columns beside it."""
+    """Whether this is an export of REDCap: a CSV file with a data dictionary of its columns beside
+    it."""
     return path.suffix.lower() == ".csv" and path.is_file() and _dictionary_beside(path) is not None
 
 
@@ -80,7 +83,11 @@ def read(path: Path) -> ForeignTable:
     notes = (
         f"{path.name}: REDCap, choices and their order from {source.name}",
         *([f"cells filled up from their record: {filled:,}"] if filled else []),
-        *([f"choices that are no grade, such as “not gradable”, left empty: {ungraded:,}"] if ungraded else []),
+        *(
+            [f"choices that are no grade, such as “not gradable”, left empty: {ungraded:,}"]
+            if ungraded
+            else []
+        ),
     )
     if "patient" not in frame:
         frame = frame.assign(patient=frame[identifier])
@@ -88,7 +95,8 @@ def read(path: Path) -> ForeignTable:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file as text. Two questions with one label would become one column: an error."""
+    """The rows of a CSV file as text. Two questions with one label would become one column: an
+    error."""
     if path.stat().st_size > MOST_BYTES:
         raise SrjtError(f"{path} is larger than {MOST_BYTES:,} bytes.")
     try:
@@ -103,7 +111,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
     repeated = {name for name in header if header.count(name) > 1 and name != "Complete?"}
     if repeated:
         raise SrjtError(
-            f"{path} has two columns named {min(repeated)!r}: export it raw, where each field has its own name."
+            f"{path} has two columns named {min(repeated)!r}: export it raw, where each field has"
+            " its own name."
         )
     short = [row for row in rows if len(row) != len(header)]
     if short or not rows:
@@ -148,7 +157,9 @@ def _read_dictionary(path: Path) -> Dictionary:
     rows = [{BY_PROGRAM.get(name, name): cell for name, cell in row.items()} for row in _rows(path)]
     missing = [name for name in (FORM, TYPE, LABEL, CHOICES) if name not in rows[0]]
     if missing:
-        raise SrjtError(f"{path} is not a whole data dictionary: the column {missing[0]!r} is missing.")
+        raise SrjtError(
+            f"{path} is not a whole data dictionary: the column {missing[0]!r} is missing."
+        )
     choices = {row[FIELD]: _choices(row[CHOICES]) for row in rows if row[TYPE] in ONE_OF_SEVERAL}
     return Dictionary(
         labels={row[FIELD]: row[LABEL] for row in rows},
@@ -163,15 +174,17 @@ def _choices(text: str) -> dict[str, str]:
     return {code.strip(): label.strip() for code, label in pairs}
 
 
-def _field_names(columns: Mapping[str, object] | pd.Index, dictionary: Dictionary) -> dict[str, str]:
+def _field_names(
+    columns: Mapping[str, object] | pd.Index, dictionary: Dictionary
+) -> dict[str, str]:
     """The columns of a labelled export → their fields. A raw export has these names already."""
     fields = {label: field for field, label in dictionary.labels.items() if field not in columns}
     return {str(name): fields[str(name)] for name in columns if str(name) in fields}
 
 
 def _filled_up(frame: pd.DataFrame, dictionary: Dictionary) -> tuple[pd.DataFrame, int]:
-    """Rows of repeated instruments get the fields that the record, or its event, has once; rows that only hold such
-    fields go."""
+    """Rows of repeated instruments get the fields that the record, or its event, has once; rows
+    that only hold such fields go."""
     instrument = next((name for name in frame if name in INSTRUMENT), None)
     event = next((name for name in frame if name in EVENT), None)
     identifier = next(iter(dictionary.forms))

@@ -1,8 +1,9 @@
 """The methods of the paper, further baselines, our recipe, and yours.
 
-``names()`` lists them, ``create(name, …)`` makes one. Here are the table of those that come with srjt, how a method is
-registered, looked up and made, and the plug-ins that add more. Classes are imported on first use, because they load
-torch; nothing here does, so ``srjt methods`` answers at once.
+``names()`` lists them, ``create(name, …)`` makes one. Here are the table of those that come with
+srjt, how a method is registered, looked up and made, and the plug-ins that add more. Classes are
+imported on first use, because they load torch; nothing here does, so ``srjt methods`` answers at
+once.
 """
 
 from __future__ import annotations
@@ -33,20 +34,27 @@ def import_modules(names: Iterable[str]) -> None:
     """Import modules that register methods. Modules in the current folder are found too."""
     for name in names:
         if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())  # a console script has its own folder there; last, to shadow nothing
+            sys.path.append(
+                os.getcwd()
+            )  # a console script has its own folder there; last, to shadow nothing
         try:
             importlib.import_module(name)
         except Exception as problem:
-            raise SrjtError(f"--import {name}: the module cannot be imported ({_reason(problem)}).") from problem
+            raise SrjtError(
+                f"--import {name}: the module cannot be imported ({_reason(problem)})."
+            ) from problem
 
 
 @cache
 def load_entry_points() -> frozenset[str]:
-    """Load the methods of installed packages, once, when methods are first listed or looked up: the packages.
+    """Load the methods of installed packages, once, when methods are first listed or looked up: the
+    packages.
 
     A broken plug-in is a warning: all other methods still work.
     """
-    from importlib.metadata import entry_points  # here: it takes a while, and a help page needs none
+    from importlib.metadata import (
+        entry_points,
+    )  # here: it takes a while, and a help page needs none
 
     plugins = entry_points(group=GROUP)
     for plugin in plugins:
@@ -55,8 +63,8 @@ def load_entry_points() -> frozenset[str]:
         except Exception as problem:
             package = plugin.dist.name if plugin.dist is not None else plugin.value
             warn(
-                f"The plug-in {plugin.name!r} of the package {package} cannot be loaded, so its methods are missing "
-                f"({_reason(problem)})."
+                f"The plug-in {plugin.name!r} of the package {package} cannot be loaded, so its"
+                f" methods are missing ({_reason(problem)})."
             )
     return frozenset(plugin.module.partition(".")[0] for plugin in plugins)
 
@@ -65,8 +73,8 @@ def _reason(problem: Exception) -> str:
     return f"{type(problem).__name__}: {' '.join(str(problem).split())}"
 
 
-# Methods by name: registering, listing, creating. torch is loaded when a method's class is needed, not
-# before.
+# Methods by name: registering, listing, creating. torch is loaded when a method's class is needed,
+# not before.
 
 M = TypeVar("M", bound="type[Method]")
 
@@ -85,11 +93,14 @@ class Recipe:
     balance : float
         Grade c is drawn with probability ∝ n_c^(1 − balance).
     ramp_share : float, optional
-        Share of the epochs until only 1 − ε of a batch is kept. Default: the method's own number of epochs.
+        Share of the epochs until only 1 − ε of a batch is kept. Default: the method's own number of
+        epochs.
     for_images : mapping
-        Settings of a training on images that are other ones than the paper's, such as ``{"optimizer": "adamw"}``.
+        Settings of a training on images that are other ones than the paper's, such as
+        ``{"optimizer": "adamw"}``.
     length_by_size : bool
-        Whether epochs and batch size of a training on images follow from their number; else they are the paper's.
+        Whether epochs and batch size of a training on images follow from their number; else they
+        are the paper's.
     for_features : mapping
         Options of the method that are other ones for features than for images.
 
@@ -137,12 +148,19 @@ class RegisteredMethod:
 
     @property
     def is_recipe(self) -> bool:
-        """Whether it is trained in its own way: then it is no part of a comparison under equal conditions."""
+        """Whether it is trained in its own way: then it is no part of a comparison under equal
+        conditions."""
         return self.recipe != Recipe()
 
 
 def register(
-    name: str, *, scores: str, updates: str, paper: str, recipe: Recipe | None = None, **defaults: Any
+    name: str,
+    *,
+    scores: str,
+    updates: str,
+    paper: str,
+    recipe: Recipe | None = None,
+    **defaults: Any,
 ) -> Callable[[M], M]:
     """Give a method its name, as a decorator of its class.
 
@@ -151,11 +169,13 @@ def register(
     name : str
         The name in ``srjt train --method NAME`` and ``srjt.methods.create``.
     scores, updates, paper : str
-        How it judges samples, what it learns from and where it was published: the columns of ``srjt methods``.
+        How it judges samples, what it learns from and where it was published: the columns of ``srjt
+        methods``.
     recipe : Recipe, optional
         How it is trained by default. Default: as the paper trains all methods.
     **defaults
-        Preset options of a variant: "+ours" is its host registered once more with ``update="soft"``.
+        Preset options of a variant: "+ours" is its host registered once more with
+        ``update="soft"``.
 
     Examples
     --------
@@ -199,7 +219,8 @@ def names() -> tuple[str, ...]:
 
 
 def plain_names() -> tuple[str, ...]:
-    """Names of the paper's fourteen methods and of your own, but for recipes. What ``all`` means in a study.
+    """Names of the paper's fourteen methods and of your own, but for recipes. What ``all`` means in
+    a study.
 
     Examples
     --------
@@ -234,7 +255,9 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
                 f"add --import {missing[0]} to the command, or import {missing[0]} first in Python."
             )
         unknown = unknown_name("method", name, _registry())
-        raise UnknownNameError(f"{unknown} One of your own is known once its module is imported (`imports`).")
+        raise UnknownNameError(
+            f"{unknown} One of your own is known once its module is imported (`imports`)."
+        )
     return row
 
 
@@ -244,7 +267,11 @@ def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool
     registered_by: modules that the process imports.
     """
     method = lookup(name).registered
-    return not method or bool(registered_by) or method.__module__.partition(".")[0] in load_entry_points()
+    return (
+        not method
+        or bool(registered_by)
+        or method.__module__.partition(".")[0] in load_entry_points()
+    )
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -282,7 +309,8 @@ def create(
     name : str
         Name of the method; ``names()`` lists them.
     num_classes, noise_rate, transition, convention
-        As for ``Method``. Methods that do not need the rate or the matrix ignore it: a comparison can pass it to all.
+        As for ``Method``. Methods that do not need the rate or the matrix ignore it: a comparison
+        can pass it to all.
     **chosen
         Options of the method; ``options(name)`` lists them.
 
@@ -301,7 +329,9 @@ def create(
     for need in row.needs:
         if noise[need] is None:
             raise SrjtError(f"{name} needs {_WHAT[need]}")
-    method = row.method(num_classes=num_classes, **noise, convention=convention, **{**row.defaults, **chosen})
+    method = row.method(
+        num_classes=num_classes, **noise, convention=convention, **{**row.defaults, **chosen}
+    )
     method.check_options()
     return method
 
@@ -313,37 +343,46 @@ def _registry() -> dict[str, RegisteredMethod]:
 
 
 _WHAT = {
-    "noise_rate": "the share of wrong labels: pass noise_rate=… (0.2 if a fifth of the labels is wrong).",
-    "transition": "the matrix of label errors: pass transition=…, for example "
-    'srjt.noise.transition_matrix("quasi", num_classes=4, rho=0.1).',
+    "noise_rate": (
+        "the share of wrong labels: pass noise_rate=… (0.2 if a fifth of the labels is wrong)."
+    ),
+    "transition": (
+        "the matrix of label errors: pass transition=…, for example "
+        'srjt.noise.transition_matrix("quasi", num_classes=4, rho=0.1).'
+    ),
 }
 
 
-# The methods that come with srjt: a row each, and no code. The paper's fourteen in the order of its tables,
-# six further baselines, and our recipe.
+# The methods that come with srjt: a row each, and no code. The paper's fourteen in the order of its
+# tables, six further baselines, and our recipe.
 #
-# A row names its class by module, so that ``srjt methods`` and the settings read the table without loading
-# torch.
+# A row names its class by module, so that ``srjt methods`` and the settings read the table without
+# loading torch.
 #
-# "+ours" is Self-Relaxed Joint Training (Takezaki et al., WACV 2025) on a host, that is, on the joint
-# method that it is added to: rank by the hard loss, sharpened by τ = 0.1; learn from the soft label
-# (Algorithms 1–3). A host becomes "+ours" by a row with ``update="soft"``.
+# "+ours" is Self-Relaxed Joint Training (Takezaki et al., WACV 2025) on a host, that is, on the
+# joint method that it is added to: rank by the hard loss, sharpened by τ = 0.1; learn from the soft
+# label (Algorithms 1–3). A host becomes "+ours" by a row with ``update="soft"``.
 
 OURS = "Takezaki et al., WACV 2025"
 
 
 def _one(name: str, where: str, updates: str, paper: str, **about: Any) -> RegisteredMethod:
-    return RegisteredMethod(name=name, location=f"srjt.methods.{where}", updates=updates, paper=paper, **about)
+    return RegisteredMethod(
+        name=name, location=f"srjt.methods.{where}", updates=updates, paper=paper, **about
+    )
 
 
 def _two(name: str, where: str, scores: str, updates: str, paper: str) -> RegisteredMethod:
     defaults = {"update": "soft"} if name.endswith("+ours") else {}
     needs = ("noise_rate",)
-    return _one(name, where, updates, paper, scores=scores, networks=2, needs=needs, defaults=defaults)
+    return _one(
+        name, where, updates, paper, scores=scores, networks=2, needs=needs, defaults=defaults
+    )
 
 
 METHODS = (
-    # the name, the class, how it judges samples (of two networks), what it learns from, where it was published
+    # the name, the class, how it judges samples (of two networks), what it learns from, where it
+    # was published
     _one("standard", "single:Standard", "hard label", "baseline"),
     _one("sord", "single:Sord", "soft label", "Díaz & Marathe, CVPR 2019"),
     _one("label-smooth", "single:LabelSmooth", "label smoothed by 0.1", "Szegedy et al., CVPR 2016"),
@@ -372,8 +411,8 @@ METHODS = (
          compared=False),
     _one("cdw-ce", "single:ClassDistanceWeighted", "−Σ_c |c − label|^α log(1 − p^c)", "Polat et al., MIUA 2022",
          compared=False),
-    # Our recipe, told nothing: the matrix of label errors is estimated. benchmarks/recipe_on_features.py says what
-    # it is worth; this is the only place to change it.
+    # Our recipe, told nothing: the matrix of label errors is estimated.
+    # benchmarks/recipe_on_features.py says what it is worth; this is the only place to change it.
     _one("srjt", "joint:ForwardAgreement", "−log (Pᵀp) at the label, P estimated; λD on all samples", "this project",
          networks=2, needs=("transition",),
          recipe=Recipe(
@@ -388,4 +427,13 @@ METHODS = (
 _REGISTRY.update((row.name, row) for row in METHODS)
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, [row.location for row in METHODS])
-__all__ += ["Recipe", "RegisteredMethod", "create", "lookup", "names", "options", "plain_names", "register"]
+__all__ += [
+    "Recipe",
+    "RegisteredMethod",
+    "create",
+    "lookup",
+    "names",
+    "options",
+    "plain_names",
+    "register",
+]

@@ -1,7 +1,7 @@
 """What a method is: a small pure object that turns logits and labels into a loss and a selection.
 
-It knows nothing of images, devices, files or the bookkeeping of epochs. Logits carry the networks on their
-first axis, (K, B, C) with K = 1 or 2, so that one training loop serves all methods.
+It knows nothing of images, devices, files or the bookkeeping of epochs. Logits carry the networks
+on their first axis, (K, B, C) with K = 1 or 2, so that one training loop serves all methods.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Loss(NamedTuple):
 class Method(ABC):
     """What a method must do, with the behaviour that most methods share.
 
-    Subclasses that add fields are frozen dataclasses too: the fields are the method's options. Values of the wrong
-    type are errors that name the option. The class variable ``networks`` is the number of networks, 1 or 2; ``needs``
-    names what must be known before training: ``"noise_rate"``, ``"transition"``; ``takes`` the targets besides grades:
-    ``"probabilities"``, ``"likelihoods"``.
+    Subclasses that add fields are frozen dataclasses too: the fields are the method's options.
+    Values of the wrong type are errors that name the option. The class variable ``networks`` is the
+    number of networks, 1 or 2; ``needs`` names what must be known before training:
+    ``"noise_rate"``, ``"transition"``; ``takes`` the targets besides grades: ``"probabilities"``,
+    ``"likelihoods"``.
 
     Parameters
     ----------
@@ -50,10 +51,12 @@ class Method(ABC):
     noise_rate : float, optional
         ε, the share of wrong labels, for methods that select samples or prune weights by it.
     transition : array-like, optional
-        P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
+        P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by
+        it.
     convention : {"paper", "published-code", "original"}
-        Which to follow where descriptions differ: the paper's text, its authors' code, or the publications of the
-        hosts themselves (JoCoR, CoDis, Co-teaching). For other methods ``"original"`` is the same as ``"paper"``.
+        Which to follow where descriptions differ: the paper's text, its authors' code, or the
+        publications of the hosts themselves (JoCoR, CoDis, Co-teaching). For other methods
+        ``"original"`` is the same as ``"paper"``.
     """
 
     networks: ClassVar[int] = 1
@@ -68,7 +71,9 @@ class Method(ABC):
     def __post_init__(self) -> None:
         check_types(self)
         if self.num_classes < 2:
-            raise SrjtError(f"A severity needs at least two grades; num_classes is {self.num_classes}.")
+            raise SrjtError(
+                f"A severity needs at least two grades; num_classes is {self.num_classes}."
+            )
         for option, name in (("transition", "transition matrix"), ("label_matrix", "label matrix")):
             if hasattr(self, option):
                 rows = as_rows(getattr(self, option), self.num_classes, name=name)
@@ -103,7 +108,9 @@ class Method(ABC):
         """The last layer, from (B, features) to this method's logits."""
         return nn.Linear(features, classes)
 
-    def prepare(self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    def prepare(
+        self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Change a batch before the forward pass: x (B, …), y → x (B, …), targets (B,) or (B, C).
 
         y: grades (B,), or probabilities (B, C) if the method takes them.
@@ -111,17 +118,19 @@ class Method(ABC):
         return x, y
 
     def keep(self, epoch: int, batch_size: int) -> int:
-        """Number of samples of a batch to keep at this epoch (counted from 1). All, unless the method selects."""
+        """Number of samples of a batch to keep at this epoch (counted from 1). All, unless the
+        method selects."""
         return batch_size
 
     def memory(self, samples: int) -> dict[str, Tensor]:
-        """What the method remembers of ``samples`` training samples from step to step, by name. Most remember nothing.
+        """What the method remembers of ``samples`` training samples from step to step, by name.
+        Most remember nothing.
 
-        A method that remembers gets ``memory`` and ``rows`` (B,), the positions of the batch among the samples, as
-        further arguments of ``loss``, and changes the tensors in place; a host of ``JointTraining`` gets them in
-        ``selection``. Two networks that remember different things have a tensor of shape (2, samples, …). The loop
-        moves, saves and restores them, and sets one that is named ``progress`` to the share of the epochs that are
-        done.
+        A method that remembers gets ``memory`` and ``rows`` (B,), the positions of the batch among
+        the samples, as further arguments of ``loss``, and changes the tensors in place; a host of
+        ``JointTraining`` gets them in ``selection``. Two networks that remember different things
+        have a tensor of shape (2, samples, …). The loop moves, saves and restores them, and sets
+        one that is named ``progress`` to the share of the epochs that are done.
         """
         return {}
 
@@ -152,20 +161,24 @@ class Method(ABC):
         return logits.argmax(dim=-1)
 
     def grades_of(self, probabilities: Tensor) -> Tensor:
-        """(K, B, C) probabilities, averaged over views of a sample, → (K, B) grades, by the rule of ``grades``."""
+        """(K, B, C) probabilities, averaged over views of a sample, → (K, B) grades, by the rule of
+        ``grades``."""
         return probabilities.argmax(dim=-1)
 
     def learnt_soft_labels(self) -> Tensor | None:
-        """(C, C) the soft labels that the networks learn to predict instead of the labels; decoding undoes them.
+        """(C, C) the soft labels that the networks learn to predict instead of the labels; decoding
+        undoes them.
 
-        None for networks that predict the labels, or the true grades: p(true grade | label) is not undone.
+        None for networks that predict the labels, or the true grades: p(true grade | label) is not
+        undone.
         """
         return None
 
     # -------------------------------------------------------------- housekeeping
 
     def to(self: Self, device: torch.device | str) -> Self:
-        """The same method with its constant matrices on ``device``: no transfer inside the training step."""
+        """The same method with its constant matrices on ``device``: no transfer inside the training
+        step."""
         moved = copy(self)  # not a new object: its fields are already checked
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
@@ -177,13 +190,14 @@ class Method(ABC):
         expected = (self.networks, len(targets), self.outputs)
         if tuple(logits.shape) != expected:
             raise SrjtError(
-                f"For {len(targets)} targets {type(self).__name__} takes logits of shape {expected} "
-                f"(networks, samples, outputs), not {tuple(logits.shape)}."
+                f"For {len(targets)} targets {type(self).__name__} takes logits of shape {expected}"
+                f" (networks, samples, outputs), not {tuple(logits.shape)}."
             )
 
 
 def as_rows(matrix: Any, num_classes: int, *, name: str) -> Tensor | None:
-    """A (C, C) array or tensor whose rows are distributions, checked, as a float64 tensor; None stays."""
+    """A (C, C) array or tensor whose rows are distributions, checked, as a float64 tensor; None
+    stays."""
     if matrix is None:
         return None
     values = matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix
@@ -193,16 +207,20 @@ def as_rows(matrix: Any, num_classes: int, *, name: str) -> Tensor | None:
         raise SrjtError(
             f"A {name} takes {num_classes} rows of {num_classes} numbers each; got {show(values)}."
         ) from None
-    checked = torch.from_numpy(np.array(noise.check_matrix(array, num_classes=num_classes, name=name)))
+    checked = torch.from_numpy(
+        np.array(noise.check_matrix(array, num_classes=num_classes, name=name))
+    )
     return checked.to(matrix.device) if isinstance(matrix, Tensor) else checked
 
 
 class SingleNetwork(Method):
-    """One network that learns from every sample. A subclass defines the loss of each sample, ``per_sample``."""
+    """One network that learns from every sample. A subclass defines the loss of each sample,
+    ``per_sample``."""
 
     @abstractmethod
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(B, C) logits, targets → (B,) losses. A method that remembers gets ``memory`` and ``rows``, too."""
+        """(B, C) logits, targets → (B,) losses. A method that remembers gets ``memory`` and
+        ``rows``, too."""
 
     def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, **memory: Any) -> Loss:
         self.check_shapes(logits, targets)

@@ -1,5 +1,5 @@
-"""Methods with two networks: the framework of joint training, its three hosts with and without "+ours", and our
-recipe.
+"""Methods with two networks: the framework of joint training, its three hosts with and without
+"+ours", and our recipe.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from srjt.settings import setting
 #     update     the loss to learn from: hard or soft
 #
 # A host (Co-teaching, JoCoR, CoDis) defines how a sample is scored, or which samples are selected.
-# ``select="hard", update="hard"`` is the host as the paper describes it, ``"hard", "soft"`` is the paper's
-# "+Ours" (Algorithms 1–3); the other combinations complete its ablation. With ``convention="original"`` a
-# host follows its own publication, which differs from the paper's description.
+# ``select="hard", update="hard"`` is the host as the paper describes it, ``"hard", "soft"`` is the
+# paper's "+Ours" (Algorithms 1–3); the other combinations complete its ablation. With
+# ``convention="original"`` a host follows its own publication, which differs from the paper's
+# description.
 
 LabelKind = Literal["hard", "soft"]
 SHARPENED = 0.1  # the paper's τ for "+Ours"
@@ -34,9 +35,9 @@ SHARPENED = 0.1  # the paper's τ for "+Ours"
 class JointTraining(Method):
     """Two networks and a selection. A subclass is called a host.
 
-    A host that keeps the R(T)·|B| samples of smallest score defines ``score``. A host that selects in another way, by a
-    threshold of the loss for example, defines ``selection`` instead. If the networks do not exchange their selections,
-    it defines ``combine``, too.
+    A host that keeps the R(T)·|B| samples of smallest score defines ``score``. A host that selects
+    in another way, by a threshold of the loss for example, defines ``selection`` instead. If the
+    networks do not exchange their selections, it defines ``combine``, too.
 
     Parameters
     ----------
@@ -49,8 +50,9 @@ class JointTraining(Method):
     per_class : bool
         Keep the same share within each grade. No option of a host that defines ``selection``.
     ramp_epochs : int, optional
-        T' of the keep rate R(T): epochs until only 1 − ε is kept. Default: 5 (paper) or 10 (published code, original).
-        No option of a host that does not need the noise rate: it may select any sample.
+        T' of the keep rate R(T): epochs until only 1 − ε is kept. Default: 5 (paper) or 10
+        (published code, original). No option of a host that does not need the noise rate: it may
+        select any sample.
     label_matrix : array-like, optional
         Soft labels by given grade, shape (C, C), instead of those of Eq. 3.
     """
@@ -69,18 +71,29 @@ class JointTraining(Method):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if callable(vars(cls).get("select")):
-            raise TypeError(f"{cls.__name__}: 'select' is an option; the method to define is 'selection'.")
+            raise TypeError(
+                f"{cls.__name__}: 'select' is an option; the method to define is 'selection'."
+            )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if type(self).score is JointTraining.score and not self._has_own_selection():
-            raise TypeError(f"{type(self).__name__} is no host: it defines neither 'score' nor 'selection'.")
+            raise TypeError(
+                f"{type(self).__name__} is no host: it defines neither 'score' nor 'selection'."
+            )
         if self.per_class and self._has_own_selection():
-            raise SrjtError(f"per_class ranks samples within each grade, but {type(self).__name__} does not rank them.")
+            raise SrjtError(
+                f"per_class ranks samples within each grade, but {type(self).__name__} does not"
+                " rank them."
+            )
         if self.temperature is not None and self.select == "soft":
-            raise SrjtError("temperature sharpens a hard selection only; with select='soft' it does nothing.")
+            raise SrjtError(
+                "temperature sharpens a hard selection only; with select='soft' it does nothing."
+            )
         if self.label_matrix is not None and "soft" not in (self.select, self.update):
-            raise SrjtError("label_matrix replaces soft labels, but here both select and update are 'hard'.")
+            raise SrjtError(
+                "label_matrix replaces soft labels, but here both select and update are 'hard'."
+            )
 
     @property
     def tau(self) -> float:
@@ -104,28 +117,35 @@ class JointTraining(Method):
         return frozenset(ranking | keep_rate)
 
     def check_options(self) -> None:
-        """An error for ``select="soft"`` if the selection does not depend on the loss: the row of an ablation that
-        this option would make repeats the row of ``select="hard"``."""
+        """An error for ``select="soft"`` if the selection does not depend on the loss: the row of
+        an ablation that this option would make repeats the row of ``select="hard"``."""
         if self.select == "soft" and not _select_matters(self):
             raise SrjtError(
-                f"{type(self).__name__} selects the same samples with select='soft' as with 'hard': its selection does "
-                "not use the losses that it is given. Leave out this option."
+                f"{type(self).__name__} selects the same samples with select='soft' as with 'hard':"
+                " its selection does not use the losses that it is given. Leave out this option."
             )
 
     def keep(self, epoch: int, batch_size: int) -> int:
         if "noise_rate" not in self.needs:
             return batch_size
         if self.noise_rate is None:
-            raise SrjtError("The number of samples to keep follows from the noise rate, which is not given.")
+            raise SrjtError(
+                "The number of samples to keep follows from the noise rate, which is not given."
+            )
         rate = losses.keep_rate(
-            epoch, noise_rate=self.noise_rate, ramp_epochs=self.ramp_epochs, convention=self.convention
+            epoch,
+            noise_rate=self.noise_rate,
+            ramp_epochs=self.ramp_epochs,
+            convention=self.convention,
         )
         return losses.keep_count(batch_size, rate, convention=self.convention)
 
     def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, **memory: Any) -> Loss:
         self.check_shapes(logits, targets)
         if targets.ndim != 1 and not self.takes_probabilities:
-            raise SrjtError(f"A hard update takes grades (B,), not targets of shape {tuple(targets.shape)}.")
+            raise SrjtError(
+                f"A hard update takes grades (B,), not targets of shape {tuple(targets.shape)}."
+            )
         labels = targets if targets.ndim == 1 else targets.argmax(dim=-1)
         keep = len(targets) if keep is None else keep
         # never an empty selection
@@ -133,15 +153,26 @@ class JointTraining(Method):
         with torch.no_grad():  # a rank has no gradient
             ranking = self._losses(logits, labels, targets, self.select, self.tau)
             if self.per_class:
-                selected = losses.select_smallest(self.score(ranking, logits), keep=keep, labels=labels)
+                selected = losses.select_smallest(
+                    self.score(ranking, logits), keep=keep, labels=labels
+                )
             else:
-                selected = self._checked_mask(self.selection(ranking, logits, keep, **memory), ranking)
-        return self.combine(self._losses(logits, labels, targets, self.update, 1.0), logits, selected)
+                selected = self._checked_mask(
+                    self.selection(ranking, logits, keep, **memory), ranking
+                )
+        return self.combine(
+            self._losses(logits, labels, targets, self.update, 1.0), logits, selected
+        )
 
-    def _losses(self, logits: Tensor, labels: Tensor, targets: Tensor, kind: LabelKind, tau: float) -> Tensor:
-        """(2, B) each network's loss on each sample. Probabilities (B, C) as targets replace the soft labels."""
+    def _losses(
+        self, logits: Tensor, labels: Tensor, targets: Tensor, kind: LabelKind, tau: float
+    ) -> Tensor:
+        """(2, B) each network's loss on each sample. Probabilities (B, C) as targets replace the
+        soft labels."""
         if kind == "hard":
-            return losses.hard_cross_entropy(logits, labels.expand(len(logits), -1), temperature=tau)
+            return losses.hard_cross_entropy(
+                logits, labels.expand(len(logits), -1), temperature=tau
+            )
         if targets.ndim == 1:
             targets = losses.soft_labels(labels, self.num_classes, matrix=self.label_matrix)
         return losses.soft_cross_entropy(logits, targets)
@@ -154,19 +185,25 @@ class JointTraining(Method):
         """(2, B) or (B,), of bool → (2, B)."""
         if mask.dtype != torch.bool or mask.shape not in (ranking.shape, ranking.shape[1:]):
             raise SrjtError(
-                f"selection of {type(self).__name__} returns a mask of bool, of shape {tuple(ranking.shape)} or "
-                f"{tuple(ranking.shape[1:])}; got {mask.dtype} of shape {tuple(mask.shape)}."
+                f"selection of {type(self).__name__} returns a mask of bool, of shape"
+                f" {tuple(ranking.shape)} or {tuple(ranking.shape[1:])}; got {mask.dtype} of shape"
+                f" {tuple(mask.shape)}."
             )
         return mask.expand_as(ranking)
 
-    # *given: for type checkers, to which a host that takes (losses, logits, keep) alone is compatible with it
-    def selection(self, losses_KB: Tensor, logits: Tensor, keep: int | Tensor, *given: Any, **memory: Any) -> Tensor:
-        """Which samples each network selects. Define it in a host that does not keep a fixed number of samples.
+    # *given: for type checkers, to which a host that takes (losses, logits, keep) alone is
+    # compatible with it
+    def selection(
+        self, losses_KB: Tensor, logits: Tensor, keep: int | Tensor, *given: Any, **memory: Any
+    ) -> Tensor:
+        """Which samples each network selects. Define it in a host that does not keep a fixed number
+        of samples.
 
         Parameters
         ----------
         losses_KB : Tensor, shape (2, B)
-            Each network's loss on each sample, hard or soft as ``select`` says, at the selection's temperature.
+            Each network's loss on each sample, hard or soft as ``select`` says, at the selection's
+            temperature.
         logits : Tensor, shape (2, B, C)
         keep : int or 0-d Tensor on the device
             R(T)·|B|; the size of the batch if the host does not need the noise rate.
@@ -176,8 +213,8 @@ class JointTraining(Method):
         Returns
         -------
         Tensor of bool, shape (2, B) or (B,)
-            The samples that network k selects, or those that both select. A network whose peer selects nothing learns
-            nothing from the batch.
+            The samples that network k selects, or those that both select. A network whose peer
+            selects nothing learns nothing from the batch.
         """
         return losses.select_smallest(self.score(losses_KB, logits), keep=keep)
 
@@ -186,16 +223,18 @@ class JointTraining(Method):
         raise NotImplementedError
 
     def combine(self, losses_KB: Tensor, logits: Tensor, selected: Tensor) -> Loss:
-        """(2, B) update losses and selections → the loss. Here each network learns from the *other's* selection
-        (Eq. 5)."""
+        """(2, B) update losses and selections → the loss. Here each network learns from the
+        *other's* selection (Eq. 5)."""
         per_network = masked_mean(losses_KB, selected.flip(0))
         return Loss(per_network.sum(), per_network.detach(), selected)
 
 
 def _select_matters(method: JointTraining, *, samples: int = 64, seed: int = 0) -> bool:
-    """Whether a hard and a soft selection differ on any of several random batches, at the start and later on.
+    """Whether a hard and a soft selection differ on any of several random batches, at the start and
+    later on.
 
-    The temperature is 1 in both, so that only the loss differs; the update does not change a selection.
+    The temperature is 1 in both, so that only the loss differs; the update does not change a
+    selection.
     """
     random = torch.Generator().manual_seed(seed)
     labels = torch.randint(method.num_classes, (samples,), generator=random)
@@ -223,7 +262,8 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, values, 0.0).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
 
 
-# Co-teaching (Han et al., NeurIPS 2018): each network learns from the samples that the other selects.
+# Co-teaching (Han et al., NeurIPS 2018): each network learns from the samples that the other
+# selects.
 
 
 class CoTeaching(JointTraining):
@@ -243,18 +283,23 @@ class JoCor(JointTraining):
         super().__post_init__()
         if self._weighted and self.co_lambda >= 1.0:
             raise SrjtError(
-                f"{self.convention!r} weights the labels by 1 − co_lambda, which is below 1; got {self.co_lambda:g}."
+                f"{self.convention!r} weights the labels by 1 − co_lambda, which is below 1; got"
+                f" {self.co_lambda:g}."
             )
 
     @property
     def _weighted(self) -> bool:
-        """Whether labels count 1 − λ. Only with the agreement of the selected: no publication has another."""
+        """Whether labels count 1 − λ. Only with the agreement of the selected: no publication has
+        another."""
         return self.convention != "paper" and self.agree == "selected"
 
     def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
-        """ℓ(f₁) + ℓ(f₂) + λD (Eq. 6), the same for both networks. The published code computes D at τ = 1."""
+        """ℓ(f₁) + ℓ(f₂) + λD (Eq. 6), the same for both networks. The published code computes D at
+        τ = 1."""
         tau = 1.0 if self.convention == "published-code" else self.tau
-        return (self._losses_of_both(losses_KB) + self._disagreement(logits, tau)).expand_as(losses_KB)
+        return (self._losses_of_both(losses_KB) + self._disagreement(logits, tau)).expand_as(
+            losses_KB
+        )
 
     def combine(self, losses_KB: Tensor, logits: Tensor, selected: Tensor) -> Loss:
         """The common loss on the common selection, counted once; D at τ = 1.
@@ -286,9 +331,11 @@ class CoDis(JointTraining):
         return losses_KB - self.co_lambda * self._divergence(logits[0], logits[1], self.tau)
 
     def combine(self, losses_KB: Tensor, logits: Tensor, selected: Tensor) -> Loss:
-        """Each network learns from the other's selection: from ℓ, and in the original from ℓ − λD at τ = 1.
+        """Each network learns from the other's selection: from ℓ, and in the original from ℓ − λD
+        at τ = 1.
 
-        Each network of the original minimises its own loss, in which the other's prediction is a constant.
+        Each network of the original minimises its own loss, in which the other's prediction is a
+        constant.
         """
         if self.convention == "original":
             divergence = self._divergence(logits, logits.flip(0).detach(), 1.0)  # (2, B)
@@ -297,28 +344,32 @@ class CoDis(JointTraining):
 
     def _divergence(self, p: Tensor, q: Tensor, tau: float) -> Tensor:
         """(..., C) logits of the two networks → (...,) D."""
-        divergence = losses.jeffreys if self.convention == "paper" else losses.reverse_jensen_shannon
+        divergence = (
+            losses.jeffreys if self.convention == "paper" else losses.reverse_jensen_shannon
+        )
         return divergence(p, q, temperature=tau)
 
 
-# Our recipe: two networks learn from every label through the matrix of label errors, and agree on every
-# image.
+# Our recipe: two networks learn from every label through the matrix of label errors, and agree on
+# every image.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardAgreement(Method):
-    """Forward correction of both networks, plus their Jeffreys divergence on all samples; none is discarded.
+    """Forward correction of both networks, plus their Jeffreys divergence on all samples; none is
+    discarded.
 
-    Two networks memorise different wrong labels. Agreement, which needs no label, undoes both. Its weight grows, so
-    that networks that have learnt little yet are not held back.
+    Two networks memorise different wrong labels. Agreement, which needs no label, undoes both. Its
+    weight grows, so that networks that have learnt little yet are not held back.
 
     Parameters
     ----------
     co_lambda : float
         λ, the weight of the divergence.
     grows_with : {"training", "fit"}
-        The weight is λ times the share of the epochs that are done, or λ times the mean probability of the given
-        labels. A small set is memorised within a few epochs, before a weight that grows with the training counts.
+        The weight is λ times the share of the epochs that are done, or λ times the mean probability
+        of the given labels. A small set is memorised within a few epochs, before a weight that
+        grows with the training counts.
     """
 
     networks: ClassVar[int] = 2
@@ -331,10 +382,20 @@ class ForwardAgreement(Method):
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())} if self.grows_with == "training" else {}
 
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, memory: Memory = None, **rows: Any) -> Loss:
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: Keep = None,
+        memory: Memory = None,
+        **rows: Any,
+    ) -> Loss:
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""
         self.check_shapes(logits, targets)
-        if targets.ndim == 2:  # probabilities of the true grades, by several readers: nothing to correct
+        if (
+            targets.ndim == 2
+        ):  # probabilities of the true grades, by several readers: nothing to correct
             own = losses.soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
         elif targets.ndim == 3:
             own = losses.readings_likelihood(logits, targets).mean(dim=-1)
@@ -352,7 +413,8 @@ class ForwardAgreement(Method):
 
 @torch.no_grad()
 def _fit(logits: Tensor, targets: Tensor) -> Tensor:
-    """() the mean probability of the labels (B,), of labels with probabilities (B, C), or of readings (B, R, C)."""
+    """() the mean probability of the labels (B,), of labels with probabilities (B, C), or of
+    readings (B, R, C)."""
     if targets.ndim == 3:
         return (-losses.readings_likelihood(logits, targets) / targets.shape[1]).exp().mean()
     if targets.ndim == 2:

@@ -49,7 +49,8 @@ class Sord(SingleNetwork):
         return losses.soft_label_matrix(self.num_classes) if self.label_matrix is None else None
 
 
-# Label smoothing (Szegedy et al., CVPR 2016): a little probability for every grade, whatever its distance.
+# Label smoothing (Szegedy et al., CVPR 2016): a little probability for every grade, whatever its
+# distance.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,8 @@ class LabelSmooth(SingleNetwork):
         return losses.soft_cross_entropy(logits, smooth)
 
 
-# F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade would get.
+# F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade
+# would get.
 
 
 class ForwardCorrection(SingleNetwork):
@@ -91,9 +93,11 @@ class Reweight(SingleNetwork):
 class Mixup(Standard):
     alpha: float = setting(0.5, gt=0)  # of Beta(α, α)
 
-    def prepare(self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """One Beta(α, α) draw and one permutation per batch. The generator is on the CPU: the draw is
-        then the same on every device, and the GPU is not waited for."""
+    def prepare(
+        self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One Beta(α, α) draw and one permutation per batch. The generator is on the CPU: the draw
+        is then the same on every device, and the GPU is not waited for."""
         seed = int(torch.randint(2**62, (), generator=generator))
         share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
         partner = torch.randperm(len(y), generator=generator).to(x.device, non_blocking=True)
@@ -109,8 +113,10 @@ class Cdr(Standard):
 
     @torch.no_grad()
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Over all convolution and linear weights together, the (1 − ε) share with the largest |w·g| keeps
-        its gradient, times (1 − ε); the other gradients become 0. Weight decay still acts on all."""
+        """Over all convolution and linear weights together, the (1 − ε) share with the largest
+        |w·g| keeps its gradient, times (1 − ε); the other gradients become 0. Weight decay still
+        acts on all.
+        """
         if self.noise_rate is None:
             raise SrjtError("cdr needs the noise rate: it determines how many weights are updated.")
         weights = [(p, p.grad) for p in parameters if p.ndim >= 2 and p.grad is not None]
@@ -128,7 +134,8 @@ class Cdr(Standard):
 
 
 class Thresholds(SingleNetwork):
-    """C − 1 logits, of whether the grade is above k. The predicted grade is the number of k where that is likely."""
+    """C − 1 logits, of whether the grade is above k. The predicted grade is the number of k where
+    that is likely."""
 
     @property
     def outputs(self) -> int:
@@ -141,21 +148,23 @@ class Thresholds(SingleNetwork):
 
 # Garg and Manwani (ACML 2020): ordinal regression whose loss is unbiased under known label noise.
 
-# The distance between neighbouring thresholds at the start. A middle grade is most likely halfway between its two
-# thresholds, where its probability is σ(d/2) − σ(−d/2) = tanh(d/4).
-SPACING = 4.0  # of proportional odds: 0.76, so that every grade can be three times as likely as all others together
+# The distance between neighbouring thresholds at the start. A middle grade is most likely halfway
+# between its two thresholds, where its probability is σ(d/2) − σ(−d/2) = tanh(d/4). of proportional
+# odds: 0.76, so that every grade can be three times as likely as all others together
+SPACING = 4.0
 GARG_SPACING = 2.0
-# Biases are single numbers, which Adam moves by at most its learning rate in a step: 0.5 in 5,000 steps at 1e-4, where
-# the distance that fits is several units. Garg's are learnt as multiples of this number, and so as many times as fast.
-# benchmarks/garg_start.py compares starts, and says how these two numbers were chosen.
+# Biases are single numbers, which Adam moves by at most its learning rate in a step: 0.5 in 5,000
+# steps at 1e-4, where the distance that fits is several units. Garg's are learnt as multiples of
+# this number, and so as many times as fast. benchmarks/garg_start.py compares starts, and says how
+# these two numbers were chosen.
 BIAS_SPEED = 100.0
 
 
 class OrdinalHead(nn.Module):
     """One weight vector shared by all thresholds, and C − 1 biases: (B, F) → (B, C − 1).
 
-    The biases start equally spaced around 0, descending: Pr(above a higher grade) is smaller, so differences are
-    probabilities.
+    The biases start equally spaced around 0, descending: Pr(above a higher grade) is smaller, so
+    differences are probabilities.
     """
 
     def __init__(self, features: int, classes: int, *, spacing: float) -> None:
@@ -169,7 +178,8 @@ class OrdinalHead(nn.Module):
 
 
 class FastOrdinalHead(nn.Module):
-    """As ``OrdinalHead``, but with biases that the optimiser moves ``BIAS_SPEED`` times as far in a step."""
+    """As ``OrdinalHead``, but with biases that the optimiser moves ``BIAS_SPEED`` times as far in a
+    step."""
 
     def __init__(self, features: int, classes: int, *, spacing: float) -> None:
         super().__init__()
@@ -197,18 +207,21 @@ class Garg(Thresholds):
         matrix = self.transition.cpu().numpy()
         condition = float(np.linalg.cond(matrix))
         if condition > 1e12:
-            raise SrjtError("garg inverts the transition matrix, and this one is singular: use less noise.")
+            raise SrjtError(
+                "garg inverts the transition matrix, and this one is singular: use less noise."
+            )
         if condition > ILL_CONDITIONED:
             warn(
-                f"garg inverts the transition matrix, which is nearly singular here (condition number "
-                f"{condition:.0f}, inverse entries up to {np.abs(np.linalg.inv(matrix)).max():.0f}): its loss "
-                "amplifies sampling noise that much, so expect unstable results."
+                "garg inverts the transition matrix, which is nearly singular here (condition"
+                f" number {condition:.0f}, inverse entries up to"
+                f" {np.abs(np.linalg.inv(matrix)).max():.0f}): its loss amplifies sampling noise"
+                " that much, so expect unstable results."
             )
         object.__setattr__(self, "inverse", torch.from_numpy(np.linalg.inv(matrix)))
 
     def head(self, features: int, classes: int) -> nn.Module:
-        """The published code starts all biases at 0, where no middle grade has any probability, and has no faster
-        learning rate for them."""
+        """The published code starts all biases at 0, where no middle grade has any probability, and
+        has no faster learning rate for them."""
         if self.convention == "published-code":
             return OrdinalHead(features, classes, spacing=0.0)
         return FastOrdinalHead(features, classes, spacing=GARG_SPACING)
@@ -220,7 +233,9 @@ class Garg(Thresholds):
         """Differences of Pr(grade > k), clamped at 0 (thresholds can cross) and renormalised."""
         above = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
         ones, zeros = torch.ones_like(above[..., :1]), torch.zeros_like(above[..., :1])
-        differences = (torch.cat([ones, above], dim=-1) - torch.cat([above, zeros], dim=-1)).clamp(min=0)
+        differences = (torch.cat([ones, above], dim=-1) - torch.cat([above, zeros], dim=-1)).clamp(
+            min=0
+        )
         return differences / differences.sum(dim=-1, keepdim=True)
 
     def grades(self, logits: Tensor) -> Tensor:
@@ -232,8 +247,9 @@ class Garg(Thresholds):
 
 
 class ProportionalOdds(Thresholds):
-    """One severity w·x and C − 1 thresholds: Pr(grade > k) = σ(w·x − θ_k). It is not in the table of methods: it is
-    what ``standard``, ``f-correction`` and ``srjt`` become with the network ``odds``.
+    """One severity w·x and C − 1 thresholds: Pr(grade > k) = σ(w·x − θ_k). It is not in the table
+    of methods: it is what ``standard``, ``f-correction`` and ``srjt`` become with the network
+    ``odds``.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("probabilities", "likelihoods")
@@ -252,7 +268,8 @@ class ProportionalOdds(Thresholds):
         return losses.hard_cross_entropy(log_p, targets)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """σ(a) − σ(b) = σ(a) σ(−b) (1 − e^(b − a)): the difference itself would round to 0 where both are near 1."""
+        """σ(a) − σ(b) = σ(a) σ(−b) (1 − e^(b − a)): the difference itself would round to 0 where
+        both are near 1."""
         z = logits if logits.dtype == torch.float64 else logits.float()
         above, below = torch.sigmoid(z), torch.sigmoid(-z)
         ones = torch.ones_like(above[..., :1])
@@ -276,8 +293,8 @@ class ExpectedAbsoluteError(SingleNetwork):
     Parameters
     ----------
     move_from, move_to : float
-        Shares of the epochs: cross-entropy up to the first, the expected absolute error from the second, and a mixture
-        that moves evenly from one to the other between.
+        Shares of the epochs: cross-entropy up to the first, the expected absolute error from the
+        second, and a mixture that moves evenly from one to the other between.
     """
 
     move_from: float = 0.2
@@ -286,7 +303,9 @@ class ExpectedAbsoluteError(SingleNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.move_from < self.move_to <= 1.0:
-            raise SrjtError(f"eae: 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}.")
+            raise SrjtError(
+                f"eae: 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}."
+            )
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())}
@@ -298,7 +317,9 @@ class ExpectedAbsoluteError(SingleNetwork):
         error = losses.expected_absolute_error(logits, targets)
         if memory is None:
             return error
-        share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(0.0, 1.0)
+        share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(
+            0.0, 1.0
+        )
         return torch.lerp(losses.hard_cross_entropy(logits, targets), error, share.to(error.dtype))
 
 
@@ -313,14 +334,18 @@ class GeneralisedCrossEntropy(SingleNetwork):
         return losses.generalised_cross_entropy(logits, targets, q=self.q)
 
 
-# Early-learning regularisation (Liu et al., NeurIPS 2020): stay with what was learnt before labels are
-# memorised.
+# Early-learning regularisation (Liu et al., NeurIPS 2020): stay with what was learnt before labels
+# are memorised.
 
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyLearning(SingleNetwork):
-    weight: float = setting(3.0, ge=0)  # λ of the regularisation, as the authors set it for ten classes
-    momentum: float = setting(0.7, ge=0, lt=1)  # β: share of the old value in a sample's running average
+    weight: float = setting(
+        3.0, ge=0
+    )  # λ of the regularisation, as the authors set it for ten classes
+    momentum: float = setting(
+        0.7, ge=0, lt=1
+    )  # β: share of the old value in a sample's running average
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"averages": torch.zeros(samples, self.num_classes)}
@@ -334,7 +359,9 @@ class EarlyLearning(SingleNetwork):
             if memory is not None and rows is not None:
                 averages += self.momentum * memory["averages"].index_select(0, rows)
                 memory["averages"].index_copy_(0, rows, averages.float())
-        return losses.hard_cross_entropy(logits, targets) + self.weight * losses.early_learning(logits, averages)
+        return losses.hard_cross_entropy(logits, targets) + self.weight * losses.early_learning(
+            logits, averages
+        )
 
 
 # Symmetric cross-entropy (Wang et al., ICCV 2019): cross-entropy, plus that of the label under the
@@ -343,7 +370,8 @@ class EarlyLearning(SingleNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class SymmetricCrossEntropy(SingleNetwork):
-    """α · cross-entropy + β · reverse cross-entropy. The defaults are the authors' for ten classes (CIFAR-10)."""
+    """α · cross-entropy + β · reverse cross-entropy. The defaults are the authors' for ten classes
+    (CIFAR-10)."""
 
     alpha: float = setting(0.1, ge=0)
     beta: float = setting(1.0, ge=0)
@@ -356,27 +384,33 @@ class SymmetricCrossEntropy(SingleNetwork):
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         loss = losses.hard_cross_entropy(logits, targets)
-        reverse = self.log_zero * (-loss).expm1()  # −Σ_c p^c log l^c = −A (1 − p^ỹ) for a hard label l
+        reverse = (
+            self.log_zero * (-loss).expm1()
+        )  # −Σ_c p^c log l^c = −A (1 − p^ỹ) for a hard label l
         return self.alpha * loss + self.beta * reverse
 
 
-# Class distance weighted cross-entropy (Polat et al., MIUA 2022): a far grade costs more than a near one.
+# Class distance weighted cross-entropy (Polat et al., MIUA 2022): a far grade costs more than a
+# near one.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassDistanceWeighted(SingleNetwork):
-    """−Σ_c |c − ỹ|^α log(1 − p^c): it pushes other grades down, and does not ask for the label itself.
+    """−Σ_c |c − ỹ|^α log(1 − p^c): it pushes other grades down, and does not ask for the label
+    itself.
 
     It is no proper score: its probabilities order the grades, and are not those of the labels.
     """
 
-    # the power of the distance; 5 is common for LIMUC's four grades, the authors choose it for each network
+    # the power of the distance; 5 is common for LIMUC's four grades, the authors choose it for each
+    # network
     alpha: float = setting(5.0, gt=0)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         log_p = losses.log_probabilities(logits)
         grade = torch.arange(self.num_classes, device=log_p.device)
-        # 1 − p^c is the sum of the other probabilities: its logarithm is finite where p^c rounds to 1
+        # 1 − p^c is the sum of the other probabilities: its logarithm is finite where p^c rounds to
+        # 1
         others = log_p[:, None, :].masked_fill(grade == grade[:, None], -math.inf)  # (B, C, C)
         weight = (grade - targets[:, None]).abs().to(log_p.dtype) ** self.alpha  # (B, C)
         return -(weight * others.logsumexp(dim=-1)).sum(dim=-1)
@@ -386,13 +420,15 @@ class ClassDistanceWeighted(SingleNetwork):
 
 
 class Corn(Thresholds):
-    """C − 1 logits, each of Pr(grade > k | grade > k − 1); the chain rule makes probabilities of them."""
+    """C − 1 logits, each of Pr(grade > k | grade > k − 1); the chain rule makes probabilities of
+    them."""
 
     def head(self, features: int, classes: int) -> nn.Module:
         return nn.Linear(features, classes - 1)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """A label ỹ answers the questions k = 0, …, ỹ. Their losses sum to −log p^ỹ; their mean is CORN's loss."""
+        """A label ỹ answers the questions k = 0, …, ỹ. Their losses sum to −log p^ỹ; their mean is
+        CORN's loss."""
         questions = (targets + 1).clamp(max=self.outputs)
         log_p = _log_probabilities(logits)
         return -log_p.gather(-1, targets[:, None]).squeeze(-1) / questions.to(log_p.dtype).mean()

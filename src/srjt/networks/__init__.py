@@ -1,7 +1,8 @@
-"""Networks: the registry of backbones, their pretrained weights, and how a backbone gets a method's last layer.
+"""Networks: the registry of backbones, their pretrained weights, and how a backbone gets a method's
+last layer.
 
-``names()`` lists the backbones and ``register_backbone`` adds one. Names are imported on first use, because most of
-them load torch.
+``names()`` lists the backbones and ``register_backbone`` adds one. Names are imported on first use,
+because most of them load torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""EfficientNet-Lite0: a network for phones, which makes features of an image on a CPU in about 20 milliseconds.
+"""EfficientNet-Lite0: a network for phones, which makes features of an image on a CPU in about 20
+milliseconds.
 
-The names of its weights are those under which its ImageNet weights are published. It has no attention over channels,
-and its activation is cut off at 6. Convolutions are padded as by TensorFlow, where it was trained: the size of the
-output is that of the input divided by the stride, rounded up, and an odd row of zeros is at the bottom or the right.
+The names of its weights are those under which its ImageNet weights are published. It has no
+attention over channels, and its activation is cut off at 6. Convolutions are padded as by
+TensorFlow, where it was trained: the size of the output is that of the input divided by the stride,
+rounded up, and an odd row of zeros is at the bottom or the right.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad, relu6
 
-# expansion of the channels, outputs, blocks, stride of the first block, kernel; one row for each stage
+# expansion of the channels, outputs, blocks, stride of the first block, kernel; one row for each
+# stage
 STAGES = (
     (1, 16, 1, 1, 3),
     (6, 24, 2, 2, 3),
@@ -27,12 +30,16 @@ FEATURES = 1280
 class PaddedConv2d(nn.Conv2d):
     """A convolution without bias, padded as by TensorFlow."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1
+    ) -> None:
         super().__init__(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
-        rows, columns = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:])
+        rows, columns = (
+            max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:]
+        )
         padding = (rows // 2, columns // 2)
         if rows % 2 or columns % 2:  # the row or column that both sides cannot share
             x = pad(x, (0, columns % 2, 0, rows % 2))
@@ -44,9 +51,12 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 class LiteBlock(nn.Module):
-    """Expand the channels, filter each one by itself, and project them; with the input added if the shape is kept."""
+    """Expand the channels, filter each one by itself, and project them; with the input added if the
+    shape is kept."""
 
-    def __init__(self, inputs: int, outputs: int, *, expansion: int, kernel: int, stride: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, *, expansion: int, kernel: int, stride: int
+    ) -> None:
         super().__init__()
         width = inputs * expansion
         self.expands = expansion > 1
@@ -80,7 +90,9 @@ class EfficientNetLite0(nn.Module):
         for expansion, outputs, count, first_stride, kernel in STAGES:
             for place in range(count):
                 stride = first_stride if place == 0 else 1
-                blocks.append(LiteBlock(inputs, outputs, expansion=expansion, kernel=kernel, stride=stride))
+                blocks.append(
+                    LiteBlock(inputs, outputs, expansion=expansion, kernel=kernel, stride=stride)
+                )
                 inputs = outputs
         self._blocks = nn.ModuleList(blocks)
         self._conv_head = PaddedConv2d(inputs, FEATURES, 1)

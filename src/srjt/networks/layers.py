@@ -16,10 +16,11 @@ from torch.nn.functional import relu
 def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.Module:
     """Three strided convolutions and pooling to 4 × 4: (B, channels, H ≥ 16, W ≥ 16) to (B, 1536).
 
-    The first convolution has stride 4, because a small network spends most of its time on its largest maps. With
-    pooling to 4 × 4 instead of one value it can memorise wrong labels as large networks do, so that results on it
-    are meaningful for them. Batch norm learns faster here; ``norm="group"`` uses no statistics of the batch, so that a
-    batch that is split over processes gives the same gradients as the whole.
+    The first convolution has stride 4, because a small network spends most of its time on its
+    largest maps. With pooling to 4 × 4 instead of one value it can memorise wrong labels as large
+    networks do, so that results on it are meaningful for them. Batch norm learns faster here;
+    ``norm="group"`` uses no statistics of the batch, so that a batch that is split over processes
+    gives the same gradients as the whole.
     """
 
     def block(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.Sequential:
@@ -43,11 +44,14 @@ def mlp(*, inputs: int, hidden: int = 128, dropout: float = 0.1) -> nn.Module:
     would remove the information in rows of one or two columns and mix columns of different units; batch norm would
     make the output of a sample depend on the others.
     """
-    return nn.Sequential(Standardise(inputs), nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout))
+    return nn.Sequential(
+        Standardise(inputs), nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout)
+    )
 
 
 class Standardise(nn.Module):
-    """(x − mean) / scale, for each column of (B, F) or channel of (B, channels, H, W); at first the identity.
+    """(x − mean) / scale, for each column of (B, F) or channel of (B, channels, H, W); at first the
+    identity.
 
     Mean and scale are buffers, so that a run's weights contain them.
     """
@@ -65,7 +69,8 @@ class Standardise(nn.Module):
 
 
 def standardise(network: nn.Module, rows: npt.NDArray[np.floating]) -> None:
-    """Set every ``Standardise`` in ``network`` from ``rows`` (N, F): mean 0 and variance 1 in each column.
+    """Set every ``Standardise`` in ``network`` from ``rows`` (N, F): mean 0 and variance 1 in each
+    column.
 
     Constant columns get the scale 1: they become 0 in ``rows``, and stay moderate in other data.
     """
@@ -80,10 +85,11 @@ def standardise(network: nn.Module, rows: npt.NDArray[np.floating]) -> None:
         layer.scale.copy_(torch.from_numpy(scale))
 
 
-# ResNets of two-dimensional images, with the names of weights under which PyTorch publishes their ImageNet
-# weights.
+# ResNets of two-dimensional images, with the names of weights under which PyTorch publishes their
+# ImageNet weights.
 #
-# MONAI, an extra, has them too, but takes seconds to import. The weights that a seed determines are the same in both.
+# MONAI, an extra, has them too, but takes seconds to import. The weights that a seed determines are
+# the same in both.
 
 # blocks in each of the four stages, and whether a block is a bottleneck
 DEPTHS = {
@@ -99,11 +105,11 @@ def convolution(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> n
 
 
 class Block(nn.Module):
-    """Two convolutions, and the input added to their output; in a bottleneck three, of which the first and the last
-    change the number of channels.
+    """Two convolutions, and the input added to their output; in a bottleneck three, of which the
+    first and the last change the number of channels.
 
-    A bottleneck's 3 × 3 convolution has the stride, as in the published weights; in the first paper the one before it
-    had.
+    A bottleneck's 3 × 3 convolution has the stride, as in the published weights; in the first paper
+    the one before it had.
     """
 
     def __init__(self, inputs: int, width: int, *, stride: int, bottleneck: bool) -> None:

@@ -34,23 +34,25 @@ def build(
     Parameters
     ----------
     network : str or callable
-        A name (see ``networks.names()``, or ``timm:NAME``), or a function without arguments that returns a *new* module
-        with an output of shape (B, features). Methods with two networks call it twice.
+        A name (see ``networks.names()``, or ``timm:NAME``), or a function without arguments that
+        returns a *new* module with an output of shape (B, features). Methods with two networks call
+        it twice.
     head : callable
         Number of features → the last layer.
     in_shape : tuple of int
         Shape of one sample: (channels, H, W) for images, (F,) for rows of features.
     pretrained : bool or path, optional
-        None or False: random weights. True: the published ImageNet weights (timm's for ``timm:NAME``). A path: a
-        weights file for the backbone.
+        None or False: random weights. True: the published ImageNet weights (timm's for
+        ``timm:NAME``). A path: a weights file for the backbone.
     seed : int
-        Determines all random weights; the global random state is not changed. Pretrained networks with different
-        seeds differ in their heads only.
+        Determines all random weights; the global random state is not changed. Pretrained networks
+        with different seeds differ in their heads only.
 
     Returns
     -------
     nn.Module
-        A module from (B, \\*in_shape) to the head's output, with the parts ``backbone`` and ``head``.
+        A module from (B, \\*in_shape) to the head's output, with the parts ``backbone`` and
+        ``head``.
 
     Examples
     --------
@@ -61,12 +63,17 @@ def build(
     torch.Size([2, 4])
     """
     with torch.random.fork_rng(devices=[]):
-        backbone, features, _ = _backbone(network, shape=tuple(in_shape), pretrained=pretrained, seed=seed)
+        backbone, features, _ = _backbone(
+            network, shape=tuple(in_shape), pretrained=pretrained, seed=seed
+        )
         return nn.Sequential(OrderedDict(backbone=backbone, head=head(features)))
 
 
-def fetch_weights(network: str | Maker, pretrained: Weights, *, in_shape: tuple[int, ...]) -> str | None:
-    """Raise the error for weights that ``build`` will not find or that do not fit, and download those that it needs.
+def fetch_weights(
+    network: str | Maker, pretrained: Weights, *, in_shape: tuple[int, ...]
+) -> str | None:
+    """Raise the error for weights that ``build`` will not find or that do not fit, and download
+    those that it needs.
 
     Parameters
     ----------
@@ -80,7 +87,8 @@ def fetch_weights(network: str | Maker, pretrained: Weights, *, in_shape: tuple[
     Returns
     -------
     str or None
-        A sentence about what of a local file fitted, if the network is one of ``names()`` or of timm.
+        A sentence about what of a local file fitted, if the network is one of ``names()`` or of
+        timm.
 
     Raises
     ------
@@ -99,8 +107,8 @@ def fetch_weights(network: str | Maker, pretrained: Weights, *, in_shape: tuple[
         trained = row.trained_input() if pretrained and row.loads_own_weights else None
         if trained is not None and trained.size != in_shape[-1]:
             errors.warn(
-                f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}: "
-                f"`crop={trained.size}` is better."
+                f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}:"
+                f" `crop={trained.size}` is better."
             )
     if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
@@ -113,19 +121,24 @@ def fetch_weights(network: str | Maker, pretrained: Weights, *, in_shape: tuple[
 def _backbone(
     network: str | Maker, *, shape: tuple[int, ...], pretrained: Weights, seed: int
 ) -> tuple[nn.Module, int, str | None]:
-    """The backbone, the number of its features, and what of a file of weights fitted. Seeds torch's generator."""
+    """The backbone, the number of its features, and what of a file of weights fitted. Seeds torch's
+    generator."""
     if isinstance(network, nn.Module):
         raise SrjtError(
-            "Pass a function that returns the network, such as its class, not a module: two networks have own weights."
+            "Pass a function that returns the network, such as its class, not a module: two"
+            " networks have own weights."
         )
     make = network
     if isinstance(network, str):
         row = registry.find(network)
         make = row.make(shape, pretrained is True)
         if (row.reads == "rows") != (len(shape) == 1):
-            reads, other = ("rows of features", "tiny") if row.reads == "rows" else ("images", "mlp")
+            reads, other = (
+                ("rows of features", "tiny") if row.reads == "rows" else ("images", "mlp")
+            )
             raise SrjtError(
-                f"The network {network!r} reads {reads}, not samples of shape {shape}: choose for example {other!r}."
+                f"The network {network!r} reads {reads}, not samples of shape {shape}: choose for"
+                f" example {other!r}."
             )
     assert not isinstance(make, str)
     file = _weights_file(network, pretrained)
@@ -134,7 +147,9 @@ def _backbone(
     torch.default_generator.manual_seed(seed)
     backbone = make()
     if not isinstance(backbone, nn.Module):
-        raise SrjtError(f"The network function must return a torch module, not {type(backbone).__name__}.")
+        raise SrjtError(
+            f"The network function must return a torch module, not {type(backbone).__name__}."
+        )
     features = count_features(backbone, shape=shape, name=_name(network))
     fitted = None if tensors is None else load_weights(backbone, tensors, source=str(file))
     return as_trained(network, backbone) if isinstance(network, str) else backbone, features, fitted
@@ -151,15 +166,18 @@ def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
     if row is None or row.weights is None:
         published = [name for name in registry.names() if registry.find(name).weights is not None]
         raise SrjtError(
-            f"There are no published ImageNet weights for {_name(network)}, only for {', '.join(published)}: {INSTEAD}."
+            f"There are no published ImageNet weights for {_name(network)}, only for"
+            f" {', '.join(published)}: {INSTEAD}."
         )
     return fetch_published(row.weights)
 
 
 def as_trained(name: str, backbone: nn.Module) -> nn.Module:
-    """The backbone, fed as it was trained: some networks were not trained with ImageNet's usual normalisation.
+    """The backbone, fed as it was trained: some networks were not trained with ImageNet's usual
+    normalisation.
 
-    The layer that turns one into the other is a part of the network: of its weights, its export, its explanations.
+    The layer that turns one into the other is a part of the network: of its weights, its export,
+    its explanations.
     """
     trained = registry.find(name).trained_input()
     if trained is None or (trained.mean, trained.std) == (IMAGENET_MEAN, IMAGENET_STD):
@@ -177,8 +195,8 @@ def as_trained(name: str, backbone: nn.Module) -> nn.Module:
 def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -> int:
     """Number of columns of the backbone's output for a sample of zeros.
 
-    A ``num_features`` attribute does not replace it: some of timm's networks return more columns. The forward pass also
-    shows at once if the network cannot process samples of this size.
+    A ``num_features`` attribute does not replace it: some of timm's networks return more columns.
+    The forward pass also shows at once if the network cannot process samples of this size.
     """
     device = next((tensor.device for tensor in backbone.parameters()), torch.device("cpu"))
     modes = [(module, module.training) for module in backbone.modules()]
@@ -187,14 +205,17 @@ def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) ->
         with torch.no_grad():
             output = backbone(torch.zeros(1, *shape, device=device))
     except Exception as error:
-        raise SrjtError(f"Samples of shape {shape} do not fit {name}: {reason_of(error)}") from error
+        raise SrjtError(
+            f"Samples of shape {shape} do not fit {name}: {reason_of(error)}"
+        ) from error
     finally:
         for module, mode in modes:
             module.training = mode
     if not isinstance(output, Tensor) or output.ndim != 2:
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise SrjtError(
-            f"A network must return (batch, features), but {name} returns {got}: end it with pooling and nn.Flatten()."
+            f"A network must return (batch, features), but {name} returns {got}: end it with"
+            " pooling and nn.Flatten()."
         )
     return output.shape[1]
 

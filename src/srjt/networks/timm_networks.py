@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def timm_input(name: str) -> TrainedInput | None:
-    """What the pretrained weights of ``timm:NAME`` were trained on; None if timm does not know it."""
+    """What the pretrained weights of ``timm:NAME`` were trained on; None if timm does not know
+    it."""
     trained = _import_timm(name).get_pretrained_cfg(name.removeprefix("timm:"))
     if trained is None:
         return None
@@ -36,19 +37,23 @@ def _import_timm(name: str) -> Any:
         raise errors.missing_extra("timm", "timm", f"The network {name!r}") from error
     except Exception as error:  # a torchvision for another version of torch raises various errors
         raise SrjtError(
-            f"timm cannot be imported ({reason_of(error)}): install the torchvision that matches your torch."
+            f"timm cannot be imported ({reason_of(error)}): install the torchvision that matches"
+            " your torch."
         ) from error
     return timm
 
 
 def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Maker:
-    """A function that makes ``timm:NAME`` without its classifier; with ``pretrained`` timm loads its weights."""
+    """A function that makes ``timm:NAME`` without its classifier; with ``pretrained`` timm loads
+    its weights."""
     timm = _import_timm(full_name)
     name = full_name.removeprefix("timm:")
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = f"did you mean 'timm:{near[0]}'? " if near else ""
-        raise errors.UnknownNameError(f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all.")
+        raise errors.UnknownNameError(
+            f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all."
+        )
     trained = timm_input(full_name)
     size = {}
     if trained is not None and trained.fixed and trained.size != in_shape[-1]:
@@ -61,13 +66,15 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
         except Exception as error:
             if size and trained is not None and not isinstance(error, OSError):
                 raise SrjtError(
-                    f"timm cannot make {name!r} for images of {in_shape[-1]} pixels ({reason_of(error)}): it was "
-                    f"trained on {trained.size}, so set `crop={trained.size}`."
+                    f"timm cannot make {name!r} for images of {in_shape[-1]} pixels"
+                    f" ({reason_of(error)}): it was trained on {trained.size}, so set"
+                    f" `crop={trained.size}`."
                 ) from error
             if not pretrained:
                 raise
             raise SrjtError(
-                f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}): {INSTEAD}."
+                f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}):"
+                f" {INSTEAD}."
             ) from error
 
     return make

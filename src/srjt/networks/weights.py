@@ -1,4 +1,5 @@
-"""Pretrained weights: read from a file that is not trusted, loaded into a network, downloaded and checked."""
+"""Pretrained weights: read from a file that is not trusted, loaded into a network, downloaded and
+checked."""
 
 from __future__ import annotations
 
@@ -19,15 +20,16 @@ from srjt.errors import SrjtError, few
 from srjt.files import sha256_of, write_atomically
 from srjt.networks import registry
 
-# Load weights from an untrusted file: no code in it is executed, and every weight of the network must be
-# there.
+# Load weights from an untrusted file: no code in it is executed, and every weight of the network
+# must be there.
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")  # where training scripts put the weights
 _CLASSIFIERS = {"fc", "_fc", "classifier", "class_layers", "head", "heads", "last_linear"}
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The named tensors in a ``.safetensors`` file, or in one written by ``torch.save`` (any other suffix)."""
+    """The named tensors in a ``.safetensors`` file, or in one written by ``torch.save`` (any other
+    suffix)."""
     file = Path(path).expanduser()
     if not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
@@ -44,10 +46,13 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         # torch distinguishes the two cases only in its message
         if any(sign in str(error) for sign in ("GLOBAL", "TorchScript")):
             raise SrjtError(
-                f"{file} contains Python objects besides tensors, and loading those could run any code: save the "
-                "weights alone, with torch.save(model.state_dict(), FILE) or as .safetensors."
+                f"{file} contains Python objects besides tensors, and loading those could run any"
+                " code: save the weights alone, with torch.save(model.state_dict(), FILE) or as"
+                " .safetensors."
             ) from error
-        raise SrjtError(f"{file} holds no weights: it is damaged, or another kind of file.") from error
+        raise SrjtError(
+            f"{file} holds no weights: it is damaged, or another kind of file."
+        ) from error
     tensors = _unwrap(content)
     if not tensors:
         raise SrjtError(f"{file} contains no named weights: it must contain a module's state_dict.")
@@ -55,21 +60,27 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> str:
-    """Copy ``weights`` into ``network``, which has no classifier, and say in a sentence what fitted.
+    """Copy ``weights`` into ``network``, which has no classifier, and say in a sentence what
+    fitted.
 
-    The network may be a part of the file (``module.`` of DDP, ``0.backbone.`` of a run of srjt, ``encoder_q.`` of a
-    self-supervised training): the part that most keys fit is used, without its classifier. Keys that are then missing,
-    unexpected or of another shape are an error that names ``source``.
+    The network may be a part of the file (``module.`` of DDP, ``0.backbone.`` of a run of srjt,
+    ``encoder_q.`` of a self-supervised training): the part that most keys fit is used, without its
+    classifier. Keys that are then missing, unexpected or of another shape are an error that names
+    ``source``.
     """
     wanted = network.state_dict()
-    # what stands before the most keys of the network; the first of several, such as of a run's two networks
+    # what stands before the most keys of the network; the first of several, such as of a run's two
+    # networks
     pairs = [(key, name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")]
     prefixes = Counter(key.removesuffix(name) for key, name in pairs)
     prefix = max(prefixes, key=prefixes.__getitem__, default="")
-    tensors = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
+    tensors = {
+        key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)
+    }
     other = [key for key in tensors if key not in wanted and key.split(".")[0] in _CLASSIFIERS]
     tensors = {key: value for key, value in tensors.items() if key not in other}
-    # Many published files lack batch norm's step counters, which batch norm does not use by default.
+    # Many published files lack batch norm's step counters, which batch norm does not use by
+    # default.
     counters = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")}
     try:
         network.load_state_dict({**counters, **tensors})
@@ -85,7 +96,9 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
 
 def _unwrap(content: object) -> dict[str, Tensor]:
     while isinstance(content, Mapping):
-        inner = next((content[name] for name in _WRAPPERS if isinstance(content.get(name), Mapping)), None)
+        inner = next(
+            (content[name] for name in _WRAPPERS if isinstance(content.get(name), Mapping)), None
+        )
         if inner is None:
             return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
         content = inner
@@ -106,12 +119,16 @@ def cached_file(weights: registry.PublishedWeights) -> Path:
 
 
 def fetch_published(
-    weights: registry.PublishedWeights, *, timeout: float = TIMEOUT, advice: str = f", or {ALTERNATIVES}"
+    weights: registry.PublishedWeights,
+    *,
+    timeout: float = TIMEOUT,
+    advice: str = f", or {ALTERNATIVES}",
 ) -> Path:
-    """The file of weights in torch's cache, downloaded if it is not there yet, and checked by its SHA-256.
+    """The file of weights in torch's cache, downloaded if it is not there yet, and checked by its
+    SHA-256.
 
-    ``timeout`` (seconds) limits each wait for the server, not the whole download. ``advice`` ends the sentence of an
-    error.
+    ``timeout`` (seconds) limits each wait for the server, not the whole download. ``advice`` ends
+    the sentence of an error.
     """
     path = cached_file(weights)
     if path.is_file():
@@ -131,10 +148,16 @@ def fetch_published(
             _download_member(weights, path)
         else:
             _download(weights.address, path, sha256=weights.sha256)
-    except (OSError, RuntimeError, KeyError, zipfile.BadZipFile) as error:  # no connection, no such file, another file
+    except (
+        OSError,
+        RuntimeError,
+        KeyError,
+        zipfile.BadZipFile,
+    ) as error:  # no connection, no such file, another file
         reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
         raise SrjtError(
-            f"{weights.address} cannot be downloaded ({reason}): put {_wanted(weights)} at {path}{advice}."
+            f"{weights.address} cannot be downloaded ({reason}): put {_wanted(weights)} at"
+            f" {path}{advice}."
         ) from error
     finally:
         socket.setdefaulttimeout(before)
@@ -146,7 +169,9 @@ def _wanted(weights: registry.PublishedWeights) -> str:
 
 
 def _download(address: str, path: Path, *, sha256: str | None) -> None:
-    torch.hub.download_url_to_file(address, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
+    torch.hub.download_url_to_file(
+        address, str(path), hash_prefix=sha256, progress=sys.stderr.isatty()
+    )
 
 
 def _download_member(weights: registry.PublishedWeights, path: Path) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
         label_quality as label_quality,
         true_grade_posterior as true_grade_posterior,
     )
-    from srjt.noise.verified import exact_interval as exact_interval, labels_to_verify as labels_to_verify
+    from srjt.noise.verified import (
+        exact_interval as exact_interval,
+        labels_to_verify as labels_to_verify,
+    )
 
 __all__, __getattr__, __dir__ = lazy_names(__name__)

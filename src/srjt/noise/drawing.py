@@ -1,16 +1,19 @@
-"""Which labels to verify: drawn by doubt, with known probabilities, so that few of them say as much as many at random.
+"""Which labels to verify: drawn by doubt, with known probabilities, so that few of them say as much
+as many at random.
 
-The share of wrong labels is estimated by the audit's doubt of all labels, corrected by the verified ones (see
-``srjt.noise.verified``). What is left to learn from a label is whether it is wrong beyond its doubt q, which varies by
-q (1 − q): labels are drawn with probabilities in proportion to the square root of that (Zrnic and Candès, active
-statistical inference, 2024). The doubt is believed only by half, the other half is the mean doubt of all labels: so no
-label is drawn less than 0.7 times as often as at random, and no weight is larger than √2 times the usual one, however
-wrong the doubt is.
+The share of wrong labels is estimated by the audit's doubt of all labels, corrected by the verified
+ones (see ``srjt.noise.verified``). What is left to learn from a label is whether it is wrong beyond
+its doubt q, which varies by q (1 − q): labels are drawn with probabilities in proportion to the
+square root of that (Zrnic and Candès, active statistical inference, 2024). The doubt is believed
+only by half, the other half is the mean doubt of all labels: so no label is drawn less than 0.7
+times as often as at random, and no weight is larger than √2 times the usual one, however wrong the
+doubt is.
 
-A label has a random number u and a size s, and labels are verified in the order of u / s (priority sampling; Duffield,
-Lund and Thorup, 2007). The first n are a sample of a fixed size, and a larger sample begins with the smaller one. Given
-the place τ of the label after the last one, each label is drawn with the probability min(1, s τ), and a sum of the
-sample divided by these probabilities is unbiased. If all sizes are equal, this is a simple random sample.
+A label has a random number u and a size s, and labels are verified in the order of u / s (priority
+sampling; Duffield, Lund and Thorup, 2007). The first n are a sample of a fixed size, and a larger
+sample begins with the smaller one. Given the place τ of the label after the last one, each label is
+drawn with the probability min(1, s τ), and a sum of the sample divided by these probabilities is
+unbiased. If all sizes are equal, this is a simple random sample.
 """
 
 from __future__ import annotations
@@ -25,9 +28,12 @@ from srjt.errors import SrjtError
 from srjt.noise.matrices import Floats, Ints
 from srjt.noise.verified import wilson_interval
 
-# With the seed alone, whoever injected noise with the same seed would draw by the very numbers that made labels wrong.
+# With the seed alone, whoever injected noise with the same seed would draw by the very numbers that
+# made labels wrong.
 _PURPOSE = 0x76657269
-BELIEVED = 0.5  # of the doubt; chosen on simulated labels (benchmarks/active_verification.py simulated)
+BELIEVED = (
+    0.5  # of the doubt; chosen on simulated labels (benchmarks/active_verification.py simulated)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +72,8 @@ def draw_by_doubt(doubt: ArrayLike, *, seed: int = 0) -> Drawing:
     Parameters
     ----------
     doubt : (N,) array of float
-        The probability that each label is wrong, as far as anybody knows; all equal: a simple random sample.
+        The probability that each label is wrong, as far as anybody knows; all equal: a simple
+        random sample.
     seed : int
         Of the random numbers. The same numbers belong to the same rows, whatever the doubt is.
 
@@ -79,7 +86,9 @@ def draw_by_doubt(doubt: ArrayLike, *, seed: int = 0) -> Drawing:
     """
     given = np.asarray(doubt, dtype=np.float64)
     if given.ndim != 1 or not len(given) or not ((given >= 0.0) & (given <= 1.0)).all():
-        raise SrjtError("The doubt of each label is a probability: one number between 0 and 1 for each.")
+        raise SrjtError(
+            "The doubt of each label is a probability: one number between 0 and 1 for each."
+        )
     size = draw_sizes(given)
     rng = np.random.Generator(np.random.PCG64([seed, _PURPOSE]))
     place = (1.0 - rng.random(len(given))) / size
@@ -93,14 +102,17 @@ def draw_sizes(doubt: Floats) -> Floats:
     return np.asarray(size / size.mean()) if size.mean() > 0.0 else np.ones(len(doubt))
 
 
-def labels_needed(doubt: ArrayLike, *, within: float, rate: float | None = None, confidence: float = 0.95) -> int:
-    """How many labels, drawn by doubt, to verify to know the share of wrong ones within ± ``within``.
+def labels_needed(
+    doubt: ArrayLike, *, within: float, rate: float | None = None, confidence: float = 0.95
+) -> int:
+    """How many labels, drawn by doubt, to verify to know the share of wrong ones within ±
+    ``within``.
 
     Parameters
     ----------
     doubt : (N,) array of float
-        The probability that each label is wrong. It is believed by half, as in the draw: networks doubt the labels of
-        real readers with more confidence than they earn.
+        The probability that each label is wrong. It is believed by half, as in the draw: networks
+        doubt the labels of real readers with more confidence than they earn.
     within : float
         Half the width of the interval that is wanted.
     rate : float, optional
@@ -120,7 +132,8 @@ def labels_needed(doubt: ArrayLike, *, within: float, rate: float | None = None,
     mean = float(given.mean())
     q = BELIEVED * given + (1.0 - BELIEVED) * mean
     planned = mean if rate is None else rate
-    # What a label leaves to learn, as if all labels were as much harder as the planned rate is than the mean doubt.
+    # What a label leaves to learn, as if all labels were as much harder as the planned rate is than
+    # the mean doubt.
     left = q * (1.0 - q) * planned * (1.0 - planned) / max(mean * (1.0 - mean), 1e-9)
     few, many = 1, len(q)
     while many - few > 1:
@@ -131,6 +144,8 @@ def labels_needed(doubt: ArrayLike, *, within: float, rate: float | None = None,
         variance = float((left * weight * (1.0 - probability)).sum()) / len(q)
         variance += 0.5 * float((weight**2 * (1.0 - probability)).mean())
         size = max(planned * (1.0 - planned), 1e-9) / max(variance, 1e-12)
-        low, high = wilson_interval(planned, size, quantile=float(stdtrit(middle, 0.5 + confidence / 2.0)))
+        low, high = wilson_interval(
+            planned, size, quantile=float(stdtrit(middle, 0.5 + confidence / 2.0))
+        )
         few, many = (middle, many) if (high - low) / 2.0 > within else (few, middle)
     return many

@@ -1,4 +1,5 @@
-"""Estimate the noise of labels from out-of-fold probabilities, and say how far the estimate can be trusted."""
+"""Estimate the noise of labels from out-of-fold probabilities, and say how far the estimate can be
+trusted."""
 
 from __future__ import annotations
 
@@ -21,30 +22,35 @@ from srjt.progress import Plain, html_block, html_text
 
 # Which noise explains the labels? Every form of noise, weighted by how well it predicts them.
 #
-# Three kinds of readers are equally likely beforehand: readers whose errors are symmetric and depend on the
-# true grade alone (three forms), readers who prefer a direction or a grade (``banded``), and readers who
-# are unsure near the boundary between two grades (``boundary``). The last kind predicts the same labels as
-# perfect readers of unclear images. How much of the blur is the reader's is therefore not in the data: each
-# of ``READER_SHARES`` is equally likely. Readers who prefer a direction are as likely to be unsure near
-# boundaries, too, as not: real readers are (APPA-REAL). Readers whose labels of a grade are mostly wrong,
-# to one side (``lowered``, ``raised``), are considered only where they predict held-out labels far better
-# than all others.
+# Three kinds of readers are equally likely beforehand: readers whose errors are symmetric and
+# depend on the true grade alone (three forms), readers who prefer a direction or a grade
+# (``banded``), and readers who are unsure near the boundary between two grades (``boundary``). The
+# last kind predicts the same labels as perfect readers of unclear images. How much of the blur is
+# the reader's is therefore not in the data: each of ``READER_SHARES`` is equally likely. Readers
+# who prefer a direction are as likely to be unsure near boundaries, too, as not: real readers are
+# (APPA-REAL). Readers whose labels of a grade are mostly wrong, to one side (``lowered``,
+# ``raised``), are considered only where they predict held-out labels far better than all others.
 
 _PARTS = 5  # of the patients, each held out once
-# Labels that the model uses as independent at most. With more, its own error (g is piecewise linear, the blur normal),
-# which is about 0.005 in simulations, would exceed the sampling error, and forms would be excluded by it.
+# Labels that the model uses as independent at most. With more, its own error (g is piecewise
+# linear, the blur normal), which is about 0.005 in simulations, would exceed the sampling error,
+# and forms would be excluded by it.
 _MOST = 5000
-# Held-out log-likelihood that a form with more wrong than right labels of a grade must gain: such a form changes the
-# names of grades, which moderate errors of the model itself could pay for.
+# Held-out log-likelihood that a form with more wrong than right labels of a grade must gain: such a
+# form changes the names of grades, which moderate errors of the model itself could pay for.
 _GAIN = 10.0
 _FEW = 10  # labels or images of a grade, below which its name could be another's
-# Log-likelihood a label by which a form may be ahead although it is wrong: the standard deviation of the model's own
-# misfit (ranks and widths are not all that a network says; the blur is not normal), which more labels do not make
-# smaller. Weak networks reach two of them in simulations; noise that can be told from blur reaches four and more.
+# Log-likelihood a label by which a form may be ahead although it is wrong: the standard deviation
+# of the model's own misfit (ranks and widths are not all that a network says; the blur is not
+# normal), which more labels do not make smaller. Weak networks reach two of them in simulations;
+# noise that can be told from blur reaches four and more.
 _MISFIT = 0.01
 RIGHT = 0.005  # a rate below which labels may all be right
 READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles of five equal parts
-FINE_SHARES = (0.0, *np.linspace(0.025, 0.975, 20).tolist())  # with second readings, which tell the share
+FINE_SHARES = (
+    0.0,
+    *np.linspace(0.025, 0.975, 20).tolist(),
+)  # with second readings, which tell the share
 _PAIRS = 50  # second readings from which on they tell how much of the blur is the reader's
 
 
@@ -69,7 +75,8 @@ class Explanations:
     cells: model.Cells
     all: tuple[WeightedForm, ...]
     held_out: dict[str, float]  # mean held-out log-likelihood
-    repeated: float  # labels that carry the information of one, because those of a patient repeat each other
+    # labels that carry the information of one, because those of a patient repeat each other
+    repeated: float
 
     def __iter__(self) -> Iterator[WeightedForm]:
         """Those that matter."""
@@ -79,7 +86,10 @@ class Explanations:
     def form_weights(self) -> dict[str, float]:
         """Sums to 1."""
         forms = dict.fromkeys(one.fit.form for one in self.all)
-        return {form: min(sum(one.weight for one in self.all if one.fit.form == form), 1.0) for form in forms}
+        return {
+            form: min(sum(one.weight for one in self.all if one.fit.form == form), 1.0)
+            for form in forms
+        }
 
     @cached_property
     def joint(self) -> Floats:
@@ -90,27 +100,35 @@ class Explanations:
     def label_probabilities(self) -> Floats:
         """(N, C): p(label | x)."""
         fits = {one.fit.form: one.fit for one in self}
-        by_form = ((fit.true_grades(self.cells.images) @ fit.transition(), form) for form, fit in fits.items())
+        by_form = (
+            (fit.true_grades(self.cells.images) @ fit.transition(), form)
+            for form, fit in fits.items()
+        )
         return np.asarray(sum(self.form_weights[form] * p for p, form in by_form))
 
     def posterior(self, labels: Ints, probabilities: Floats) -> Floats:
         """(N, C): p(true grade | x, label), averaged over the explanations.
 
-        Of readers who are unsure near boundaries the labels do not tell whether the network has learnt the true grades,
-        with errors by the matrix of such readers, or the readers' own grades: both are equally likely.
+        Of readers who are unsure near boundaries the labels do not tell whether the network has
+        learnt the true grades, with errors by the matrix of such readers, or the readers' own
+        grades: both are equally likely.
         """
         total = np.zeros_like(probabilities)
         for form in {one.fit.form: one for one in self}:
             own = [one for one in self if one.fit.form == form]
             transition = own[0].fit.transition()
-            sure, unsure = ([one for one in own if bool(one.reader) == doubt] for doubt in (False, True))
+            sure, unsure = (
+                [one for one in own if bool(one.reader) == doubt] for doubt in (False, True)
+            )
             for one in sure:
                 total += one.weight * model.by_grade(labels, probabilities, transition)
             if unsure:
                 weights = [one.weight for one in unsure]
                 joint = np.asarray(sum(one.weight * one.joint for one in unsure))
                 readers = [one.reader for one in unsure]
-                total += 0.5 * sum(weights) * model.bayes(labels, probabilities, transition_of(joint))
+                total += (
+                    0.5 * sum(weights) * model.bayes(labels, probabilities, transition_of(joint))
+                )
                 split = model.by_severity(labels, probabilities, transition, readers, weights)
                 total += 0.5 * sum(weights) * split
         return np.asarray(total / total.sum(axis=1, keepdims=True))
@@ -121,13 +139,18 @@ class Explanations:
         for k, one in enumerate(self.all):
             posterior = model.bayes(labels, probabilities, transition_of(one.joint))
             likelihood = posterior[verified.rows, verified.true]
-            logs[k] += np.log(0.999 * likelihood + 0.001).sum()  # a verified grade may be wrong, too
+            logs[k] += np.log(
+                0.999 * likelihood + 0.001
+            ).sum()  # a verified grade may be wrong, too
         pairs = zip(self.all, softmax(logs).tolist(), strict=True)
-        return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
+        return replace(
+            self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs)
+        )
 
     def given_second(self, labels: Ints, second: Ints) -> Explanations:
-        """Weighted anew by second readings (N,), −1 where there is none: how often two readers of an image differ tells
-        how much of the blur is theirs. Patients whose labels repeat each other count less."""
+        """Weighted anew by second readings (N,), −1 where there is none: how often two readers of
+        an image differ tells how much of the blur is theirs. Patients whose labels repeat each
+        other count less."""
         rows = np.flatnonzero(second >= 0)
         cell = self.cells.images.cell[rows]
         finer: list[WeightedForm] = []
@@ -136,31 +159,41 @@ class Explanations:
             if one.reader and one.reader != READER_SHARES[0]:
                 continue  # the first one stands for all of its form
             shares = FINE_SHARES if one.reader else (0.0,)
-            weight = sum(o.doubtful_weight for o in self.all if o.fit is one.fit and bool(o.reader) == bool(one.reader))
+            weight = sum(
+                o.doubtful_weight
+                for o in self.all
+                if o.fit is one.fit and bool(o.reader) == bool(one.reader)
+            )
             for share in shares:
                 both = np.maximum(one.fit.pair(self.cells, reader=share), 1e-12)
                 given = both / both.sum(axis=2, keepdims=True)
                 likelihood = given[cell, labels[rows], second[rows]]
                 finer.append(replace(one, reader=share))
-                log = np.log(0.999 * likelihood + 0.001).sum()  # one label in a thousand may be anything
+                log = np.log(
+                    0.999 * likelihood + 0.001
+                ).sum()  # one label in a thousand may be anything
                 logs.append(np.log(weight / len(shares) + 1e-12) + log / self.repeated)
         pairs = zip(finer, softmax(logs).tolist(), strict=True)
-        return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
+        return replace(
+            self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs)
+        )
 
 
 def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified) -> Explanations:
-    """Fit every form to labels (N,) and out-of-fold probabilities (N, C) of patients, ``owner`` (N,).
+    """Fit every form to labels (N,) and out-of-fold probabilities (N, C) of patients, ``owner``
+    (N,).
 
-    ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
-    for the interval, trusts the model less: it comes from held-out likelihoods and is averaged over their sampling
-    error, with patients as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018), and over the misfit that
-    the model itself may have.
+    ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging).
+    ``doubtful_weight``, for the interval, trusts the model less: it comes from held-out likelihoods
+    and is averaged over their sampling error, with patients as the unit, as in pseudo-BMA+ (Yao et
+    al., Bayesian Analysis 2018), and over the misfit that the model itself may have.
     """
     classes = probabilities.shape[1]
     own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), owner)
     repeated = max(own_repeated, len(labels) / _MOST)
     part = owner % min(_PARTS, int(owner.max()) + 1)  # patients in turn: nothing depends on chance
-    # images in the order of severity that predicts the labels better, by the form that is the freest
+    # images in the order of severity that predicts the labels better, by the form that is the
+    # freest
     banded = model.family("banded", num_classes=classes)
     orders = [model.rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
     pooled = [model.pool(labels, one, classes=classes, repeated=repeated) for one in orders]
@@ -171,7 +204,11 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
         return model.fit_model(cells, model.family(form, num_classes=classes))
 
     # of two grades the symmetric forms are one
-    forms = [form for form in model.FORMS if form not in (*ONE_SIDED, *(SYMMETRIC[1:] if classes == 2 else ()))]
+    forms = [
+        form
+        for form in model.FORMS
+        if form not in (*ONE_SIDED, *(SYMMETRIC[1:] if classes == 2 else ()))
+    ]
     fits = {form: best if form == "banded" else fitted(form) for form in forms}
     held_out = {form: model.held_out_likelihood(fit, labels, part) for form, fit in fits.items()}
     evidence = max(fit.log_evidence for fit in fits.values())
@@ -184,17 +221,24 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
         one = model.held_out_likelihood(fit, labels, part)
         if (float(one.sum()) - likelihood) / repeated > _GAIN:
             fits[form], held_out[form] = fit, one
-    log_prior = -np.log([sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits])
+    log_prior = -np.log(
+        [sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits]
+    )
     weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
     by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])
     off = by_patient - by_patient.mean(axis=1, keepdims=True)
     misfit = (_MISFIT * len(labels) / repeated) ** 2 * np.eye(len(fits))
     draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
-        by_patient.sum(axis=1) / repeated + log_prior, off @ off.T / repeated + misfit, size=1000, method="eigh"
+        by_patient.sum(axis=1) / repeated + log_prior,
+        off @ off.T / repeated + misfit,
+        size=1000,
+        method="eigh",
     )
     doubtful_weights = softmax(draws, axis=1).mean(axis=0).tolist()
     every = tuple(
-        WeightedForm(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
+        WeightedForm(
+            fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share
+        )
         for fit, weight, doubtful in zip(fits.values(), weights, doubtful_weights, strict=True)
         for reader, share in _readers(fit.form)
     )
@@ -205,50 +249,60 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
 
 def _readers(form: str) -> list[tuple[float, float]]:
     """Shares of the blur that may be the reader's, each with its probability."""
-    none = 1.0 if form in SYMMETRIC else 0.0 if form == "boundary" else 0.5  # how probable no share is
+    none = (
+        1.0 if form in SYMMETRIC else 0.0 if form == "boundary" else 0.5
+    )  # how probable no share is
     shares = [(0.0, none), *((share, (1.0 - none) / len(READER_SHARES)) for share in READER_SHARES)]
     return [one for one in shares if one[1]]
 
 
-# How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each with an
-# interval.
+# How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each
+# with an interval.
 #
-# A pure function of labels and out-of-fold probabilities of any network. Labels and probabilities determine
-# a set of rates, not one rate:
+# A pure function of labels and out-of-fold probabilities of any network. Labels and probabilities
+# determine a set of rates, not one rate:
 #
-# - **The largest rate.** If the right grade is the likeliest label of every image, no more labels are wrong
-#   than differ from the likeliest label given the image. (For each true grade i, P_ii ≥ P_ij; averaged over
-#   the true grades that an image may have, p(right | x) ≥ p(label = j | x) for every j.) Where clear images
-#   contradict this (``explanations``), the largest rate of the forms that explain them.
-# - **The smallest rate.** Unclear images look like a blurred severity (``model``). What such a blur cannot
-#   explain, for example a label two grades away from a clear image, is an error. Where the blur explains
-#   everything, it is 0.
+# - **The largest rate.** If the right grade is the likeliest label of every image, no more labels
+#   are wrong than differ from the likeliest label given the image. (For each true grade i, P_ii ≥
+#   P_ij; averaged over the true grades that an image may have, p(right | x) ≥ p(label = j | x) for
+#   every j.) Where clear images contradict this (``explanations``), the largest rate of the forms
+#   that explain them.
+# - **The smallest rate.** Unclear images look like a blurred severity (``model``). What such a blur
+#   cannot explain, for example a label two grades away from a clear image, is an error. Where the
+#   blur explains everything, it is 0.
 #
-# Errors that readers and networks share leave no trace: neither rate contains them, and only verified
-# grades show them.
+# Errors that readers and networks share leave no trace: neither rate contains them, and only
+# verified grades show them.
 #
-# The interval reaches from the one to the other, each with its sampling error. The point lies between: the
-# mean over the forms of noise that explain the labels (``explanations``).
+# The interval reaches from the one to the other, each with its sampling error. The point lies
+# between: the mean over the forms of noise that explain the labels (``explanations``).
 
 Groups = Sequence[Hashable] | NDArray[Any] | None
 
-_SHARED = "errors that mislead the networks like the readers are neither in the rate nor in its interval."
+_SHARED = (
+    "errors that mislead the networks like the readers are neither in the rate nor in its interval."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseEstimate(Plain):
     """What the labels' noise is, and what that rests on."""
 
-    rate: float  # share of wrong labels that a training uses; a guess unless ``identifiable`` (``known_rate``)
+    # share of wrong labels that a training uses; a guess unless ``identifiable`` (``known_rate``)
+    rate: float
     rate_interval: tuple[float, float]
     transition: Floats  # (C, C) P[i, j] = Pr(label = j | true grade = i)
-    transition_interval: Floats  # (2, C, C) lower and upper, if wrong labels depend on the true grade alone
+    transition_interval: (
+        Floats  # (2, C, C) lower and upper, if wrong labels depend on the true grade alone
+    )
     prior: Floats  # (C,) shares of the true grades
     prior_interval: Floats  # (2, C), on the same condition
     form: str  # the likeliest form of noise
     held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
     samples: int
-    identifiable: bool  # whether labels and probabilities show that some are wrong, and roughly how many
+    identifiable: (
+        bool  # whether labels and probabilities show that some are wrong, and roughly how many
+    )
     reason: str  # "" or one sentence why not
     form_weight: float = 1.0  # how probable the form is
     lower_bound: float = 0.0  # one-sided: at least so many are wrong, if unclear images are blurred
@@ -257,12 +311,15 @@ class NoiseEstimate(Plain):
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
     # by verified labels, the share of wrong ones of each given grade, and its interval
     verified_shares: tuple[tuple[float, float, float], ...] = ()
-    informed: bool = True  # whether probabilities or verified grades say more than how common each grade is
+    informed: bool = (
+        True  # whether probabilities or verified grades say more than how common each grade is
+    )
     learnt: bool = True  # whether the probabilities alone do
 
     @property
     def known_rate(self) -> float | None:
-        """The share of wrong labels; None where labels and probabilities determine no more than its interval."""
+        """The share of wrong labels; None where labels and probabilities determine no more than its
+        interval."""
         return self.rate if self.identifiable else None
 
     def rate_text(self, pattern: str = ".0%", *, interval: str = "") -> str:
@@ -284,18 +341,25 @@ class NoiseEstimate(Plain):
             "prior_interval": (2, c),
         }
         typed: dict[str, Any] = {
-            name: np.asarray(values[name], dtype=np.float64).reshape(shape) for name, shape in shapes.items()
+            name: np.asarray(values[name], dtype=np.float64).reshape(shape)
+            for name, shape in shapes.items()
         }
         low, high = np.asarray(values["rate_interval"], dtype=np.float64).tolist()
         by_label = np.asarray(values.get("verified_shares", ()), dtype=np.float64).reshape(-1, 3)
-        typed["verified_shares"] = tuple((share, least, most) for share, least, most in by_label.tolist())
+        typed["verified_shares"] = tuple(
+            (share, least, most) for share, least, most in by_label.tolist()
+        )
         estimate = cls(**{**values, **typed, "rate_interval": (low, high)})
         kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
         for field in fields(cls):
-            if type(value := getattr(estimate, field.name)) not in kinds.get(str(field.type), (type(value),)):
+            if type(value := getattr(estimate, field.name)) not in kinds.get(
+                str(field.type), (type(value),)
+            ):
                 raise TypeError(f"{field.name} is no {field.type}")
         shares = np.append(estimate.prior, [estimate.rate, *estimate.transition.flat])
-        if not ((shares >= 0) & (shares <= 1 + 1e-9)).all() or not isinstance(estimate.held_out, Mapping):
+        if not ((shares >= 0) & (shares <= 1 + 1e-9)).all() or not isinstance(
+            estimate.held_out, Mapping
+        ):
             raise ValueError("a share outside 0 … 1")
         return estimate
 
@@ -308,8 +372,13 @@ class NoiseEstimate(Plain):
         return html_block(first, *map(html_text, others))
 
     def __str__(self) -> str:
-        rate = f"{'estimated noise rate' if self.identifiable else 'noise rate'} {self.rate_text('.3f')}"
-        kind = f"{self.form} noise" + (f" ({self.form_weight:.0%})" if self.form_weight < 0.95 else "")
+        rate = (
+            f"{'estimated noise rate' if self.identifiable else 'noise rate'}"
+            f" {self.rate_text('.3f')}"
+        )
+        kind = f"{self.form} noise" + (
+            f" ({self.form_weight:.0%})" if self.form_weight < 0.95 else ""
+        )
         lines = [f"{rate}, {kind}, {self.samples:,} labels"]
         for grade, (share, row) in enumerate(zip(self.prior, self.transition, strict=True)):
             labelled = "  ".join(f"{p:.3f}" for p in row)
@@ -319,8 +388,11 @@ class NoiseEstimate(Plain):
         return "\n".join([*lines, f"  {self.assumption}"] if self.assumption else lines)
 
 
-def rate_text(rate: float | None, interval: Sequence[float], pattern: str = ".0%", *, name: str = "") -> str:
-    """A share of wrong labels as it is written everywhere: with its interval, or the interval alone.
+def rate_text(
+    rate: float | None, interval: Sequence[float], pattern: str = ".0%", *, name: str = ""
+) -> str:
+    """A share of wrong labels as it is written everywhere: with its interval, or the interval
+    alone.
 
     rate: None where it is not determined. pattern: how a share is written. name: of the interval.
 
@@ -360,15 +432,17 @@ def estimate_noise(
     groups : (N,) sequence, optional
         Patients. Labels of one patient whose errors repeat each other count less.
     verified : (N,) array, optional
-        True grades of a *random sample* of the labels; −1 or nan where the true grade is not known. The rate is
-        then unbiased whatever the model assumes, and the model only makes its interval shorter.
+        True grades of a *random sample* of the labels; −1 or nan where the true grade is not known.
+        The rate is then unbiased whatever the model assumes, and the model only makes its interval
+        shorter.
     verified_probability : (N,) array of float, optional
-        The probability with which each label was drawn for verification; see ``draw_by_doubt``. None: all labels were
-        drawn alike.
+        The probability with which each label was drawn for verification; see ``draw_by_doubt``.
+        None: all labels were drawn alike.
     second : (N,) array of int, optional
-        A second label of the same image, by another reader who did not know the first; −1 where there is none. How
-        often two readers differ tells how much of the doubt is theirs. With 50 or more the rate is determined, and
-        contains errors that readers share, as ``srjt.readers.consensus`` has it.
+        A second label of the same image, by another reader who did not know the first; −1 where
+        there is none. How often two readers differ tells how much of the doubt is theirs. With 50
+        or more the rate is determined, and contains errors that readers share, as
+        ``srjt.readers.consensus`` has it.
     bootstrap : int
         Draws for the intervals; 0 makes them as narrow as the estimate.
     confidence, seed
@@ -377,8 +451,8 @@ def estimate_noise(
     Returns
     -------
     NoiseEstimate
-        The rate, the transition matrix and the shares of the true grades with intervals, a lower bound of the rate,
-        and the assumption that the rate rests on.
+        The rate, the transition matrix and the shares of the true grades with intervals, a lower
+        bound of the rate, and the assumption that the rate rests on.
 
     Examples
     --------
@@ -394,11 +468,14 @@ def estimate_noise(
     """
     if bootstrap < 0 or not 0.0 < confidence < 1.0:
         raise SrjtError(
-            f"bootstrap counts draws and confidence lies between 0 and 1; got {bootstrap} and {confidence:g}."
+            f"bootstrap counts draws and confidence lies between 0 and 1; got {bootstrap} and"
+            f" {confidence:g}."
         )
     y, p = check_labels(labels, probabilities)
     owner = patient_codes(groups, len(y))
-    known = read_verified(verified, samples=len(y), classes=p.shape[1], probability=verified_probability)
+    known = read_verified(
+        verified, samples=len(y), classes=p.shape[1], probability=verified_probability
+    )
     found = explain(y, p, owner, known)
     again = np.full(len(y), -1) if second is None else check_second(second, y, p.shape[1])
     paired = int((again >= 0).sum()) >= _PAIRS
@@ -443,14 +520,21 @@ def estimate_noise(
         )
         interval = interval if bootstrap else (rate, rate)
         informed = informed or not reason
-        joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)  # the same spread around another mean
+        joints = np.maximum(
+            joints - joints.mean(axis=0) + joint, 0.0
+        )  # the same spread around another mean
         joints /= joints.sum(axis=(1, 2), keepdims=True)
-        sample = f"{count_of(len(known.rows), 'verified label')}, which must be a random sample of all"
+        sample = (
+            f"{count_of(len(known.rows), 'verified label')}, which must be a random sample of all"
+        )
         if not known.at_random:
-            sample = f"{count_of(len(known.rows), 'verified label')}, weighted by the probabilities of their draw"
+            sample = (
+                f"{count_of(len(known.rows), 'verified label')}, weighted by the probabilities of"
+                " their draw"
+            )
         assumption = (
-            f"The interval rests on {sample}; they are too few for a rate, so it is the model's as far as the interval "
-            "allows."
+            f"The interval rests on {sample}; they are too few for a rate, so it is the model's as"
+            " far as the interval allows."
             if reason
             else f"The rate rests on {sample}; the model only makes the interval shorter."
         )
@@ -488,26 +572,35 @@ def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Flo
     """(N,) and (N, C) as whole numbers and distributions, or an error that says what is wrong."""
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or p.shape[1] < 2 or not len(y):
-        raise SrjtError(f"Labels (N,) and probabilities (N, C ≥ 2) are needed; got {y.shape} and {p.shape}.")
+        raise SrjtError(
+            f"Labels (N,) and probabilities (N, C ≥ 2) are needed; got {y.shape} and {p.shape}."
+        )
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
-        raise SrjtError("Each row of the probabilities must be positive and sum to 1: pass softmax outputs.")
+        raise SrjtError(
+            "Each row of the probabilities must be positive and sum to 1: pass softmax outputs."
+        )
     if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= p.shape[1]:
-        raise SrjtError(f"Labels must be whole grades 0 … {p.shape[1] - 1}, one per row of probabilities.")
+        raise SrjtError(
+            f"Labels must be whole grades 0 … {p.shape[1] - 1}, one per row of probabilities."
+        )
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
 
 
 def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:
-    """Joint distributions (B, C, C) of true grade and label, and the smallest rate of each draw (B,).
+    """Joint distributions (B, C, C) of true grade and label, and the smallest rate of each draw
+    (B,).
 
-    Explanations are drawn by their weight and their parameters from a normal approximation of the posterior. The
-    smallest rate is without the doubt near boundaries, which may be all the images'.
+    Explanations are drawn by their weight and their parameters from a normal approximation of the
+    posterior. The smallest rate is without the doubt near boundaries, which may be all the images'.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     weights = np.array([one.doubtful_weight for one in found.all])
     joints: list[Floats] = []
     rates: list[float] = []
     for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
-        drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
+        drawn = rng.multivariate_normal(
+            one.fit.theta, one.fit.covariance, size=count, method="cholesky"
+        )
         own = [replace(one, reader=0.0, fit=replace(one.fit, theta=theta)).joint for theta in drawn]
         rates += [_rate(joint) for joint in own]
         # the reader's share matters more than the parameters, and is slow to integrate over
@@ -516,7 +609,8 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
 
 
 def _paired_interval(joints: Floats, labels: float, *, tail: float) -> tuple[float, float]:
-    """Of the rate of errors that readers make alone: the doubt of the model, and that the labels are a sample."""
+    """Of the rate of errors that readers make alone: the doubt of the model, and that the labels
+    are a sample."""
     rates = np.array([_rate(one) for one in joints])
     middle = float(np.median(rates))
     sampled = exact_interval(middle, labels, confidence=1.0 - 2.0 * tail)
@@ -530,8 +624,16 @@ def _paired_interval(joints: Floats, labels: float, *, tail: float) -> tuple[flo
 def check_second(second: ArrayLike, labels: Ints, classes: int) -> Ints:
     """(N,) second labels as whole numbers, or an error that says what is wrong."""
     again = np.asarray(second)
-    if again.shape != labels.shape or again.dtype.kind not in "iu" or again.min() < -1 or again.max() >= classes:
-        raise SrjtError(f"second holds a grade 0 … {classes - 1} for each of the {len(labels)} labels, or −1 for none.")
+    if (
+        again.shape != labels.shape
+        or again.dtype.kind not in "iu"
+        or again.min() < -1
+        or again.max() >= classes
+    ):
+        raise SrjtError(
+            f"second holds a grade 0 … {classes - 1} for each of the {len(labels)} labels, or −1"
+            " for none."
+        )
     return again.astype(np.int64)
 
 
@@ -540,31 +642,41 @@ def _rate(joint: Floats) -> float:
     return min(max(1.0 - float(np.trace(joint)), 0.0), 1.0)
 
 
-# What the point takes for granted and labels and probabilities cannot show. Without numbers: a rate is a percentage in
-# an audit and a setting (0.2) in a training.
+# What the point takes for granted and labels and probabilities cannot show. Without numbers: a rate
+# is a percentage in an audit and a setting (0.2) in a training.
 _PAIRED = (
-    "The rate rests on {}: how often two readers of an image differ. Errors that all readers share are not seen: taken "
-    f"as {SHARED_ERRORS:g} times as frequent as those of one reader, in the interval as up to once."
+    "The rate rests on {}: how often two readers of an image differ. Errors that all readers"
+    f" share are not seen: taken as {SHARED_ERRORS:g} times as frequent as those of one reader, in"
+    " the interval as up to once."
 )
 _BY_GRADE = (
-    "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
-    "boundary between two grades, it is higher, up to the upper end of the interval"
+    "The rate assumes that errors depend on an image only through its true grade; if readers also"
+    " err near the boundary between two grades, it is higher, up to the upper end of the interval"
 )
-_ONE_SIDED = "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear images"
+_ONE_SIDED = (
+    "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear"
+    " images"
+)
 _ASSUMPTIONS = {
     **dict.fromkeys(SYMMETRIC, _BY_GRADE),
-    "boundary": "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
-    "equally likely to be the readers' and not the images', which labels and probabilities alone cannot tell",
+    "boundary": (
+        "The rate assumes that any share of the doubt between two neighbouring grades, from none to"
+        " all, is equally likely to be the readers' and not the images', which labels and"
+        " probabilities alone cannot tell"
+    ),
     "lowered": _ONE_SIDED.format("low"),
     "raised": _ONE_SIDED.format("high"),
-    "banded": "The rate assumes that each grade has its own error rate in each direction, and that readers who are "
-    "also unsure near the boundary between two grades are as likely as readers who are not; the interval covers both",
+    "banded": (
+        "The rate assumes that each grade has its own error rate in each direction, and that"
+        " readers who are also unsure near the boundary between two grades are as likely as readers"
+        " who are not; the interval covers both"
+    ),
 }
 
 
 def _informed(y: Ints, found: Explanations, owner: Ints) -> bool:
-    """Whether labels are likelier by the probabilities than by the grades' shares, by two standard errors. Patients,
-    ``owner`` (N,), are independent, and their labels are not."""
+    """Whether labels are likelier by the probabilities than by the grades' shares, by two standard
+    errors. Patients, ``owner`` (N,), are independent, and their labels are not."""
     shares = np.bincount(y, minlength=len(found.joint)) / len(y)
     q = found.label_probabilities()
     gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
@@ -576,7 +688,8 @@ def _informed(y: Ints, found: Explanations, owner: Ints) -> bool:
 def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
-    unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
+    unsettled: the weight of readers who err at boundaries from which the interval reaches down to
+    0.
     """
     if not informed:
         return "the probabilities say nothing about the labels beyond how common each grade is."
@@ -588,12 +701,13 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
             few = count_of(labels, "label is", "labels are")
             return f"only {few} of grade {grade}: too few to see how often it is mistaken."
         return (
-            f"the probabilities hardly tell grade {grade} ({labels:,} labels) from others: how often it is mistaken "
-            "cannot be seen."
+            f"the probabilities hardly tell grade {grade} ({labels:,} labels) from others: how"
+            " often it is mistaken cannot be seen."
         )
     if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
         return (
-            "readers who are unsure between two neighbouring grades look like images that are unclear between them; "
-            "better networks or verified labels can tell them apart, more labels cannot."
+            "readers who are unsure between two neighbouring grades look like images that are"
+            " unclear between them; better networks or verified labels can tell them apart, more"
+            " labels cannot."
         )
     return ""

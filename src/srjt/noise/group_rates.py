@@ -1,10 +1,12 @@
-"""How often the labels of one reader, one grade or one patient are wrong, with an interval that holds it.
+"""How often the labels of one reader, one grade or one patient are wrong, with an interval that
+holds it.
 
-The quality of a label comes from all labels together, and so does the share of wrong ones. A group has its own share:
-its labels are wrong with odds that differ from those of all others by a factor. The factor is not known; it is normal
-on a logarithmic scale beforehand, and the labels of the group say how probable each value is. Given the factor, the
-number of wrong labels in the group varies, because each label is wrong or right. And the share of wrong labels among
-all has an interval of its own: what is said of a group is said for its lower end, its point and its upper end, and the
+The quality of a label comes from all labels together, and so does the share of wrong ones. A group
+has its own share: its labels are wrong with odds that differ from those of all others by a factor.
+The factor is not known; it is normal on a logarithmic scale beforehand, and the labels of the group
+say how probable each value is. Given the factor, the number of wrong labels in the group varies,
+because each label is wrong or right. And the share of wrong labels among all has an interval of its
+own: what is said of a group is said for its lower end, its point and its upper end, and the
 interval of the group reaches from the lowest to the highest.
 """
 
@@ -23,7 +25,8 @@ from srjt.noise.quality import quality_with_rate
 from srjt.noise.verified import beta_interval
 
 _LOG_FACTORS = np.linspace(-4.0, 4.0, 33)  # of the odds of an error in one group
-_SPREAD = 1.0  # their standard deviation before the data: where 20 % are wrong, 8 % or 40 % in another group
+# their standard deviation before the data: where 20 % are wrong, 8 % or 40 % in another group
+_SPREAD = 1.0
 
 
 class GroupRate(NamedTuple):
@@ -58,8 +61,9 @@ def group_rates(
     verified : (N,) array of bool, optional
         Labels whose quality is known: 0 or 1.
     by_label : bool
-        Whether a group is all labels of one grade. The frequency of a label already says how often it is given in
-        error, so such a group is as the model has it, and only its interval is widened.
+        Whether a group is all labels of one grade. The frequency of a label already says how often
+        it is given in error, so such a group is as the model has it, and only its interval is
+        widened.
     repeated : float
         How many labels carry the information of one, because those of a patient repeat each other.
     confidence : float
@@ -80,11 +84,18 @@ def group_rates(
     """
     right, group = np.asarray(quality, dtype=np.float64), np.asarray(groups, dtype=np.int64)
     if right.shape != group.shape or right.ndim != 1 or not len(right):
-        raise SrjtError(f"Qualities and groups are two lists of one length; got {right.shape} and {group.shape}.")
-    known = np.zeros(len(right), dtype=bool) if verified is None else np.asarray(verified, dtype=bool)
+        raise SrjtError(
+            f"Qualities and groups are two lists of one length; got {right.shape} and"
+            f" {group.shape}."
+        )
+    known = (
+        np.zeros(len(right), dtype=bool) if verified is None else np.asarray(verified, dtype=bool)
+    )
     size = np.bincount(group)
     low, mean, high = (
-        _given_rate(right, group, rate, known, by_label=by_label, repeated=repeated, confidence=confidence)
+        _given_rate(
+            right, group, rate, known, by_label=by_label, repeated=repeated, confidence=confidence
+        )
         for rate in rates
     )
     point = mean[0]
@@ -109,7 +120,8 @@ def _given_rate(
     repeated: float,
     confidence: float,
 ) -> Floats:
-    """(3, G): the expected share of wrong labels in each group, and its interval, if this share of all is wrong."""
+    """(3, G): the expected share of wrong labels in each group, and its interval, if this share of
+    all is wrong."""
     doubt = 1.0 - quality_with_rate(quality, rate, known)
     size = np.maximum(np.bincount(group), 1)
     usual = np.bincount(group, doubt) / size if by_label else np.full(len(size), doubt.mean())

@@ -1,5 +1,5 @@
-"""Transition matrices of label noise: the families of the paper, the rate that a matrix gives, injection, and
-the noise that posterior probabilities of the true grade imply.
+"""Transition matrices of label noise: the families of the paper, the rate that a matrix gives,
+injection, and the noise that posterior probabilities of the true grade imply.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError, unknown_name
 
-# Ordinal label noise: which grade is mistaken for which, how often, and how often it really happened.
+# Ordinal label noise: which grade is mistaken for which, how often, and how often it really
+# happened.
 #
-# Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The families are one formula: off
-# the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
+# Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The families are
+# one formula: off the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Above this condition number P⁻¹ amplifies sampling noise so much that inverse corrections are unreliable.
+# Above this condition number P⁻¹ amplifies sampling noise so much that inverse corrections are
+# unreliable.
 ILL_CONDITIONED = 20.0
 
 
@@ -68,7 +70,8 @@ def largest_rho(kind: str, *, num_classes: int) -> float:
     Parameters
     ----------
     kind : {"quasi", "truncated", "uniform"}
-        A family: errors to all other grades, the rarer the farther; to neighbouring grades only; to all alike.
+        A family: errors to all other grades, the rarer the farther; to neighbouring grades only; to
+        all alike.
     num_classes : int
         Number of grades C.
 
@@ -81,12 +84,14 @@ def largest_rho(kind: str, *, num_classes: int) -> float:
 
 
 def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
-    """The matrix P_ij = Pr(label = j | true grade = i) of a family of noise, such as the paper's two.
+    """The matrix P_ij = Pr(label = j | true grade = i) of a family of noise, such as the paper's
+    two.
 
     Parameters
     ----------
     kind : {"quasi", "truncated", "uniform"}
-        P_ij = ρ / |i − j| for all i ≠ j; ρ for neighbouring grades and 0 beyond; or ρ for all i ≠ j.
+        P_ij = ρ / |i − j| for all i ≠ j; ρ for neighbouring grades and 0 beyond; or ρ for all i ≠
+        j.
     num_classes : int
         Number of grades C.
     rho : float
@@ -103,8 +108,8 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
     largest = largest_rho(kind, num_classes=num_classes)
     if not 0.0 <= rho <= largest:
         raise SrjtError(
-            f"rho = {rho:g} is not possible for {kind} noise with {num_classes} grades: a row of the matrix "
-            f"would be negative; choose rho between 0 and {largest:.6g}."
+            f"rho = {rho:g} is not possible for {kind} noise with {num_classes} grades: a row of"
+            f" the matrix would be negative; choose rho between 0 and {largest:.6g}."
         )
     matrix = rho * off_diagonal
     # a row that ρ = largest uses up would otherwise end at −1e−16
@@ -112,8 +117,11 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
     return matrix
 
 
-def check_matrix(matrix: ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix") -> Floats:
-    """The matrix (C, C) as float64, or an error: it is not square, has another size, or a row does not sum to 1.
+def check_matrix(
+    matrix: ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix"
+) -> Floats:
+    """The matrix (C, C) as float64, or an error: it is not square, has another size, or a row does
+    not sum to 1.
 
     Parameters
     ----------
@@ -149,10 +157,12 @@ def transition_of(joint: Floats) -> Floats:
 
 
 def true_given_label(joint: Floats) -> Floats:
-    """(C, C) row j is p(true grade | label = j), from p(true grade, label); of a label that does not occur, that it is
-    right."""
+    """(C, C) row j is p(true grade | label = j), from p(true grade, label); of a label that does
+    not occur, that it is right."""
     share = joint.sum(axis=0)
-    return np.asarray(np.where(share > 0, joint / np.where(share > 0, share, 1.0), np.eye(len(joint))).T)
+    return np.asarray(
+        np.where(share > 0, joint / np.where(share > 0, share, 1.0), np.eye(len(joint))).T
+    )
 
 
 def expected_rate(matrix: ArrayLike, *, class_counts: ArrayLike) -> float:
@@ -199,13 +209,15 @@ def rho_for_rate(kind: str, *, rate: float, class_counts: ArrayLike) -> float:
     largest = largest_rho(kind, num_classes=len(counts))
     if not 0.0 <= rate <= per_rho * largest * (1 + 1e-12):
         raise SrjtError(
-            f"A noise rate of {rate:g} is not possible for {kind} noise on this class mix: the largest is "
-            f"{per_rho * largest:.4g} (at rho = {largest:.4g})."
+            f"A noise rate of {rate:g} is not possible for {kind} noise on this class mix: the"
+            f" largest is {per_rho * largest:.4g} (at rho = {largest:.4g})."
         )
     return min(rate / per_rho, largest)
 
 
-def corrupt(labels: ArrayLike, matrix: ArrayLike, *, seed: int, ids: Sequence[object] | None = None) -> Ints:
+def corrupt(
+    labels: ArrayLike, matrix: ArrayLike, *, seed: int, ids: Sequence[object] | None = None
+) -> Ints:
     """Draw a noisy label (N,) of int64 for each true grade.
 
     Parameters
@@ -217,8 +229,8 @@ def corrupt(labels: ArrayLike, matrix: ArrayLike, *, seed: int, ids: Sequence[ob
     seed : int
         A whole number from 0 up. The result is the same on every platform.
     ids : sequence of N unique names, optional
-        With ids a draw depends on the seed, the sample's id and its grade alone, so that adding or reordering rows
-        changes no other label; without, it depends on the position.
+        With ids a draw depends on the seed, the sample's id and its grade alone, so that adding or
+        reordering rows changes no other label; without, it depends on the position.
 
     Examples
     --------
@@ -273,19 +285,24 @@ class NoiseReport:
     def describe(self, grades: Iterable[object]) -> str:
         """The rates, of all samples and by grade, in lines. grades: their names."""
         lines = [f"noise rate: nominal {self.nominal_rate:.4f}, realised {self.realised_rate:.4f}"]
-        rows = zip(grades, self.class_counts, self.per_class_nominal, self.per_class_realised, strict=True)
+        rows = zip(
+            grades, self.class_counts, self.per_class_nominal, self.per_class_realised, strict=True
+        )
         for grade, count, nominal, realised in rows:
-            lines.append(f"  grade {grade}: nominal {nominal:.4f}, realised {realised:.4f} of {count:,}")
+            lines.append(
+                f"  grade {grade}: nominal {nominal:.4f}, realised {realised:.4f} of {count:,}"
+            )
         if self.ill_conditioned:
             lines.append(
-                f"  the matrix is nearly singular (condition number {self.condition_number:.0f}): methods that "
-                "invert it, such as garg, are unreliable here"
+                f"  the matrix is nearly singular (condition number {self.condition_number:.0f}):"
+                " methods that invert it, such as garg, are unreliable here"
             )
         return "\n".join(lines)
 
 
 def report(labels: ArrayLike, noisy: ArrayLike, matrix: ArrayLike) -> NoiseReport:
-    """Compare true grades with their noisy labels: nominal and realised rates, which ``print`` shows.
+    """Compare true grades with their noisy labels: nominal and realised rates, which ``print``
+    shows.
 
     Parameters
     ----------
@@ -305,7 +322,9 @@ def report(labels: ArrayLike, noisy: ArrayLike, matrix: ArrayLike) -> NoiseRepor
     num_classes = len(nominal)
     true, wrong = _grades(labels, num_classes), _grades(noisy, num_classes)
     if len(true) != len(wrong) or len(true) == 0:
-        raise SrjtError(f"{len(true)} true grades and {len(wrong)} labels: both are needed, and as many.")
+        raise SrjtError(
+            f"{len(true)} true grades and {len(wrong)} labels: both are needed, and as many."
+        )
     joint = np.zeros((num_classes, num_classes), dtype=np.int64)
     np.add.at(joint, (true, wrong), 1)
     counts = joint.sum(axis=1)
@@ -334,10 +353,15 @@ def _counts(class_counts: ArrayLike, num_classes: int | None) -> Floats:
 def _grades(labels: ArrayLike, num_classes: int) -> Ints:
     array = np.asarray(labels)
     if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
-        raise SrjtError(f"Labels are one-dimensional, of whole grades; got {array.dtype} {array.shape}.")
+        raise SrjtError(
+            f"Labels are one-dimensional, of whole grades; got {array.dtype} {array.shape}."
+        )
     grades = array.astype(np.int64)
     if grades.size and (grades.min() < 0 or grades.max() >= num_classes):
-        raise SrjtError(f"Labels must lie in 0 … {num_classes - 1}; they reach from {grades.min()} to {grades.max()}.")
+        raise SrjtError(
+            f"Labels must lie in 0 … {num_classes - 1}; they reach from {grades.min()} to"
+            f" {grades.max()}."
+        )
     return grades
 
 
@@ -346,8 +370,9 @@ def _grades(labels: ArrayLike, num_classes: int) -> Ints:
 
 
 class PosteriorNoise(NamedTuple):
-    """rate: share of wrong labels. transition: P[i, j] = Pr(label = j | true = i). posterior: Pr(true = i | label = j),
-    in row j. Rows of a grade that does not occur are those of labels without noise."""
+    """rate: share of wrong labels. transition: P[i, j] = Pr(label = j | true = i). posterior:
+    Pr(true = i | label = j), in row j. Rows of a grade that does not occur are those of labels
+    without noise."""
 
     rate: float
     transition: Floats
@@ -379,13 +404,14 @@ def noise_from_posterior(labels: ArrayLike, posterior: ArrayLike) -> PosteriorNo
 
 # Errors that all readers of an image share, because something in it misleads each of them alike.
 
-# Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
-# benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of experts on which nothing was chosen has
-# them at 1 (benchmarks/readers.py til); readers that err independently, as simulated ones do, at 0.
+# Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known
+# (ACNE04, APPA-REAL: benchmarks/readers.py), where 0.5 to 1 has the best probabilities. A panel of
+# experts on which nothing was chosen has them at 1 (benchmarks/readers.py til); readers that err
+# independently, as simulated ones do, at 0.
 SHARED_ERRORS = 0.5
 
 
 def seen(mean: Floats, amount: float) -> Floats:
-    """(C, C) Pr(what all readers see | true grade): ``amount`` times the errors that one of them makes alone, which
-    have the matrix ``mean``."""
+    """(C, C) Pr(what all readers see | true grade): ``amount`` times the errors that one of them
+    makes alone, which have the matrix ``mean``."""
     return np.asarray((1.0 - amount) * np.eye(len(mean)) + amount * mean)

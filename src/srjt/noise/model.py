@@ -1,5 +1,5 @@
-"""The model behind a noise estimate: the forms that label errors may have, the severity that orders the samples
-between two grades, the fit, and the posterior probability of the true grade.
+"""The model behind a noise estimate: the forms that label errors may have, the severity that orders
+the samples between two grades, the fit, and the posterior probability of the true grade.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from srjt.noise.matrices import FAMILIES, Floats, Ints, family_weights
 
 # p(true grade | image, label), given how the labels arise.
 #
-# What the network's probabilities are is not known. It may have learnt to see the true grade, or it has
-# learnt what the readers write. Three pure functions of labels (N,) and probabilities (N, C) follow:
+# What the network's probabilities are is not known. It may have learnt to see the true grade, or it
+# has learnt what the readers write. Three pure functions of labels (N,) and probabilities (N, C)
+# follow:
 #
 # - ``bayes``: the network tells the true grade, and readers err by a matrix;
 # - ``by_grade``: the same, or the network tells the label, from which the matrix is removed again
 #   (deconvolution); the likelihood of the labels decides between the two;
-# - ``by_severity``: the network tells the reader's own grade. The reader cuts a severity of their own into
-#   grades, which differs from the image's severity by a blur that is the same for every image.
+# - ``by_severity``: the network tells the reader's own grade. The reader cuts a severity of their
+#   own into grades, which differs from the image's severity by a blur that is the same for every
+#   image.
 #
-# Each fits the inverse temperature of the network to the labels, so neither an over-confident network nor
-# one that has learnt the noise is taken at its word.
+# Each fits the inverse temperature of the network to the labels, so neither an over-confident
+# network nor one that has learnt the noise is taken at its word.
 
 _LOWEST, _HIGHEST = np.log(0.1), np.log(10.0)  # log inverse temperatures
 _NEGLIGIBLE = 1e-3  # a grade less probable than that changes no quality by more than that
@@ -40,14 +42,15 @@ _TINY = float(np.finfo(np.float32).tiny)  # networks compute in single precision
 def bayes(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
     """(N, C): p(true grade | x, label) ∝ t(x) P[:, label], with t(x) ∝ p(x)^β.
 
-    β, the network's inverse temperature for the *true* grades, makes the labels likeliest: below 1 where the network is
-    over-confident, above 1 where it has learnt the noise.
+    β, the network's inverse temperature for the *true* grades, makes the labels likeliest: below 1
+    where the network is over-confident, above 1 where it has learnt the noise.
     """
     return _told_the_truth(labels, probabilities, transition)[0]
 
 
 def by_grade(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
-    """(N, C): as ``bayes``, but the network may also have learnt p(label | x) instead of p(true grade | x)."""
+    """(N, C): as ``bayes``, but the network may also have learnt p(label | x) instead of p(true
+    grade | x)."""
     truth, log_truth = _told_the_truth(labels, probabilities, transition)
     tempered = _tempered(probabilities)
     rows = np.arange(len(labels))
@@ -61,7 +64,9 @@ def by_grade(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
         return truth
     said = tempered(beta)
     true = said
-    for _ in range(_STEPS):  # expectation maximisation: t(x) whose t(x) P is nearest to what the network says
+    for _ in range(
+        _STEPS
+    ):  # expectation maximisation: t(x) whose t(x) P is nearest to what the network says
         true = true * ((said / np.maximum(true @ transition, 1e-300)) @ transition.T)
         true /= np.maximum(true.sum(axis=1, keepdims=True), 1e-300)
     learnt = _normalised(true * transition.T[labels], otherwise=said)
@@ -69,14 +74,20 @@ def by_grade(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
 
 
 def by_severity(
-    labels: Ints, probabilities: Floats, transition: Floats, readers: list[float], weights: list[float]
+    labels: Ints,
+    probabilities: Floats,
+    transition: Floats,
+    readers: list[float],
+    weights: list[float],
 ) -> Floats:
-    """(N, C): the mean, by ``weights``, over ``readers``, the reader's shares of the blur's variance.
+    """(N, C): the mean, by ``weights``, over ``readers``, the reader's shares of the blur's
+    variance.
 
-    In units of an image's blur its cuts are u_k(x) = Φ⁻¹(p(grade ≤ k | x)), up to a factor that makes the labels
-    likeliest. The reader's severity z is standard normal; given z, the image's is normal with mean (1 − r) z and
-    variance r (1 − r). Cuts that are far apart belong to a clear image: the reader's blur, which is the same for every
-    image, is a larger share r of its blur. ``readers`` are the shares at the median image.
+    In units of an image's blur its cuts are u_k(x) = Φ⁻¹(p(grade ≤ k | x)), up to a factor that
+    makes the labels likeliest. The reader's severity z is standard normal; given z, the image's is
+    normal with mean (1 − r) z and variance r (1 − r). Cuts that are far apart belong to a clear
+    image: the reader's blur, which is the same for every image, is a larger share r of its blur.
+    ``readers`` are the shares at the median image.
     """
     told = probits(probabilities)
     given = transition.T[labels]
@@ -86,16 +97,27 @@ def by_severity(
         _HIGHEST,
     )
     cuts = np.exp(factor) * told
-    own = _normalised(_grades(cuts) * given, otherwise=_grades(cuts))  # of the reader, given the label
+    own = _normalised(
+        _grades(cuts) * given, otherwise=_grades(cuts)
+    )  # of the reader, given the label
     clear = _clearness(cuts)
     ends = np.full((len(labels), 1), np.inf)
-    below, above = (ndtr(np.concatenate(both, axis=1)) for both in ((-ends, cuts, ends), (ends, -cuts, -ends)))
+    below, above = (
+        ndtr(np.concatenate(both, axis=1)) for both in ((-ends, cuts, ends), (ends, -cuts, -ends))
+    )
     posterior = np.zeros_like(own)
     for grade in range(own.shape[1]):
         rows = np.flatnonzero(own[:, grade] > _NEGLIGIBLE)
-        for point in (np.arange(_POINTS) + 0.5) / _POINTS:  # equally likely severities within the grade
-            left, right = (tail[rows, grade] * (1.0 - point) + tail[rows, grade + 1] * point for tail in (below, above))
-            z = np.where(left < 0.5, ndtri(np.maximum(left, _TINY)), -ndtri(np.maximum(right, _TINY)))
+        for point in (
+            np.arange(_POINTS) + 0.5
+        ) / _POINTS:  # equally likely severities within the grade
+            left, right = (
+                tail[rows, grade] * (1.0 - point) + tail[rows, grade + 1] * point
+                for tail in (below, above)
+            )
+            z = np.where(
+                left < 0.5, ndtri(np.maximum(left, _TINY)), -ndtri(np.maximum(right, _TINY))
+            )
             for reader, weight in zip(readers, weights, strict=True):
                 r = np.clip(reader * clear[rows], _NEGLIGIBLE, 1.0 - _NEGLIGIBLE)[:, None]
                 reached = ndtr((cuts[rows] - (1.0 - r) * z[:, None]) / np.sqrt(r * (1.0 - r)))
@@ -104,7 +126,9 @@ def by_severity(
     return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 
 
-def _told_the_truth(labels: Ints, probabilities: Floats, transition: Floats) -> tuple[Floats, float]:
+def _told_the_truth(
+    labels: Ints, probabilities: Floats, transition: Floats
+) -> tuple[Floats, float]:
     """``bayes``, and the log-likelihood of the labels."""
     tempered = _tempered(probabilities)
     given = transition.T[labels]
@@ -130,7 +154,8 @@ def _tempered(probabilities: Floats) -> Callable[[float], Floats]:
 
 
 def probits(probabilities: Floats) -> Floats:
-    """(N, C − 1): Φ⁻¹ of the cumulative probabilities, from the nearer end, which is more precise."""
+    """(N, C − 1): Φ⁻¹ of the cumulative probabilities, from the nearer end, which is more
+    precise."""
     below = probabilities.cumsum(axis=1)[:, :-1]
     above = probabilities[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
     low, high = ndtri(np.maximum(below, _TINY)), -ndtri(np.maximum(above, _TINY))
@@ -138,14 +163,17 @@ def probits(probabilities: Floats) -> Floats:
 
 
 def _grades(cuts: Floats) -> Floats:
-    """(N, C): the probabilities of the grades between the cuts (N, C − 1) of a standard normal severity."""
+    """(N, C): the probabilities of the grades between the cuts (N, C − 1) of a standard normal
+    severity."""
     return np.asarray(np.diff(ndtr(cuts), axis=1, prepend=0.0, append=1.0).clip(min=0.0))
 
 
 def _clearness(cuts: Floats) -> Floats:
-    """(N,): the squared distance between cuts, which is one grade in units of the blur; 1 at the median image.
+    """(N,): the squared distance between cuts, which is one grade in units of the blur; 1 at the
+    median image.
 
-    Cuts count by the probability of the grades around them. Of two grades there is one cut: all images are alike.
+    Cuts count by the probability of the grades around them. Of two grades there is one cut: all
+    images are alike.
     """
     if cuts.shape[1] < 2:
         return np.ones(len(cuts))
@@ -184,7 +212,10 @@ def _minimum(loss: Callable[[float], float], low: float, high: float) -> float:
 
 # Images in the order of their severity under the network, and the label counts of similar images.
 
-_BLOCKS, _WIDTHS = 134, 3  # cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
+_BLOCKS, _WIDTHS = (
+    134,
+    3,
+)  # cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
 _DIGITS = 9  # severities that differ by less are equal
 
 
@@ -211,9 +242,11 @@ class Cells:
 
 
 def rank_images(probabilities: Floats, *, by_median: bool = False) -> Images:
-    """(N, C) probabilities → ranks; equal images share a rank, so the order of the samples does not matter.
+    """(N, C) probabilities → ranks; equal images share a rank, so the order of the samples does not
+    matter.
 
-    by_median: the position is the rank of the median severity under the probabilities instead of the expected grade.
+    by_median: the position is the rank of the median severity under the probabilities instead of
+    the expected grade.
     """
     samples, classes = probabilities.shape
     grade = np.arange(classes) - (classes - 1) / 2
@@ -235,8 +268,9 @@ def rank_images(probabilities: Floats, *, by_median: bool = False) -> Images:
 def _median(probabilities: Floats) -> Floats:
     """(N,): the severity, in grades, that the image exceeds with probability 1/2 under the network.
 
-    Unlike the expected grade it does not move towards the middle of the scale when an image is blurred. Between two
-    boundaries of grades, and beyond the last ones, Φ⁻¹ of the cumulative probability is taken as linear.
+    Unlike the expected grade it does not move towards the middle of the scale when an image is
+    blurred. Between two boundaries of grades, and beyond the last ones, Φ⁻¹ of the cumulative
+    probability is taken as linear.
     """
     cuts = probits(probabilities)
     if cuts.shape[1] == 1:
@@ -255,9 +289,12 @@ def _ranks(values: Floats) -> Floats:
 
 
 def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -> Cells:
-    """Label counts by cell. ``repeated``: how many labels carry the information of one (patients; 1 = independent)."""
+    """Label counts by cell. ``repeated``: how many labels carry the information of one (patients; 1
+    = independent)."""
     cells = int(images.cell.max()) + 1
-    counts = np.bincount(images.cell * classes + labels, minlength=cells * classes).reshape(cells, classes)
+    counts = np.bincount(images.cell * classes + labels, minlength=cells * classes).reshape(
+        cells, classes
+    )
     size = counts.sum(axis=1)
     return Cells(
         images=images,
@@ -270,25 +307,29 @@ def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -
 # Families of transition matrices, as smooth functions of unbounded parameters, for estimating them.
 #
 # - those of ``FAMILIES`` have one parameter, the level;
-# - ``banded``: each grade has its own rates of being labelled too low and too high, and every further step
-#   is rarer by one common factor;
-# - ``lowered``, ``raised``: as ``banded``, but on one side of the diagonal there may be up to four wrong
-#   labels for each right one: most labels of a grade may be too low, or too high. Grades can almost change
-#   names, so only clear images at the ends of the scale, where no grade is left to change with, show such
-#   errors;
-# - ``boundary``: the identity. Labels are wrong near the boundary between two grades only, which ``model``
-#   describes.
+# - ``banded``: each grade has its own rates of being labelled too low and too high, and every
+#   further step is rarer by one common factor;
+# - ``lowered``, ``raised``: as ``banded``, but on one side of the diagonal there may be up to four
+#   wrong labels for each right one: most labels of a grade may be too low, or too high. Grades can
+#   almost change names, so only clear images at the ends of the scale, where no grade is left to
+#   change with, show such errors;
+# - ``boundary``: the identity. Labels are wrong near the boundary between two grades only, which
+#   ``model`` describes.
 
 SYMMETRIC = tuple(FAMILIES)
 FORMS = {
     **{name: declared.meaning for name, declared in FAMILIES.items()},
-    "banded": "each grade has its own error rates, which change by one factor with every further grade",
+    "banded": (
+        "each grade has its own error rates, which change by one factor with every further grade"
+    ),
     "boundary": "errors only near the boundary between two grades",
     "lowered": "labels of a grade are mostly or often too low, each grade at its own rate",
     "raised": "labels of a grade are mostly or often too high, each grade at its own rate",
 }
 ONE_SIDED = {"lowered": -1, "raised": 1}  # the side of the diagonal
-_SHARPNESS = 8.0  # min(1, x) as the smooth function (1 + x^−8)^(−1/8), which differs from it by 8 % at most
+_SHARPNESS = (
+    8.0  # min(1, x) as the smooth function (1 + x^−8)^(−1/8), which differs from it by 8 % at most
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,8 +337,9 @@ class Family:
     """Parameters θ (M,) ↔ matrix (C, C), with a Gaussian prior on θ.
 
     Entries off the diagonal are ``largest * sigmoid(θ) * shape`` where ``largest`` is given, else
-    ``exp(offset + Σ θ_m directions_m)``, but at most ``limit``, times the diagonal. It is 1 except in one-sided forms:
-    the right grade is the likeliest label, as the largest rate assumes, and grades cannot change names.
+    ``exp(offset + Σ θ_m directions_m)``, but at most ``limit``, times the diagonal. It is 1 except
+    in one-sided forms: the right grade is the likeliest label, as the largest rate assumes, and
+    grades cannot change names.
     """
 
     form: str
@@ -311,7 +353,8 @@ class Family:
     def matrix(self, theta: Floats) -> Floats:
         """(C, C) row-stochastic."""
         if self.largest is None:
-            # rows in proportion to their diagonal, which no other entry exceeds by more than its limit
+            # rows in proportion to their diagonal, which no other entry exceeds by more than its
+            # limit
             rates = np.exp(-np.logaddexp(0.0, -_SHARPNESS * self._log_rates(theta)) / _SHARPNESS)
             weights = np.where(np.eye(len(rates)) > 0, 1.0, self.limit * rates)
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -322,7 +365,9 @@ class Family:
         """(M, C, C): the derivative of the matrix by each parameter."""
         if self.largest is None:
             p = self.matrix(theta)
-            change = expit(-_SHARPNESS * self._log_rates(theta)) * self.directions  # of the log weights
+            change = (
+                expit(-_SHARPNESS * self._log_rates(theta)) * self.directions
+            )  # of the log weights
             return np.asarray(p * (change - (p * change).sum(axis=2, keepdims=True)))
         share = float(expit(theta[0]))
         change = self.largest * share * (1.0 - share) * self.directions[0]
@@ -330,10 +375,13 @@ class Family:
 
     def _log_rates(self, theta: Floats) -> Floats:
         """In proportion to the limit."""
-        return np.asarray(self.offset + np.tensordot(theta, self.directions, axes=1) - np.log(self.limit))
+        return np.asarray(
+            self.offset + np.tensordot(theta, self.directions, axes=1) - np.log(self.limit)
+        )
 
     def starts(self) -> list[Floats]:
-        """Where searches begin: with few wrong labels and with many, because the likelihood may have several peaks."""
+        """Where searches begin: with few wrong labels and with many, because the likelihood may
+        have several peaks."""
         if not len(self.mean):
             return [self.mean]
         levels = (-1.5, 0.0, 1.5) if self.form in ONE_SIDED else (-1.5, 1.5)
@@ -343,11 +391,11 @@ class Family:
 def family(form: str, *, num_classes: int) -> Family:
     """The family of a form.
 
-    The priors say that noise is neither absent nor everything: log odds of the level with standard deviation 1,
-    around a quarter of the largest possible level (symmetric forms) or one wrong label for eight right ones in each
-    neighbouring grade (``banded``). Log rates of single grades and directions vary around the common one with
-    variance 1/2. In one-sided forms the level is one wrong label for each right one, and 60 times less on the other
-    side, give or take a factor e².
+    The priors say that noise is neither absent nor everything: log odds of the level with standard
+    deviation 1, around a quarter of the largest possible level (symmetric forms) or one wrong label
+    for eight right ones in each neighbouring grade (``banded``). Log rates of single grades and
+    directions vary around the common one with variance 1/2. In one-sided forms the level is one
+    wrong label for each right one, and 60 times less on the other side, give or take a factor e².
     """
     grade = np.arange(num_classes)
     step = grade[None, :] - grade[:, None]
@@ -370,12 +418,19 @@ def family(form: str, *, num_classes: int) -> Family:
         for side in (-1, 1)
         if 0 <= i + side < num_classes
     ]
-    often, further = (distance > 0).astype(np.float64), np.maximum(distance - 1, 0).astype(np.float64)
+    often, further = (
+        (distance > 0).astype(np.float64),
+        np.maximum(distance - 1, 0).astype(np.float64),
+    )
     mean, precision, common = [np.log(1 / 8), -1.0], [1.0, 1.0], [often, further]
     limit: Floats | float = 1.0
     if form in ONE_SIDED:
         side = np.sign(step) == ONE_SIDED[form]
-        mean, precision, common = [0.0, -4.0, -1.0], [1.0, 0.25, 1.0], [side * often, often - side, further]
+        mean, precision, common = (
+            [0.0, -4.0, -1.0],
+            [1.0, 0.25, 1.0],
+            [side * often, often - side, further],
+        )
         limit = np.where(side, 4.0, 1.0)
     return Family(
         form=form,
@@ -389,29 +444,32 @@ def family(form: str, *, num_classes: int) -> Family:
 # The model behind the noise estimate: a severity that is seen through a blur, cut into grades, and
 # mislabelled.
 #
-# An image shows a severity g(x) up to a blur. With thresholds c_1 < … < c_{C−1} between the grades, in
-# units of the blur,
+# An image shows a severity g(x) up to a blur. With thresholds c_1 < … < c_{C−1} between the grades,
+# in units of the blur,
 #
 #     t_i(x) = Φ((c_{i+1} − g(x)) / σ(x)) − Φ((c_i − g(x)) / σ(x)),      p(label = j | x) = Σ_i t_i(x) P_ij.
 #
-# g is a piecewise linear function of the *rank* of the image's severity under the network's probabilities
-# (the expected grade or the median, whichever predicts the labels better), and log σ is proportional to how
-# wide these probabilities are among images of about the same rank. So the model uses how the network orders
-# images, not how sure it says it is: whether the network is calibrated to the true grades, to the noisy
-# labels or to nothing changes little. P has one of the forms in ``families``.
+# g is a piecewise linear function of the *rank* of the image's severity under the network's
+# probabilities (the expected grade or the median, whichever predicts the labels better), and log σ
+# is proportional to how wide these probabilities are among images of about the same rank. So the
+# model uses how the network orders images, not how sure it says it is: whether the network is
+# calibrated to the true grades, to the noisy labels or to nothing changes little. P has one of the
+# forms in ``families``.
 #
-# The samples enter through label counts in a few hundred cells of similar rank and width. The cost of a fit
-# hence does not grow with the number of samples.
+# The samples enter through label counts in a few hundred cells of similar rank and width. The cost
+# of a fit hence does not grow with the number of samples.
 
 _KNOTS_PER_GRADE = 3  # of g: enough to bend inside every grade
 _NODES = ndtri((np.arange(41) + 0.5) / 41)  # equally likely values of a standard normal variable
 _SPAN = 6.0  # blurs that a grade is wide before the data speak: images show their grade
-_SLIP = 1e-3  # one label in a thousand is any grade, in every form: no single label decides between forms
+# one label in a thousand is any grade, in every form: no single label decides between forms
+_SLIP = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The fit of one form, with what is needed to draw from its posterior and to apply it to images."""
+    """The fit of one form, with what is needed to draw from its posterior and to apply it to
+    images."""
 
     problem: _Problem
     theta: Floats
@@ -433,14 +491,17 @@ class Fit:
     def joint(self, images: Images | Cells, *, reader: float = 0.0) -> Floats:
         """(N, C, C): p(true grade, label | x).
 
-        reader: the share of the blur's variance that is the reader's and not the image's. The reader then cuts a
-        severity of their own into grades, which is wrong near the boundaries. It leaves p(label | x) as it is.
+        reader: the share of the blur's variance that is the reader's and not the image's. The
+        reader then cuts a severity of their own into grades, which is wrong near the boundaries. It
+        leaves p(label | x) as it is.
         """
         if not reader:
             return np.asarray(self.true_grades(images)[:, :, None] * self.transition())
         cuts, centre, scale = self.problem.severity(self.theta, images)
         image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
-        own = np.zeros((len(centre), len(cuts) + 1, len(cuts) + 1))  # p(true grade, the reader's grade | x)
+        own = np.zeros(
+            (len(centre), len(cuts) + 1, len(cuts) + 1)
+        )  # p(true grade, the reader's grade | x)
         rows = np.arange(len(centre))
         for node in _NODES:
             severity = centre + image_blur * node
@@ -450,7 +511,8 @@ class Fit:
         return np.asarray(own @ self.transition())
 
     def pair(self, images: Images | Cells, *, reader: float = 0.0) -> Floats:
-        """(N, C, C): p(label, second label | x), of two readers who err alike and independently, given the severity.
+        """(N, C, C): p(label, second label | x), of two readers who err alike and independently,
+        given the severity.
 
         reader: as for ``joint``. The more of the blur is the readers', the more often they differ.
         """
@@ -468,10 +530,13 @@ class Fit:
 
 
 def fit_model(cells: Cells, kin: Family) -> Fit:
-    """The parameters of largest penalised likelihood, by damped Fisher scoring from few and from many wrong labels."""
+    """The parameters of largest penalised likelihood, by damped Fisher scoring from few and from
+    many wrong labels."""
     problem = _Problem(cells, kin)
     begins = [problem.start(rates) for rates in kin.starts()]
-    theta, value = max((_climb(problem, begin, steps=60) for begin in begins), key=lambda end: end[1])
+    theta, value = max(
+        (_climb(problem, begin, steps=60) for begin in begins), key=lambda end: end[1]
+    )
     information = problem.expand(theta)[2]
     volume = np.linalg.slogdet(problem.prior_precision)[1] - np.linalg.slogdet(information)[1]
     return Fit(
@@ -491,7 +556,9 @@ def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
     for k in range(int(part.max()) + 1):
         out = np.flatnonzero(part == k)
         inside = cell[out] * fit.problem.classes + labels[out]
-        left_out = np.bincount(inside, minlength=whole.counts.size).reshape(whole.counts.shape) / repeated
+        left_out = (
+            np.bincount(inside, minlength=whole.counts.size).reshape(whole.counts.shape) / repeated
+        )
         problem, theta = fit.problem, fit.theta
         if len(out) < len(labels):  # of a single patient nothing can be held out
             problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
@@ -503,9 +570,10 @@ def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
 class _Problem:
     """The penalised log-likelihood with its gradient and Fisher information.
 
-    θ holds the log distances between thresholds (C − 2), g at its knots, the factor of the width in log σ, and the
-    parameters of P. Priors, in units of the blur: a grade is six blurs wide, give or take a factor e²; second
-    differences of g have standard deviation 1; the widest images are blurred up to e^{±1} more than the middle ones.
+    θ holds the log distances between thresholds (C − 2), g at its knots, the factor of the width in
+    log σ, and the parameters of P. Priors, in units of the blur: a grade is six blurs wide, give or
+    take a factor e²; second differences of g have standard deviation 1; the widest images are
+    blurred up to e^{±1} more than the middle ones.
     """
 
     def __init__(self, cells: Cells, kin: Family) -> None:
@@ -516,9 +584,12 @@ class _Problem:
         self.width_at = self.spans + self.knots
         self.grades_end = self.width_at + 1
         bends = np.diff(np.eye(self.knots), 2, axis=0)
-        # the second term only keeps the matrix invertible: straight lines have no second differences
+        # the second term only keeps the matrix invertible: straight lines have no second
+        # differences
         curve = bends.T @ bends + 1e-4 * np.eye(self.knots)
-        self.prior_precision = block_diag(np.eye(self.spans) / 4.0, curve, 4.0, np.diag(kin.precision))
+        self.prior_precision = block_diag(
+            np.eye(self.spans) / 4.0, curve, 4.0, np.diag(kin.precision)
+        )
         spans = np.full(self.spans, np.log(_SPAN))
         self.prior_mean = np.concatenate([spans, np.zeros(self.knots + 1), kin.mean])
         above = np.arange(1, self.classes)[:, None] > np.arange(1, self.classes - 1)
@@ -537,7 +608,8 @@ class _Problem:
     def start(self, rates: Floats) -> Floats:
         """Thresholds six blurs apart, and as many images in each grade as there are labels of it.
 
-        Where most labels of a grade may be wrong, as many images as the matrix of ``rates`` takes there to be.
+        Where most labels of a grade may be wrong, as many images as the matrix of ``rates`` takes
+        there to be.
         """
         cuts = self.spread @ np.exp(self.prior_mean[: self.spans])
         shares = self.cells.counts.sum(axis=0) / self.cells.counts.sum()
@@ -565,7 +637,9 @@ class _Problem:
 
     def _labelled(self, theta: Floats) -> Floats:
         """(C, C): p(label | true grade), slips included."""
-        return np.asarray((1.0 - _SLIP) * self.kin.matrix(theta[self.grades_end :]) + _SLIP / self.classes)
+        return np.asarray(
+            (1.0 - _SLIP) * self.kin.matrix(theta[self.grades_end :]) + _SLIP / self.classes
+        )
 
     def value(self, theta: Floats) -> float:
         return self._penalised(theta, self.label_probabilities(theta))
@@ -587,8 +661,12 @@ class _Problem:
         change = np.empty((*q.shape, len(theta)))  # ∂q_j / ∂θ
         by_span, knots = self.spread * np.exp(theta[: self.spans]), self.basis(self.cells)
         change[:, :, : self.spans] = np.einsum("mkj,ks->mjs", by_cut, by_span)
-        change[:, :, self.spans : self.width_at] = -by_cut.sum(axis=1)[:, :, None] * knots[:, None, :]
-        change[:, :, self.width_at] = -(by_off * off[:, :, None]).sum(axis=1) * self.cells.width[:, None]
+        change[:, :, self.spans : self.width_at] = (
+            -by_cut.sum(axis=1)[:, :, None] * knots[:, None, :]
+        )
+        change[:, :, self.width_at] = (
+            -(by_off * off[:, :, None]).sum(axis=1) * self.cells.width[:, None]
+        )
         by_matrix = (1.0 - _SLIP) * self.kin.jacobian(theta[self.grades_end :])
         change[:, :, self.grades_end :] = np.tensordot(t, by_matrix, axes=(1, 1)).transpose(0, 2, 1)
         pull = self.prior_precision @ (theta - self.prior_mean)
@@ -604,7 +682,9 @@ def _climb(problem: _Problem, theta: Floats, *, steps: int) -> tuple[Floats, flo
     value, gradient, information = problem.expand(theta)
     for _ in range(steps):
         move = np.linalg.solve(information + damping * np.diag(np.diag(information)), gradient)
-        move *= min(1.0, 3.0 / float(np.abs(move).max() + 1e-300))  # no further than three blurs at once
+        move *= min(
+            1.0, 3.0 / float(np.abs(move).max() + 1e-300)
+        )  # no further than three blurs at once
         reached = problem.value(theta + move)
         if reached > value:
             gain, theta, damping = reached - value, theta + move, max(damping / 5, 1e-6)

@@ -1,5 +1,5 @@
-"""The quality of each label: how likely it is right, what the true grade probably is, what can be promised of
-true grades that were not seen, and the highest true grade of a patient.
+"""The quality of each label: how likely it is right, what the true grade probably is, what can be
+promised of true grades that were not seen, and the highest true grade of a patient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from srjt.noise.model import bayes
 from srjt.noise.verified import Verified, read_verified
 from srjt.ordinal import patient_codes
 
-# Which labels are wrong? p(true grade | image, label), and with it how far each label can be trusted.
+# Which labels are wrong? p(true grade | image, label), and with it how far each label can be
+# trusted.
 
 _PARTS = 5  # of the patients: each is calibrated by the others
 _LARGEST = 30.0  # log odds beyond any probability that matters
@@ -53,7 +54,13 @@ def label_quality(
     5
     """
     posterior = true_grade_posterior(
-        labels, probabilities, transition=transition, prior=prior, groups=groups, verified=verified, rate=rate
+        labels,
+        probabilities,
+        transition=transition,
+        prior=prior,
+        groups=groups,
+        verified=verified,
+        rate=rate,
     )
     return np.asarray(posterior[np.arange(len(posterior)), np.asarray(labels)])
 
@@ -71,9 +78,9 @@ def true_grade_posterior(
 ) -> Floats:
     """p(true grade | image, label) (N, C); the suggested grade is the largest entry of a row.
 
-    It is the mean over the forms of noise that explain the labels, as in ``estimate_noise``, and over what the network
-    may have learnt: the true grades or the noisy labels. The network's temperature is fitted to the labels, so
-    over-confident networks are corrected.
+    It is the mean over the forms of noise that explain the labels, as in ``estimate_noise``, and
+    over what the network may have learnt: the true grades or the noisy labels. The network's
+    temperature is fitted to the labels, so over-confident networks are corrected.
 
     Parameters
     ----------
@@ -82,21 +89,22 @@ def true_grade_posterior(
     probabilities : (N, C) array of float
         Out-of-fold probabilities of any network.
     transition : (C, C) array, optional
-        P[i, j] = Pr(label = j | true grade = i), if it is known: p(true grade | image, label) ∝ p(x)^β P[:, label].
-        None: estimated from the same arrays.
+        P[i, j] = Pr(label = j | true grade = i), if it is known: p(true grade | image, label) ∝
+        p(x)^β P[:, label]. None: estimated from the same arrays.
     prior : (C,) array, optional
         Shares of the true grades that the answer is fitted to. None: as the labels have it.
     groups : (N,) sequence, optional
         Patients, as in ``estimate_noise``.
     verified : (N,) array, optional
-        True grades where they are known, −1 or nan elsewhere. A known grade has the probability 1, and explanations
-        that predict the known grades count more.
+        True grades where they are known, −1 or nan elsewhere. A known grade has the probability 1,
+        and explanations that predict the known grades count more.
     rate : float, optional
-        The share of wrong labels that the answer is fitted to, for example ``NoiseEstimate.rate``. The order of the
-        labels stays. None: as the explanations have it.
+        The share of wrong labels that the answer is fitted to, for example ``NoiseEstimate.rate``.
+        The order of the labels stays. None: as the explanations have it.
     same_image : (N,) array of int, optional
-        Equal numbers for samples that show the same image. Where their labels differ, all of them are evidence of one
-        true grade, so that at most one of the labels is probably right. Equal labels may be copies: they count once.
+        Equal numbers for samples that show the same image. Where their labels differ, all of them
+        are evidence of one true grade, so that at most one of the labels is probably right. Equal
+        labels may be copies: they count once.
 
     Examples
     --------
@@ -118,14 +126,20 @@ def true_grade_posterior(
         shares = np.asarray(prior, dtype=np.float64)
         possible = shares.shape == (classes,) and ((shares >= 0) & (shares < np.inf)).all()
         if not possible or not shares.sum() > 0:
-            raise SrjtError(f"The prior must hold a share for each of the {classes} grades, none negative.")
+            raise SrjtError(
+                f"The prior must hold a share for each of the {classes} grades, none negative."
+            )
         for _ in range(50):
-            posterior = posterior * (shares / shares.sum() / np.maximum(posterior.mean(axis=0), 1e-12))
+            posterior = posterior * (
+                shares / shares.sum() / np.maximum(posterior.mean(axis=0), 1e-12)
+            )
             posterior = posterior / np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
     if rate is not None:
         posterior = _with_rate(posterior, y, rate, checked)
-    for rows in _contradictory(y, same_image):  # last, because one row for all of them is what makes it true
+    for rows in _contradictory(
+        y, same_image
+    ):  # last, because one row for all of them is what makes it true
         posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
     posterior[checked.rows] = np.eye(classes)[checked.true]
     return posterior
@@ -139,19 +153,21 @@ def suggestion_shares(
     estimate: NoiseEstimate,
     groups: Groups = None,
 ) -> Floats:
-    """The share (N,) of suggestions like each one that is expected to be right, if it contradicts the label.
+    """The share (N,) of suggestions like each one that is expected to be right, if it contradicts
+    the label.
 
     Below one half a suggestion does more harm than good.
 
-    Let A be the share of labels that agree with the networks where they say a grade as confidently as here, and ε the
-    share of wrong labels. Networks that are right in a share a of the cases agree with a (1 − ε) of the labels, and
-    a ε of the suggestions correct an error, among 1 − A that contradict the label: the share is
-    A / (1 − A) · ε / (1 − ε). A is calibrated by cross-fitting, isotonically, from other patients. ε is what the data
-    show: the lower end of the interval, and without verified labels no more than if networks and labels erred equally
-    often. Labels and images alone hardly tell whose error a disagreement is.
+    Let A be the share of labels that agree with the networks where they say a grade as confidently
+    as here, and ε the share of wrong labels. Networks that are right in a share a of the cases
+    agree with a (1 − ε) of the labels, and a ε of the suggestions correct an error, among 1 − A
+    that contradict the label: the share is A / (1 − A) · ε / (1 − ε). A is calibrated by
+    cross-fitting, isotonically, from other patients. ε is what the data show: the lower end of the
+    interval, and without verified labels no more than if networks and labels erred equally often.
+    Labels and images alone hardly tell whose error a disagreement is.
 
-    labels, probabilities, groups: as for ``true_grade_posterior``. suggested: (N,) the grade that would be suggested
-    for each sample. estimate: from the same labels and probabilities.
+    labels, probabilities, groups: as for ``true_grade_posterior``. suggested: (N,) the grade that
+    would be suggested for each sample. estimate: from the same labels and probabilities.
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -165,7 +181,8 @@ def suggestion_shares(
         others, own = part != one, part == one
         if not others.any():  # a single patient
             continue
-        # One disagreement at full confidence more than was seen: a few samples do not make it certain.
+        # One disagreement at full confidence more than was seen: a few samples do not make it
+        # certain.
         x, hit = np.append(p[others].ravel(), 1.0), np.append(agrees[others].ravel(), 0.0)
         agreement[own] = IsotonicRegression(out_of_bounds="clip").fit(x, hit).predict(said[own])
     rate = estimate.rate_interval[0]
@@ -176,7 +193,8 @@ def suggestion_shares(
 
 
 def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified) -> Floats:
-    """The posterior with one factor for the odds of every label being right, such that this share of all is wrong."""
+    """The posterior with one factor for the odds of every label being right, such that this share
+    of all is wrong."""
     rows = np.arange(len(labels))
     right = posterior[rows, labels]
     known = np.zeros(len(labels), dtype=bool)
@@ -190,8 +208,8 @@ def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified) 
 
 
 def quality_with_rate(quality: Floats, rate: float, known: npt.NDArray[np.bool_]) -> Floats:
-    """(N,) qualities with one factor for the odds of every label that is not known, such that this share of all labels
-    is wrong. The order of the labels stays.
+    """(N,) qualities with one factor for the odds of every label that is not known, such that this
+    share of all labels is wrong. The order of the labels stays.
 
     known: (N,) labels whose quality is 0 or 1 for certain.
     """
@@ -201,14 +219,18 @@ def quality_with_rate(quality: Floats, rate: float, known: npt.NDArray[np.bool_]
     if not len(unknown):
         return quality
     wrong = rate * len(quality) - float((1.0 - quality[known]).sum())
-    least = min(0.5, len(unknown) / 10)  # of none and of all the order of the labels could not be seen
+    least = min(
+        0.5, len(unknown) / 10
+    )  # of none and of all the order of the labels could not be seen
     wrong = min(max(wrong, least), len(unknown) - least)
     odds = logit(quality[unknown])
 
     def left(shift: float) -> float:
         return float((1.0 - expit(odds + shift)).sum()) - wrong
 
-    if left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0:  # labels that are certainly right or wrong forbid it
+    if (
+        left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0
+    ):  # labels that are certainly right or wrong forbid it
         return quality
     fitted = quality.copy()
     fitted[unknown] = expit(odds + brentq(left, -_LARGEST, _LARGEST))
@@ -222,7 +244,11 @@ def _contradictory(labels: Ints, same_image: ArrayLike | None) -> list[Ints]:
     image = np.asarray(same_image)
     order = np.argsort(image, kind="stable")
     ends = np.flatnonzero(np.diff(image[order])) + 1
-    return [rows for rows in np.split(order, ends) if len(rows) > 1 and len(set(labels[rows].tolist())) > 1]
+    return [
+        rows
+        for rows in np.split(order, ends)
+        if len(rows) > 1 and len(set(labels[rows].tolist())) > 1
+    ]
 
 
 def _joint(posterior: Floats, likelihood: Floats) -> Floats:
@@ -230,7 +256,9 @@ def _joint(posterior: Floats, likelihood: Floats) -> Floats:
 
     posterior: (M, C), each from one of the labels; likelihood: (M, C) P[:, label] of each.
     """
-    others = np.stack([np.delete(likelihood, row, axis=0).prod(axis=0) for row in range(len(likelihood))])
+    others = np.stack(
+        [np.delete(likelihood, row, axis=0).prod(axis=0) for row in range(len(likelihood))]
+    )
     joint = (posterior * others).mean(axis=0)
     # Labels that no grade can have together: the image decides.
     return np.asarray(joint / joint.sum() if joint.sum() > 1e-300 else posterior.mean(axis=0))
@@ -238,15 +266,16 @@ def _joint(posterior: Floats, likelihood: Floats) -> Floats:
 
 # What labels say about true grades: weights for calibrating on labels that may be wrong.
 #
-# Which weights are right depends on what wrong labels depend on, which labels and probabilities alone
-# cannot show:
+# Which weights are right depends on what wrong labels depend on, which labels and probabilities
+# alone cannot show:
 #
-# - **On the true grade alone** ("class-conditional"). Then Σ_c (P⁻¹)[ỹ, c] · f(x, c) has the mean of f(x,
-#   true grade), whatever the network's probabilities are.
-# - **On the image as well.** Readers and networks may be misled by the same images: the network then agrees
-#   with a wrong label, and the weights above promise too much. p(true grade | label), without the image,
-#   promises enough as long as an image does not mislead about its true grade *given the label*: of two
-#   images with one label, the one that looks more severe is not the milder one more often than chance.
+# - **On the true grade alone** ("class-conditional"). Then Σ_c (P⁻¹)[ỹ, c] · f(x, c) has the mean
+#   of f(x, true grade), whatever the network's probabilities are.
+# - **On the image as well.** Readers and networks may be misled by the same images: the network
+#   then agrees with a wrong label, and the weights above promise too much. p(true grade | label),
+#   without the image, promises enough as long as an image does not mislead about its true grade
+#   *given the label*: of two images with one label, the one that looks more severe is not the
+#   milder one more often than chance.
 # - **On anything.** Only how many labels are wrong by how many grades is used.
 
 LabelNoise = Literal["unknown", "class-conditional", "none"]
@@ -276,7 +305,10 @@ class NoiseBounds:
 
 def given_noise(transition: ArrayLike, shares: ArrayLike) -> NoiseBounds:
     """Noise of a known transition matrix (C, C); shares: of the labels, (C,)."""
-    matrix, labelled = np.asarray(transition, dtype=np.float64), np.asarray(shares, dtype=np.float64)
+    matrix, labelled = (
+        np.asarray(transition, dtype=np.float64),
+        np.asarray(shares, dtype=np.float64),
+    )
     prior = np.maximum(np.linalg.lstsq(matrix.T, labelled, rcond=None)[0], 1e-6)
     joint = (prior / prior.sum())[:, None] * matrix
     rate = float(1.0 - np.trace(joint))
@@ -284,7 +316,8 @@ def given_noise(transition: ArrayLike, shares: ArrayLike) -> NoiseBounds:
 
 
 def estimated_noise(estimate: NoiseEstimate, *, rate: float | None = None) -> NoiseBounds:
-    """Noise of an estimate with its uncertainty; rate: the share of wrong labels, if that is known."""
+    """Noise of an estimate with its uncertainty; rate: the share of wrong labels, if that is
+    known."""
     joint = estimate.prior[:, None] * estimate.transition
     return NoiseBounds(
         joint=joint if rate is None else scaled_joint(joint, rate=rate),
@@ -300,7 +333,9 @@ def scaled_joint(joint: Floats, *, rate: float) -> Floats:
     wrong = joint - right
     if wrong.sum() <= 0.0:  # no error is known: any neighbour
         wrong = joint.sum(axis=1, keepdims=True) * (_distance(joint) == 1)
-    scaled = right * (1.0 - rate) / max(float(right.sum()), 1e-12) + wrong * rate / float(wrong.sum())
+    scaled = right * (1.0 - rate) / max(float(right.sum()), 1e-12) + wrong * rate / float(
+        wrong.sum()
+    )
     return np.asarray(scaled / scaled.sum())
 
 
@@ -324,20 +359,22 @@ def inverse_weights(labels: Ints, joint: Floats) -> Floats | None:
 
 # The highest true grade of a patient's images, from labels that are partly wrong.
 #
-# The highest of several noisy labels is too high: the more images, the more likely that one label is wrong
-# upwards. With the transition matrix P of the noise, the labels of n images say more. The model of a
-# patient with the highest grade H: each image shows H with probability s, else a lower grade, all equally
-# likely; at least one image shows H; labels are wrong independently. s and the prior of H are fitted by
-# maximum likelihood. Without noise the posterior is certain, and is the highest label.
+# The highest of several noisy labels is too high: the more images, the more likely that one label
+# is wrong upwards. With the transition matrix P of the noise, the labels of n images say more. The
+# model of a patient with the highest grade H: each image shows H with probability s, else a lower
+# grade, all equally likely; at least one image shows H; labels are wrong independently. s and the
+# prior of H are fitted by maximum likelihood. Without noise the posterior is certain, and is the
+# highest label.
 #
-# Weights need no such model. If labels are wrong independently, given the true grades t_1 … t_n of the
-# images, then row ỹ_i of P⁻¹, summed up to the grade c, has the mean [t_i ≤ c], and the mean of a product
-# is the product of the means:
+# Weights need no such model. If labels are wrong independently, given the true grades t_1 … t_n of
+# the images, then row ỹ_i of P⁻¹, summed up to the grade c, has the mean [t_i ≤ c], and the mean of
+# a product is the product of the means:
 #
 #     E ∏_i Σ_{c' ≤ c} (P⁻¹)[ỹ_i, c'] = [t_1 ≤ c] · … · [t_n ≤ c] = [highest true grade ≤ c],
 #
-# whatever the true grades of the other images are. The differences between neighbouring c are the weights
-# of the highest grade. They sum to 1, may be negative, and grow exponentially with the number of images.
+# whatever the true grades of the other images are. The differences between neighbouring c are the
+# weights of the highest grade. They sum to 1, may be negative, and grow exponentially with the
+# number of images.
 
 _SHOWN = np.linspace(0.05, 1.0, 20)  # values of s that are tried
 _STEPS = 50  # of the expectation maximisation for the prior
@@ -348,15 +385,17 @@ def highest_grade_posterior(
 ) -> Floats:
     """p(highest true grade | labels) (M, C) of each patient.
 
-    labels: (N,) grades of the images, possibly wrong. units: (N,) the patient of each image, 0 … M − 1. transition:
-    (C, C) P[i, j] = Pr(label = j | true grade = i). certain: (N,) of bool, labels that are known to be right.
+    labels: (N,) grades of the images, possibly wrong. units: (N,) the patient of each image, 0 … M
+    − 1. transition: (C, C) P[i, j] = Pr(label = j | true grade = i). certain: (N,) of bool, labels
+    that are known to be right.
     """
     y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)
     classes = len(matrix)
     if y.shape != u.shape or not len(y) or matrix.shape != (classes, classes):
         raise SrjtError(
-            f"Labels and units are lists of one length, the matrix is square; got {y.shape}, {u.shape}, {matrix.shape}."
+            f"Labels and units are lists of one length, the matrix is square; got {y.shape},"
+            f" {u.shape}, {matrix.shape}."
         )
     seen = matrix[:, y].T  # (N, C): probability of the label by true grade
     if certain is not None:
@@ -364,7 +403,9 @@ def highest_grade_posterior(
         seen[right] = np.eye(classes)[y[right]]
     lower = np.zeros_like(seen)  # … by the mean of the lower grades
     lower[:, 1:] = np.cumsum(seen, axis=1)[:, :-1] / np.arange(1, classes)
-    likelihoods, scales = zip(*(_likelihood(seen, lower, u, shown=float(s)) for s in _SHOWN), strict=True)
+    likelihoods, scales = zip(
+        *(_likelihood(seen, lower, u, shown=float(s)) for s in _SHOWN), strict=True
+    )
     values, posteriors = _fit_priors(np.stack(likelihoods))
     values += scales
     if not np.isfinite(values).any():
@@ -375,10 +416,12 @@ def highest_grade_posterior(
 def highest_grade_weights(
     labels: ArrayLike, units: ArrayLike, transition: ArrayLike, *, certain: ArrayLike | None = None
 ) -> Floats | None:
-    """Weights (M, C) of each patient's highest grade whose mean, over the labels, is 1 for the true one, else 0.
+    """Weights (M, C) of each patient's highest grade whose mean, over the labels, is 1 for the true
+    one, else 0.
 
-    None where the matrix cannot be inverted, or the products of many images overflow. With one image per patient: rows
-    of the inverse matrix. The arguments are those of ``highest_grade_posterior``.
+    None where the matrix cannot be inverted, or the products of many images overflow. With one
+    image per patient: rows of the inverse matrix. The arguments are those of
+    ``highest_grade_posterior``.
     """
     y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)
@@ -396,11 +439,14 @@ def highest_grade_weights(
 
 
 def _likelihood(seen: Floats, lower: Floats, units: Ints, *, shown: float) -> tuple[Floats, float]:
-    """(M, C) scaled probabilities of the patients' labels by highest grade, and the logarithm of all scales."""
+    """(M, C) scaled probabilities of the patients' labels by highest grade, and the logarithm of
+    all scales."""
     with np.errstate(divide="ignore"):
         either = _sums(np.log(shown * seen + (1 - shown) * lower), units)
         never = _sums(np.log((1 - shown) * lower), units)  # no image shows the highest grade
-        either[:, 0] = _sums(np.log(seen[:, :1]), units)[:, 0]  # there is no grade below the mildest
+        either[:, 0] = _sums(np.log(seen[:, :1]), units)[
+            :, 0
+        ]  # there is no grade below the mildest
         never[:, 0] = -np.inf
     sizes = np.bincount(units)[:, None]
     somewhere = np.where(np.arange(seen.shape[1]) == 0, 1.0, 1.0 - (1.0 - shown) ** sizes)
@@ -411,13 +457,16 @@ def _likelihood(seen: Floats, lower: Floats, units: Ints, *, shown: float) -> tu
 
 
 def _fit_priors(likelihood: Floats) -> tuple[Floats, Floats]:
-    """(S, M, C) by s → the highest log-likelihoods (S,) over the prior of the grades, and the posteriors (S, M, C)."""
+    """(S, M, C) by s → the highest log-likelihoods (S,) over the prior of the grades, and the
+    posteriors (S, M, C)."""
     prior = np.full((len(likelihood), 1, likelihood.shape[2]), 1.0 / likelihood.shape[2])
     posterior, total = likelihood, np.ones((*likelihood.shape[:2], 1))
     for _ in range(_STEPS):
         posterior = likelihood * prior
         total = posterior.sum(axis=2, keepdims=True)
-        posterior = posterior / np.maximum(total, 1e-300)  # impossible labels remain so in every step
+        posterior = posterior / np.maximum(
+            total, 1e-300
+        )  # impossible labels remain so in every step
         prior = posterior.mean(axis=1, keepdims=True)
     with np.errstate(divide="ignore"):
         return np.log(total).sum(axis=(1, 2)), posterior

@@ -1,17 +1,19 @@
 """A few verified grades determine the noise rate, whatever the model assumes.
 
-The verified labels must be drawn at random: all alike, or each with a known probability, by which it is weighted (see
-``srjt.noise.drawing``). The share of wrong ones among them is unbiased, and if all are drawn alike, its
-Clopper-Pearson interval is exact. The model's probability that a label is wrong, known for every label, makes the
-interval shorter: the mean of the model's answers over all labels plus the mean of its errors on the verified ones
-(prediction-powered inference, Angelopoulos et al., Science 2023; the factor of the model's answers is the one that
-makes the variance smallest, Angelopoulos, Duchi and Zrnic 2023). The labels at hand are a finite population, so the
-mean of the model's answers over them has no sampling error. A sample that happens to hold none of the errors that the
-model misses must not be taken for proof that there are none; where the model would not make the interval shorter, the
-sample alone counts.
+The verified labels must be drawn at random: all alike, or each with a known probability, by which
+it is weighted (see ``srjt.noise.drawing``). The share of wrong ones among them is unbiased, and if
+all are drawn alike, its Clopper-Pearson interval is exact. The model's probability that a label is
+wrong, known for every label, makes the interval shorter: the mean of the model's answers over all
+labels plus the mean of its errors on the verified ones (prediction-powered inference, Angelopoulos
+et al., Science 2023; the factor of the model's answers is the one that makes the variance smallest,
+Angelopoulos, Duchi and Zrnic 2023). The labels at hand are a finite population, so the mean of the
+model's answers over them has no sampling error. A sample that happens to hold none of the errors
+that the model misses must not be taken for proof that there are none; where the model would not
+make the interval shorter, the sample alone counts.
 
-Of very few verified labels the share says little: two wrong ones of two do not mean that all labels are wrong. As long
-as the interval of a rate of one half would be wider than one half, the rate is the model's, moved into the interval.
+Of very few verified labels the share says little: two wrong ones of two do not mean that all labels
+are wrong. As long as the interval of a rate of one half would be wider than one half, the rate is
+the model's, moved into the interval.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class Combined(NamedTuple):
     joint: Floats  # (C, C) p(true grade, label)
     worth: float  # size of a plain sample with the same variance
     reason: str
-    by_label: tuple[tuple[float, float, float], ...]  # (C,) of each given grade the share of wrong labels, its interval
+    by_label: tuple[
+        tuple[float, float, float], ...
+    ]  # (C,) of each given grade the share of wrong labels, its interval
 
 
 def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -85,8 +89,11 @@ def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tu
     return low, high
 
 
-def wilson_interval(share: float, size: float, *, quantile: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval of a share; ``quantile`` of the normal distribution, or of Student's for an estimated size.
+def wilson_interval(
+    share: float, size: float, *, quantile: float = 1.959964
+) -> tuple[float, float]:
+    """Wilson's interval of a share; ``quantile`` of the normal distribution, or of Student's for an
+    estimated size.
 
     Examples
     --------
@@ -105,7 +112,9 @@ def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Float
     inside = np.clip(mean, 1e-9, 1.0 - 1e-9)
     size = np.maximum(inside * (1.0 - inside) / np.maximum(variance, 1e-12) - 1.0, 1e-3)
     tail = (1.0 - confidence) / 2.0
-    ends = np.stack([betaincinv(inside * size, (1.0 - inside) * size, q) for q in (tail, 1.0 - tail)])
+    ends = np.stack(
+        [betaincinv(inside * size, (1.0 - inside) * size, q) for q in (tail, 1.0 - tail)]
+    )
     ends = np.where(np.isfinite(ends), ends, mean)
     return np.stack([np.minimum(ends[0], mean), np.maximum(ends[1], mean)])
 
@@ -129,7 +138,8 @@ def labels_to_verify(
     verified : int
         Labels verified so far.
     worth : float, optional
-        ``NoiseEstimate.verified_worth``: what they are worth together with the model. None: as many as they are.
+        ``NoiseEstimate.verified_worth``: what they are worth together with the model. None: as many
+        as they are.
     confidence : float
         Of the interval.
 
@@ -139,14 +149,20 @@ def labels_to_verify(
     264
     """
     if not 0.0 <= rate <= 1.0 or not 0.0 < within < 1.0:
-        raise SrjtError(f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}.")
+        raise SrjtError(
+            f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}."
+        )
     gain = worth / verified if worth and verified else 1.0
     few, many = 1, 1
     while _half_width(rate, many * gain, confidence) > within:
         few, many = many, 2 * many
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (middle, many) if _half_width(rate, middle * gain, confidence) > within else (few, middle)
+        few, many = (
+            (middle, many)
+            if _half_width(rate, middle * gain, confidence) > within
+            else (few, middle)
+        )
     return max(0, many - verified)
 
 
@@ -164,26 +180,32 @@ def read_verified(
     """
     grades = np.full(samples, -1.0) if verified is None else np.asarray(verified, dtype=np.float64)
     if grades.shape != (samples,):
-        raise SrjtError(f"verified holds one grade for each of the {samples} labels; got {grades.shape}.")
+        raise SrjtError(
+            f"verified holds one grade for each of the {samples} labels; got {grades.shape}."
+        )
     rows = np.flatnonzero(~np.isnan(grades) & (grades != -1))
     true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
-        raise SrjtError(f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown.")
+        raise SrjtError(
+            f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown."
+        )
     drawn = np.full(samples, len(rows) / max(samples, 1))
     if probability is not None:
         drawn = np.asarray(probability, dtype=np.float64)
         if drawn.shape != (samples,) or not ((drawn[rows] > 0.0) & (drawn[rows] <= 1.0)).all():
             raise SrjtError(
-                "verified_probability holds one number for each label: of a verified one the probability with which "
-                "it was drawn, above 0 and at most 1."
+                "verified_probability holds one number for each label: of a verified one the"
+                " probability with which it was drawn, above 0 and at most 1."
             )
     return Verified(rows=rows, true=true.astype(np.int64), probability=drawn[rows])
 
 
 def repetition(values: Floats, owner: Ints) -> float:
-    """How many samples carry the information of one, because values of one patient repeat each other.
+    """How many samples carry the information of one, because values of one patient repeat each
+    other.
 
-    The variance of the mean if patients are independent, divided by the variance if samples were; at least 1.
+    The variance of the mean if patients are independent, divided by the variance if samples were;
+    at least 1.
     """
     return _repeated(values - values.mean(), owner)
 
@@ -212,7 +234,13 @@ def use_verified(
     wrong = (labels[rows] != checked.true).astype(np.float64)
     doubt = 1.0 - posterior[np.arange(samples), labels]
     share = verified_share(
-        wrong, doubt[rows], checked, mean_doubt=float(doubt.mean()), samples=samples, owner=owner, confidence=confidence
+        wrong,
+        doubt[rows],
+        checked,
+        mean_doubt=float(doubt.mean()),
+        samples=samples,
+        owner=owner,
+        confidence=confidence,
     )
     rate, lower_bound = share.rate, share.lower_bound
     reason = ""
@@ -231,7 +259,9 @@ def use_verified(
         worth=min(share.worth, float(samples)),
         reason=reason,
         by_label=tuple(
-            _share_of_label(grade, labels, wrong, doubt, checked, owner=owner, confidence=confidence)
+            _share_of_label(
+                grade, labels, wrong, doubt, checked, owner=owner, confidence=confidence
+            )
             for grade in range(posterior.shape[1])
         ),
     )
@@ -247,12 +277,15 @@ def _share_of_label(
     owner: Ints,
     confidence: float,
 ) -> tuple[float, float, float]:
-    """The share of wrong labels among those of one grade, and its interval; wrong: (n,) of the verified ones."""
+    """The share of wrong labels among those of one grade, and its interval; wrong: (n,) of the
+    verified ones."""
     given = labels == grade
     own = given[checked.rows]
     if not own.any():
         return (float(doubt[given].mean()) if given.any() else 0.0), 0.0, 1.0
-    part = Verified(rows=checked.rows[own], true=checked.true[own], probability=checked.probability[own])
+    part = Verified(
+        rows=checked.rows[own], true=checked.true[own], probability=checked.probability[own]
+    )
     share = verified_share(
         wrong[own],
         doubt[part.rows],
@@ -284,10 +317,11 @@ def verified_share(
     owner: Ints,
     confidence: float = 0.95,
 ) -> Share:
-    """The share of wrong labels among ``samples``, by the verified ones and, if that is more certain, the doubt.
+    """The share of wrong labels among ``samples``, by the verified ones and, if that is more
+    certain, the doubt.
 
-    wrong, doubt: (n,) of the verified labels, whether each is wrong, and the probability of it. mean_doubt: of all
-    labels. owner: (N,) patients.
+    wrong, doubt: (n,) of the verified labels, whether each is wrong, and the probability of it.
+    mean_doubt: of all labels. owner: (N,) patients.
     """
     size = len(wrong)
     weights = checked.weights
@@ -312,15 +346,18 @@ def verified_share(
         left_mean = float(weights @ left)
         off = weights * (left - left_mean)
         mean = min(max(factor * mean_doubt + left_mean, least), most)
-        # Two numbers, the mean and the factor, come from the sample itself. There may be errors that the model does
-        # not suspect, and right labels that it does, too rare for the sample: half a one of the usual weight is added.
+        # Two numbers, the mean and the factor, come from the sample itself. There may be errors
+        # that the model does not suspect, and right labels that it does, too rare for the sample:
+        # half a one of the usual weight is added.
         repeated = _repeated(off, patient)
         patients = max(1.0 / squares / repeated, 3.0)
         variance = float((off**2).sum()) * repeated * patients / (patients - 2.0)
         variance += 0.5 * float((weights**3).sum()) / (squares * equal) ** 2
         likely = min(max(mean, 0.5 * squares), 1.0 - 0.5 * squares)
         together = min(likely * (1.0 - likely) / variance, equal / size * samples)
-        two_sided, one_sided = (float(stdtrit(patients - 1.0, q)) for q in (0.5 + confidence / 2.0, confidence))
+        two_sided, one_sided = (
+            float(stdtrit(patients - 1.0, q)) for q in (0.5 + confidence / 2.0, confidence)
+        )
         ends = inside(wilson_interval(mean, together / rest, quantile=two_sided))
         if ends[1] - ends[0] < interval[1] - interval[0]:  # else the model does not help
             rate, equal, interval = mean, together, ends
@@ -341,15 +378,18 @@ def _factor(wrong: Floats, doubt: Floats, weights: Floats) -> float:
 def _joint(labels: Ints, posterior: Floats, checked: Verified, *, rate: float) -> Floats:
     """(C, C) p(true grade, label) with this rate.
 
-    For each label the verified true grades are counted, and the model's p(true grade | label) is added as a prior
-    (Dirichlet). How many verified labels the prior is worth, the verified labels tell: the result is averaged over
-    strengths by the likelihood of the counts. A model that they contradict counts little. (Its explanations were
-    weighed by the same labels before, so it counts for a little too much.)
+    For each label the verified true grades are counted, and the model's p(true grade | label) is
+    added as a prior (Dirichlet). How many verified labels the prior is worth, the verified labels
+    tell: the result is averaged over strengths by the likelihood of the counts. A model that they
+    contradict counts little. (Its explanations were weighed by the same labels before, so it counts
+    for a little too much.)
     """
     classes = posterior.shape[1]
     one_hot_labels = np.eye(classes)[labels]
     share = one_hot_labels.mean(axis=0)
-    model = posterior.T @ one_hot_labels + 0.5  # half a label in each cell keeps what it missed possible
+    model = (
+        posterior.T @ one_hot_labels + 0.5
+    )  # half a label in each cell keeps what it missed possible
     model /= model.sum(axis=0)
     weights = checked.weights
     counted = weights / float((weights**2).sum())  # as many as a simple random sample would tell
@@ -366,6 +406,9 @@ def _joint(labels: Ints, posterior: Floats, checked: Verified, *, rate: float) -
 
 
 def _log_likelihood(counts: Floats, prior: Floats) -> float:
-    """Of counts (C, C) whose columns are Dirichlet-multinomial with the columns of ``prior``, up to a constant."""
+    """Of counts (C, C) whose columns are Dirichlet-multinomial with the columns of ``prior``, up to
+    a constant."""
     both, before = counts.sum(axis=0) + prior.sum(axis=0), prior.sum(axis=0)
-    return float((gammaln(before) - gammaln(both)).sum() + (gammaln(counts + prior) - gammaln(prior)).sum())
+    return float(
+        (gammaln(before) - gammaln(both)).sum() + (gammaln(counts + prior) - gammaln(prior)).sum()
+    )

@@ -1,7 +1,7 @@
 """Labels, losses, selection, decoding, metrics, intervals and calibration for ordered grades.
 
-Pure functions of tensors and arrays; nothing here knows of images, files or training. Names are imported on
-first use: the command line does not wait for torch.
+Pure functions of tensors and arrays; nothing here knows of images, files or training. Names are
+imported on first use: the command line does not wait for torch.
 """
 
 from __future__ import annotations
@@ -50,11 +50,14 @@ def check_purpose(purpose: str) -> None:
 
 
 def patient_codes(groups: Any, samples: int) -> npt.NDArray[np.int64]:
-    """(N,) the number of each sample's patient, from 0, of a sequence; without groups every sample is its own."""
+    """(N,) the number of each sample's patient, from 0, of a sequence; without groups every sample
+    is its own."""
     import numpy as np
 
     if groups is None:
         return np.arange(samples)
     if len(groups) != samples:
         raise SrjtError(f"{len(groups)} groups for {samples} samples: they must be as many.")
-    return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(np.int64)
+    return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(
+        np.int64
+    )

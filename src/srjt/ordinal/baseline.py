@@ -1,4 +1,5 @@
-"""Is it better than one grade for all samples? One rule decides, for every page and for the terminal."""
+"""Is it better than one grade for all samples? One rule decides, for every page and for the
+terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ class Gain(NamedTuple):
     Attributes
     ----------
     metric : {"mae", "accuracy", "qwk", "macro_f1"}
-        The metric that the grades are for. No other is judged: grades with the least absolute error may be less
-        accurate than the most frequent one.
+        The metric that the grades are for. No other is judged: grades with the least absolute error
+        may be less accurate than the most frequent one.
     score, naive : float
         Of the answers, and of one grade for all; nan where it is not known.
     low : float
-        The lower end of the 95 % interval of the improvement, over patients or over folds; positive is better. nan
-        where they are too few, or where only the two scores are known.
+        The lower end of the 95 % interval of the improvement, over patients or over folds; positive
+        is better. nan where they are too few, or where only the two scores are known.
     """
 
     metric: Purpose
@@ -38,11 +39,16 @@ class Gain(NamedTuple):
     @property
     def value(self) -> float:
         """The improvement; positive is better."""
-        return self.naive - self.score if METRICS[self.metric].lower_is_better else self.score - self.naive
+        return (
+            self.naive - self.score
+            if METRICS[self.metric].lower_is_better
+            else self.score - self.naive
+        )
 
     @property
     def verdict(self) -> Verdict:
-        """The one rule: "better" only where patients, or folds, show it; "not better" where even the score is not.
+        """The one rule: "better" only where patients, or folds, show it; "not better" where even
+        the score is not.
 
         A perfect score cannot be beaten: where one grade for all is right as well, it is "unclear".
         """
@@ -55,7 +61,8 @@ class Gain(NamedTuple):
 
 
 def one_grade(training_counts: ArrayLike, metric: Purpose) -> int:
-    """The grade that is given to all samples: the most frequent training label; for the absolute error their median.
+    """The grade that is given to all samples: the most frequent training label; for the absolute
+    error their median.
 
     Examples
     --------
@@ -63,7 +70,11 @@ def one_grade(training_counts: ArrayLike, metric: Purpose) -> int:
     (0, 1)
     """
     counts = np.asarray(training_counts, dtype=np.float64)
-    return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2)) if metric == "mae" else int(np.argmax(counts))
+    return (
+        int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+        if metric == "mae"
+        else int(np.argmax(counts))
+    )
 
 
 def gain_over_one_grade(
@@ -75,11 +86,13 @@ def gain_over_one_grade(
     groups: Sequence[str] | None = None,
     resamples: int = 1000,
 ) -> Gain:
-    """The gain of predicted grades over one grade for all of the same samples, with its interval over patients.
+    """The gain of predicted grades over one grade for all of the same samples, with its interval
+    over patients.
 
-    The same draws of patients serve both, so that the difference is paired; its interval is Student's (see
-    ``srjt.ordinal.metrics.t_interval``) with as many patients as have the same weight, (Σm)² / Σm² for m images each.
-    Fewer than ten of them show nothing. The interval allows for one more error, by as many grades as there are.
+    The same draws of patients serve both, so that the difference is paired; its interval is
+    Student's (see ``srjt.ordinal.metrics.t_interval``) with as many patients as have the same
+    weight, (Σm)² / Σm² for m images each. Fewer than ten of them show nothing. The interval allows
+    for one more error, by as many grades as there are.
 
     Parameters
     ----------
@@ -108,7 +121,12 @@ def gain_over_one_grade(
     constant = np.full(len(judged), one_grade(training_counts, metric))
     scores, naive = (
         metrics.resampled_metrics(
-            judged, answers, num_classes=classes, groups=groups, metrics=[metric], resamples=max(resamples, 1)
+            judged,
+            answers,
+            num_classes=classes,
+            groups=groups,
+            metrics=[metric],
+            resamples=max(resamples, 1),
         )[metric]
         for answers in (grades, constant)
     )
@@ -123,5 +141,7 @@ def gain_over_one_grade(
     own = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
     # a rare error by many grades may not have occurred, and would cost what many right answers gain
     more = metrics.one_error_more(own, metrics=[metric], farthest=True)[metric]
-    interval: Interval = metrics.t_interval(sign * (scores - naive), patients=patients, added=more**2)[0]
+    interval: Interval = metrics.t_interval(
+        sign * (scores - naive), patients=patients, added=more**2
+    )[0]
     return found._replace(low=interval.low)

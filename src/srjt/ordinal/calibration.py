@@ -1,5 +1,5 @@
-"""Whether probabilities mean what they say: measures of calibration, recalibration by validation labels, and
-ranges of grades that contain the true one with a given probability.
+"""Whether probabilities mean what they say: measures of calibration, recalibration by validation
+labels, and ranges of grades that contain the true one with a given probability.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from srjt.ordinal.metrics import Floats, Groups, Ints
 
 
 class CalibrationBin(NamedTuple):
-    """Samples whose predicted grade has a similar probability: its mean, and the share that are right."""
+    """Samples whose predicted grade has a similar probability: its mean, and the share that are
+    right."""
 
     confidence: float
     accuracy: float
     samples: int
 
 
-def calibration_bins(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 15) -> list[CalibrationBin]:
+def calibration_bins(
+    probabilities: ArrayLike, true: ArrayLike, *, bins: int = 15
+) -> list[CalibrationBin]:
     """Bins of equal width over the probability of the predicted grade, without the empty ones.
 
     probabilities: (N, C). true: (N,) grades.
@@ -42,10 +45,15 @@ def calibration_bins(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 1
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
     filled = (which == b for b in np.unique(which))
-    return [CalibrationBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum())) for own in filled]
+    return [
+        CalibrationBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum()))
+        for own in filled
+    ]
 
 
-def expected_calibration_error(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 15) -> float:
+def expected_calibration_error(
+    probabilities: ArrayLike, true: ArrayLike, *, bins: int = 15
+) -> float:
     """Mean gap between confidence and accuracy over the bins, weighted by their samples.
 
     The arguments are those of ``calibration_bins``.
@@ -56,15 +64,17 @@ def expected_calibration_error(probabilities: ArrayLike, true: ArrayLike, *, bin
     0.25
     """
     filled = calibration_bins(probabilities, true, bins=bins)
-    return sum(b.samples * abs(b.confidence - b.accuracy) for b in filled) / sum(b.samples for b in filled)
+    return sum(b.samples * abs(b.confidence - b.accuracy) for b in filled) / sum(
+        b.samples for b in filled
+    )
 
 
 def ranked_probability_score(probabilities: ArrayLike, true: ArrayLike) -> float:
-    """Squared distance of the cumulative distributions, summed over thresholds, averaged over samples: 0 is
-    perfect.
+    """Squared distance of the cumulative distributions, summed over thresholds, averaged over
+    samples: 0 is perfect.
 
-    Unlike the Brier score, it penalises probability on a neighbouring grade less than on a distant one.
-    probabilities: (N, C). true: (N,) grades.
+    Unlike the Brier score, it penalises probability on a neighbouring grade less than on a distant
+    one. probabilities: (N, C). true: (N,) grades.
 
     Examples
     --------
@@ -79,10 +89,11 @@ def ranked_probability_score(probabilities: ArrayLike, true: ArrayLike) -> float
 
 # Recalibration: probabilities that mean what they say, from labels that may be wrong.
 #
-# The recalibrated probabilities are r(x) ∝ p(x)^β · exp(b). β is an inverse temperature, below 1 for an
-# over-confident network; b holds one offset per grade (vector scaling), or zeros. Labels are wrong by a
-# matrix P, so the labels' probabilities are r(x) P. β and b maximise their likelihood: r speaks of the true
-# grade, not of the label. With P = I this is ordinary temperature and vector scaling.
+# The recalibrated probabilities are r(x) ∝ p(x)^β · exp(b). β is an inverse temperature, below 1
+# for an over-confident network; b holds one offset per grade (vector scaling), or zeros. Labels are
+# wrong by a matrix P, so the labels' probabilities are r(x) P. β and b maximise their likelihood: r
+# speaks of the true grade, not of the label. With P = I this is ordinary temperature and vector
+# scaling.
 
 SMALLEST = (100, 20)  # labels and patients below which nothing is recalibrated
 FLOOR = 1e-12  # networks round small probabilities to zero
@@ -122,14 +133,19 @@ class Recalibration:
 
 
 def fit_recalibration(
-    probabilities: ArrayLike, labels: ArrayLike, *, transition: ArrayLike | None = None, vector: bool = False
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    *,
+    transition: ArrayLike | None = None,
+    vector: bool = False,
 ) -> Recalibration:
-    """Fit a temperature, or a temperature and one offset per grade, by maximum likelihood of the labels.
+    """Fit a temperature, or a temperature and one offset per grade, by maximum likelihood of the
+    labels.
 
-    probabilities: (N, C) of networks that have not seen these samples. labels: (N,) their grades, which may be
-    wrong. transition: (C, C) P[i, j] = Pr(label = j | true grade = i); without, the labels are right. vector:
-    also fit an offset per grade. A normal prior with standard deviation 1 keeps the offsets of rare grades
-    finite.
+    probabilities: (N, C) of networks that have not seen these samples. labels: (N,) their grades,
+    which may be wrong. transition: (C, C) P[i, j] = Pr(label = j | true grade = i); without, the
+    labels are right. vector: also fit an offset per grade. A normal prior with standard deviation 1
+    keeps the offsets of rare grades finite.
 
     Examples
     --------
@@ -149,14 +165,15 @@ def choose_recalibration(
     groups: Groups = None,
     vector: bool = True,
 ) -> Recalibration | None:
-    """No recalibration, a temperature, or vector scaling: the simplest that predicts held-out labels well.
+    """No recalibration, a temperature, or vector scaling: the simplest that predicts held-out
+    labels well.
 
-    Patients are held out in five parts. A richer form is chosen if it raises the held-out log-likelihood by
-    more than one standard error over patients. None if nothing is gained, or with fewer than 100 labels or 20
-    patients.
+    Patients are held out in five parts. A richer form is chosen if it raises the held-out
+    log-likelihood by more than one standard error over patients. None if nothing is gained, or with
+    fewer than 100 labels or 20 patients.
 
-    probabilities, labels, transition: as for ``fit_recalibration``. groups: (N,) patients; without, every
-    sample is its own. vector: whether an offset per grade may be chosen.
+    probabilities, labels, transition: as for ``fit_recalibration``. groups: (N,) patients; without,
+    every sample is its own. vector: whether an offset per grade may be chosen.
 
     Examples
     --------
@@ -190,14 +207,20 @@ def choose_recalibration(
     return chosen
 
 
-def _checked(probabilities: ArrayLike, labels: ArrayLike, transition: ArrayLike | None) -> tuple[Floats, Ints, Floats]:
+def _checked(
+    probabilities: ArrayLike, labels: ArrayLike, transition: ArrayLike | None
+) -> tuple[Floats, Ints, Floats]:
     log_p, y = _log(probabilities), np.asarray(labels, dtype=np.int64)
     if log_p.ndim != 2 or y.shape != log_p.shape[:1] or not len(y):
-        raise SrjtError(f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}.")
+        raise SrjtError(
+            f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}."
+        )
     classes = log_p.shape[1]
     matrix = np.eye(classes) if transition is None else np.asarray(transition, dtype=np.float64)
     if matrix.shape != (classes, classes):
-        raise SrjtError(f"The matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}.")
+        raise SrjtError(
+            f"The matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}."
+        )
     return log_p, y, matrix
 
 
@@ -236,39 +259,42 @@ def _fit(
     bounds = [tuple(np.log(_SLOPES)), *[(None, None)] * (classes * vector)]
     theta = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds).x
     offsets = theta[1:] - theta[1:].mean() if vector else np.zeros(classes)
-    return Recalibration(slope=float(np.exp(theta[0])), offsets=np.asarray(offsets), samples=len(labels))
+    return Recalibration(
+        slope=float(np.exp(theta[0])), offsets=np.asarray(offsets), samples=len(labels)
+    )
 
 
-# Ranges of grades that contain the true grade with a promised probability: split conformal prediction for
-# patients.
+# Ranges of grades that contain the true grade with a promised probability: split conformal
+# prediction for patients.
 #
-# **Nested ranges.** The range of an image begins with its most likely grade and grows by the likelier of
-# its two neighbours, until it holds all grades: it has no holes. The score of a grade is the probability
-# that the range holds before that grade enters. The range at a threshold q holds the grades with a score of
-# at most q. A higher q gives a wider range.
+# **Nested ranges.** The range of an image begins with its most likely grade and grows by the
+# likelier of its two neighbours, until it holds all grades: it has no holes. The score of a grade
+# is the probability that the range holds before that grade enters. The range at a threshold q holds
+# the grades with a score of at most q. A higher q gives a wider range.
 #
-# **Patients.** Images of one patient resemble each other, so patients are the unit: each has the weight 1,
-# shared by its images. Let A_g(q) be the share of patient g's images whose true grade has a score of at
-# most q. The threshold is
+# **Patients.** Images of one patient resemble each other, so patients are the unit: each has the
+# weight 1, shared by its images. Let A_g(q) be the share of patient g's images whose true grade has
+# a score of at most q. The threshold is
 #
 #     the smallest q with   A_1(q) + … + A_G(q) ≥ coverage · (G + 1).
 #
-# If the new patient is exchangeable with the G patients, the range of a random image of the new patient
-# contains the true grade with probability ≥ coverage: with the new patient's own A on the left, which is
-# not negative, and G + 1 on the right, the sum is symmetric in G + 1 patients, whose mean share at the
-# threshold is then at least the coverage (hierarchical conformal prediction, Lee, Barber and Willett 2023).
-# With one image per patient it is ordinary split conformal prediction.
+# If the new patient is exchangeable with the G patients, the range of a random image of the new
+# patient contains the true grade with probability ≥ coverage: with the new patient's own A on the
+# left, which is not negative, and G + 1 on the right, the sum is symmetric in G + 1 patients, whose
+# mean share at the threshold is then at least the coverage (hierarchical conformal prediction, Lee,
+# Barber and Willett 2023). With one image per patient it is ordinary split conformal prediction.
 #
-# **Weights.** Where true grades are not known, each grade c of a calibration image has a weight, for
-# example p(true grade = c | label), and A_g sums the weights of the grades with a score of at most q.
-# Weights may be negative (a column of an inverse matrix); then the sum must stay above its bound for all
-# thresholds beyond q, too, and the bound allows for the most negative new patient. For ranges that cover
-# each grade with the promised probability, the weights of one grade give its own threshold, and G becomes
-# the patients' total weight of that grade.
+# **Weights.** Where true grades are not known, each grade c of a calibration image has a weight,
+# for example p(true grade = c | label), and A_g sums the weights of the grades with a score of at
+# most q. Weights may be negative (a column of an inverse matrix); then the sum must stay above its
+# bound for all thresholds beyond q, too, and the bound allows for the most negative new patient.
+# For ranges that cover each grade with the promised probability, the weights of one grade give its
+# own threshold, and G becomes the patients' total weight of that grade.
 
 
 def range_scores(probabilities: ArrayLike) -> Floats:
-    """The score (N, C) of every grade: the probability that the growing range holds before the grade enters.
+    """The score (N, C) of every grade: the probability that the growing range holds before the
+    grade enters.
 
     probabilities: (N, C). 0 for the most likely grade; ties go to the milder grade.
 
@@ -295,7 +321,8 @@ def range_scores(probabilities: ArrayLike) -> Floats:
 
 
 def patient_weights(groups: Groups, samples: int) -> Floats:
-    """Weights (N,): one patient's images share the weight 1. groups: (N,) patients; None: every sample is its own.
+    """Weights (N,): one patient's images share the weight 1. groups: (N,) patients; None: every
+    sample is its own.
 
     Examples
     --------
@@ -311,11 +338,13 @@ def range_threshold(
 ) -> float:
     """The threshold at which ranges have the promised coverage.
 
-    It is infinite if there are too few patients for this coverage: then only the range of all grades keeps the promise.
+    It is infinite if there are too few patients for this coverage: then only the range of all
+    grades keeps the promise.
 
-    scores: (N,) of the true grade of each calibration sample, or (N, M) of M grades that may be the true one. weights:
-    how much each score counts, for example p(true grade | label); by default 1. coverage: the promised probability,
-    between 0 and 1. groups: (N,) patients; without, every sample is its own.
+    scores: (N,) of the true grade of each calibration sample, or (N, M) of M grades that may be the
+    true one. weights: how much each score counts, for example p(true grade | label); by default 1.
+    coverage: the promised probability, between 0 and 1. groups: (N,) patients; without, every
+    sample is its own.
 
     Examples
     --------
@@ -328,9 +357,13 @@ def range_threshold(
         raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
     s = np.asarray(scores, dtype=np.float64)
     s = s.reshape(len(s), -1)
-    own = np.ones_like(s) if weights is None else np.asarray(weights, dtype=np.float64).reshape(s.shape)
-    # what a new patient may take away from the sum, relative to the bound: at most its largest row, and all of its
-    # negative weights
+    own = (
+        np.ones_like(s)
+        if weights is None
+        else np.asarray(weights, dtype=np.float64).reshape(s.shape)
+    )
+    # what a new patient may take away from the sum, relative to the bound: at most its largest row,
+    # and all of its negative weights
     worst = coverage * own.sum(axis=1) + np.maximum(-own, 0.0).sum(axis=1)
     spare = max(float(worst.max(initial=0.0)), coverage)
     w = own * patient_weights(groups, len(s))[:, None]
@@ -353,15 +386,17 @@ def widest_range_threshold(
     coverage: float,
     groups: Groups = None,
 ) -> float:
-    """The threshold at which ranges have the promised coverage whichever weights are right in each part of the samples.
+    """The threshold at which ranges have the promised coverage whichever weights are right in each
+    part of the samples.
 
-    The samples of a part, for example those with one label, have the weights of one of the candidates, or of any
-    mixture of them; another part may have another's. The coverage is a sum over the parts and is linear in the weights,
-    so the worst case is found part by part: Σ over the parts of the lowest sum among the candidates must reach the
-    bound of ``range_threshold``. The threshold is the highest of those of all combinations.
+    The samples of a part, for example those with one label, have the weights of one of the
+    candidates, or of any mixture of them; another part may have another's. The coverage is a sum
+    over the parts and is linear in the weights, so the worst case is found part by part: Σ over the
+    parts of the lowest sum among the candidates must reach the bound of ``range_threshold``. The
+    threshold is the highest of those of all combinations.
 
-    scores: (N, M) of M grades that may be the true one. candidates: (N, M) weights, none negative. parts: (N,) whole
-    numbers from 0. coverage, groups: as for ``range_threshold``.
+    scores: (N, M) of M grades that may be the true one. candidates: (N, M) weights, none negative.
+    parts: (N,) whole numbers from 0. coverage, groups: as for ``range_threshold``.
 
     Examples
     --------
@@ -402,10 +437,11 @@ def widest_range_threshold(
 
 
 def grade_ranges(scores: ArrayLike, thresholds: ArrayLike) -> tuple[Ints, Ints]:
-    """The lowest and the highest grade (N,) of each range; the most likely grade alone where no grade enters.
+    """The lowest and the highest grade (N,) of each range; the most likely grade alone where no
+    grade enters.
 
-    scores: (N, C) from ``range_scores``. thresholds: one for all grades, or (C,) or (N, C), one for each grade. Grades
-    between two that enter are filled in.
+    scores: (N, C) from ``range_scores``. thresholds: one for all grades, or (C,) or (N, C), one for
+    each grade. Grades between two that enter are filled in.
 
     Examples
     --------

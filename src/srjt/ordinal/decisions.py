@@ -1,5 +1,5 @@
-"""Decisions about a patient: refer from a grade on, at which threshold, with which sensitivity and specificity;
-the curves of such a decision; and which answers are left to a person.
+"""Decisions about a patient: refer from a grade on, at which threshold, with which sensitivity and
+specificity; the curves of such a decision; and which answers are left to a person.
 """
 
 from __future__ import annotations
@@ -13,19 +13,32 @@ from numpy.typing import ArrayLike, NDArray
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
 from srjt.ordinal.calibration import range_threshold
-from srjt.ordinal.metrics import Floats, Groups, Interval, effective_patients, patient_draws, percentile_interval
+from srjt.ordinal.metrics import (
+    Floats,
+    Groups,
+    Interval,
+    effective_patients,
+    patient_draws,
+    percentile_interval,
+)
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
 #
-# A sample is *positive* if its grade is at least the grade from which a patient is referred. The score of a
-# decision is the probability of that. Intervals are by patient: images of one patient are not independent.
+# A sample is *positive* if its grade is at least the grade from which a patient is referred. The
+# score of a decision is the probability of that. Intervals are by patient: images of one patient
+# are not independent.
 
-OPERATING_POINT = ("sensitivity", "specificity", "positive_predictive_value", "negative_predictive_value")
+OPERATING_POINT = (
+    "sensitivity",
+    "specificity",
+    "positive_predictive_value",
+    "negative_predictive_value",
+)
 
 
 def referral_probability(probabilities: ArrayLike, *, refer_from: int) -> Floats:
-    """p(grade ≥ ``refer_from``) (N,) of probabilities (N, C). refer_from: the mildest grade that is referred, 1
-    … C − 1.
+    """p(grade ≥ ``refer_from``) (N,) of probabilities (N, C). refer_from: the mildest grade that is
+    referred, 1 … C − 1.
 
     Examples
     --------
@@ -34,7 +47,9 @@ def referral_probability(probabilities: ArrayLike, *, refer_from: int) -> Floats
     """
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 2 or not 0 < refer_from < p.shape[1]:
-        raise SrjtError(f"refer_from must lie in 1 … C − 1 for probabilities {p.shape}; got {refer_from}.")
+        raise SrjtError(
+            f"refer_from must lie in 1 … C − 1 for probabilities {p.shape}; got {refer_from}."
+        )
     return np.asarray(np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0))  # rounding can exceed 1
 
 
@@ -43,9 +58,9 @@ def operating_point(
 ) -> dict[str, Interval]:
     """Sensitivity, specificity and predictive values of a decision, with intervals by patient.
 
-    positive, referred: (N,) which samples should be referred, and which are. groups: (N,) their patients;
-    without, every sample is its own. The result has the names in ``OPERATING_POINT``; nan where there is no
-    sample to divide by.
+    positive, referred: (N,) which samples should be referred, and which are. groups: (N,) their
+    patients; without, every sample is its own. The result has the names in ``OPERATING_POINT``; nan
+    where there is no sample to divide by.
 
     Examples
     --------
@@ -55,7 +70,9 @@ def operating_point(
     """
     y, r = np.asarray(positive, dtype=bool), np.asarray(referred, dtype=bool)
     if y.ndim != 1 or y.shape != r.shape:
-        raise SrjtError(f"Positives and referrals must be lists of one length; got {y.shape} and {r.shape}.")
+        raise SrjtError(
+            f"Positives and referrals must be lists of one length; got {y.shape} and {r.shape}."
+        )
     shares = (r[y], y), (~r[~y], ~y), (y[r], r), (~y[~r], ~r)  # (right, among which samples)
     return {
         name: proportion_interval(
@@ -68,17 +85,23 @@ def operating_point(
 
 
 def proportion_interval(
-    right: ArrayLike, *, groups: Groups = None, weights: ArrayLike | None = None, level: float = 0.95
+    right: ArrayLike,
+    *,
+    groups: Groups = None,
+    weights: ArrayLike | None = None,
+    level: float = 0.95,
 ) -> Interval:
-    """A share and Wilson's interval, with the number of samples that independent ones would need (Rao and
-    Scott).
+    """A share and Wilson's interval, with the number of samples that independent ones would need
+    (Rao and Scott).
 
-    The variance of the share between patients gives this effective number, corrected for few patients as by
-    Korn and Graubard; patients count by their effective number, too. If all samples are right or all are wrong,
-    nothing varies, and the number of patients is used. A bootstrap would give an interval of width 0 there. With one
-    patient the interval is [0, 1]; without samples it is nan.
+    The variance of the share between patients gives this effective number, corrected for few
+    patients as by Korn and Graubard; patients count by their effective number, too. If all samples
+    are right or all are wrong, nothing varies, and the number of patients is used. A bootstrap
+    would give an interval of width 0 there. With one patient the interval is [0, 1]; without
+    samples it is nan.
 
-    right: (N,) of bool. groups: (N,) patients; without, every sample is its own. weights: (N,) positive.
+    right: (N,) of bool. groups: (N,) patients; without, every sample is its own. weights: (N,)
+    positive.
 
     Examples
     --------
@@ -103,7 +126,9 @@ def proportion_interval(
     variance = patients / (patients - 1) * float((residuals**2).sum()) / total**2
     binomial = share * (1.0 - share)
     independent = total**2 / float((w**2).sum())  # samples of equal weight that are worth as much
-    effective = min(independent, binomial / variance) if variance > 0 and binomial > 0 else float(patients)
+    effective = (
+        min(independent, binomial / variance) if variance > 0 and binomial > 0 else float(patients)
+    )
     z = float(norm.ppf(0.5 + level / 2.0))
     # patients with many samples weigh more, so that fewer of them tell how much patients vary
     weight = np.bincount(owner, weights=w, minlength=patients)
@@ -118,8 +143,9 @@ def proportion_interval(
 class SensitivityThreshold(NamedTuple):
     """A threshold for a wanted sensitivity: refer if the score is at least this.
 
-    positives, patients: positive samples that it was found on, and how many patients they are of (without groups,
-    as many). reached: whether these are enough, because G patients can promise at most G / (G + 1).
+    positives, patients: positive samples that it was found on, and how many patients they are of
+    (without groups, as many). reached: whether these are enough, because G patients can promise at
+    most G / (G + 1).
     """
 
     threshold: float
@@ -133,14 +159,14 @@ def threshold_for_sensitivity(
 ) -> SensitivityThreshold:
     """The highest threshold whose expected sensitivity on new samples is at least ``sensitivity``.
 
-    The k-th highest of n positive scores is exceeded by a new positive score with probability k / (n + 1) if
-    all are exchangeable. So k is the smallest number with k / (n + 1) ≥ sensitivity. The threshold that has the
-    sensitivity on the n samples themselves would have less on new ones. With groups, G patients are exchangeable, not
-    their samples, which share the weight 1: the promise is for a sample of a new patient, as of
-    ``srjt.ordinal.calibration.range_threshold``.
+    The k-th highest of n positive scores is exceeded by a new positive score with probability k /
+    (n + 1) if all are exchangeable. So k is the smallest number with k / (n + 1) ≥ sensitivity. The
+    threshold that has the sensitivity on the n samples themselves would have less on new ones. With
+    groups, G patients are exchangeable, not their samples, which share the weight 1: the promise is
+    for a sample of a new patient, as of ``srjt.ordinal.calibration.range_threshold``.
 
-    positive: (N,) of bool. score: (N,) the probability of being positive. groups: (N,) patients; without, every sample
-    is its own.
+    positive: (N,) of bool. score: (N,) the probability of being positive. groups: (N,) patients;
+    without, every sample is its own.
 
     Examples
     --------
@@ -148,7 +174,9 @@ def threshold_for_sensitivity(
     SensitivityThreshold(threshold=0.6, positives=3, patients=3, reached=True)
     """
     if not 0.0 < sensitivity < 1.0:
-        raise SrjtError(f"A sensitivity lies between 0 and 1, for example 0.95; got {sensitivity:g}.")
+        raise SrjtError(
+            f"A sensitivity lies between 0 and 1, for example 0.95; got {sensitivity:g}."
+        )
     rows = np.flatnonzero(np.asarray(positive, dtype=bool))
     if not len(rows):
         raise SrjtError("There is no positive sample, so no threshold has a sensitivity.")
@@ -160,7 +188,8 @@ def threshold_for_sensitivity(
 
 
 def decision_confidence(score: ArrayLike, *, threshold: float) -> Floats:
-    """How far each score (N,) is from the threshold: 0 at the threshold, 1 at the end (0 or 1) of its side.
+    """How far each score (N,) is from the threshold: 0 at the threshold, 1 at the end (0 or 1) of
+    its side.
 
     Examples
     --------
@@ -173,8 +202,8 @@ def decision_confidence(score: ArrayLike, *, threshold: float) -> Floats:
 
 
 def abstention_cut(confidence: ArrayLike, *, share: float) -> float:
-    """The confidence below which a decision is left to a person: at most ``share`` of ``confidence`` (N,) lies
-    below it.
+    """The confidence below which a decision is left to a person: at most ``share`` of
+    ``confidence`` (N,) lies below it.
 
     Examples
     --------
@@ -182,18 +211,22 @@ def abstention_cut(confidence: ArrayLike, *, share: float) -> float:
     0.7
     """
     if not 0.0 < share < 1.0:
-        raise SrjtError(f"The share to abstain from lies between 0 and 1, without them; got {share:g}.")
+        raise SrjtError(
+            f"The share to abstain from lies between 0 and 1, without them; got {share:g}."
+        )
     ordered = np.sort(np.asarray(confidence, dtype=np.float64))
     if not len(ordered):
         raise SrjtError("There is no sample to find the confidence for abstention on.")
     return float(ordered[min(int(share * len(ordered) + 1e-9), len(ordered) - 1)])
 
 
-# Curves over all thresholds of a decision: ROC, precision and recall, net benefit, risk and coverage.
+# Curves over all thresholds of a decision: ROC, precision and recall, net benefit, risk and
+# coverage.
 
 
 class Roc(NamedTuple):
-    """Both rates (T,) at each threshold, from the strictest threshold, which refers nobody, to the mildest."""
+    """Both rates (T,) at each threshold, from the strictest threshold, which refers nobody, to the
+    mildest."""
 
     false_positive_rate: Floats
     sensitivity: Floats
@@ -226,8 +259,8 @@ class RiskCoverage(NamedTuple):
 def roc_curve(positive: ArrayLike, score: ArrayLike) -> Roc:
     """The receiver operating characteristic; samples with one score enter together.
 
-    positive: (N,) of bool, with both classes. score: (N,). The first of T ≤ N + 1 points is (0, 0) at an
-    infinite threshold.
+    positive: (N,) of bool, with both classes. score: (N,). The first of T ≤ N + 1 points is (0, 0)
+    at an infinite threshold.
 
     Examples
     --------
@@ -244,7 +277,8 @@ def roc_curve(positive: ArrayLike, score: ArrayLike) -> Roc:
 
 
 def precision_recall_curve(positive: ArrayLike, score: ArrayLike) -> PrecisionRecall:
-    """Precision and recall from the strictest threshold that refers somebody to the mildest: T ≤ N points.
+    """Precision and recall from the strictest threshold that refers somebody to the mildest: T ≤ N
+    points.
 
     positive: (N,) of bool, with both classes. score: (N,).
 
@@ -267,12 +301,12 @@ def areas(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """The area under the ROC curve and the average precision, with percentile-bootstrap intervals over
-    patients.
+    """The area under the ROC curve and the average precision, with percentile-bootstrap intervals
+    over patients.
 
-    The samples are sorted once; a draw of patients changes their weights only. positive: (N,) of bool, with
-    both classes. score: (N,). groups: (N,) patients; without, every sample is its own; of one patient
-    the ends are nan. The result has ``roc_area`` and ``average_precision``.
+    The samples are sorted once; a draw of patients changes their weights only. positive: (N,) of
+    bool, with both classes. score: (N,). groups: (N,) patients; without, every sample is its own;
+    of one patient the ends are nan. The result has ``roc_area`` and ``average_precision``.
 
     Examples
     --------
@@ -283,13 +317,18 @@ def areas(
     owner = patient_codes(groups, len(y))[order]
     patients = int(owner.max()) + 1
     draws = patient_draws(patients, resamples if patients > 1 else 0, seed=seed, width=len(y))
-    values = np.concatenate([_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1)
+    values = np.concatenate(
+        [_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1
+    )
     names = ("roc_area", "average_precision")
     effective = effective_patients(owner)
-    # One more patient may be ranked wrongly, among those with positive or negative samples, whichever are fewer: then
-    # an area of 1 has about Clopper and Pearson's interval of as many patients.
+    # One more patient may be ranked wrongly, among those with positive or negative samples,
+    # whichever are fewer: then an area of 1 has about Clopper and Pearson's interval of as many
+    # patients.
     fewer = min(effective_patients(owner[y]), effective_patients(owner[~y]))
-    weight = np.random.Generator(np.random.PCG64([seed, 1])).standard_exponential(values.shape[1] - 1)
+    weight = np.random.Generator(np.random.PCG64([seed, 1])).standard_exponential(
+        values.shape[1] - 1
+    )
     found = {}
     for name, own in zip(names, values, strict=True):
         value, _, high = percentile_interval(own, patients=effective, level=level)
@@ -300,18 +339,25 @@ def areas(
     return found
 
 
-def net_benefit(positive: ArrayLike, score: ArrayLike, *, thresholds: ArrayLike | None = None) -> NetBenefit:
+def net_benefit(
+    positive: ArrayLike, score: ArrayLike, *, thresholds: ArrayLike | None = None
+) -> NetBenefit:
     """The decision curve: TP/N − FP/N · t/(1 − t) at threshold t (Vickers and Elkin, 2006).
 
-    A threshold t says that one missed positive weighs as much as (1 − t)/t needless referrals. positive: (N,)
-    of bool. score: (N,) probabilities. thresholds: (T,) between 0 and 1; by default 0.01, 0.02 … 0.99.
+    A threshold t says that one missed positive weighs as much as (1 − t)/t needless referrals.
+    positive: (N,) of bool. score: (N,) probabilities. thresholds: (T,) between 0 and 1; by default
+    0.01, 0.02 … 0.99.
 
     Examples
     --------
     >>> net_benefit([True, False], [0.8, 0.3], thresholds=[0.5]).model.tolist()
     [0.5]
     """
-    t = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=np.float64)
+    t = (
+        np.linspace(0.01, 0.99, 99)
+        if thresholds is None
+        else np.asarray(thresholds, dtype=np.float64)
+    )
     if not ((t > 0) & (t < 1)).all():
         raise SrjtError("Thresholds of a decision curve lie between 0 and 1, without them.")
     y, s = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
@@ -324,8 +370,8 @@ def net_benefit(positive: ArrayLike, score: ArrayLike, *, thresholds: ArrayLike 
 def risk_coverage_curve(confidence: ArrayLike, loss: ArrayLike) -> RiskCoverage:
     """Mean loss of the samples that remain if the least confident ones are left to a person.
 
-    confidence: (N,). loss: (N,), for example 1 for a wrong answer. T ≤ N points from the smallest coverage to
-    1; samples of one confidence enter together.
+    confidence: (N,). loss: (N,), for example 1 for a wrong answer. T ≤ N points from the smallest
+    coverage to 1; samples of one confidence enter together.
 
     Examples
     --------
@@ -334,7 +380,9 @@ def risk_coverage_curve(confidence: ArrayLike, loss: ArrayLike) -> RiskCoverage:
     """
     c, losses = np.asarray(confidence, dtype=np.float64), np.asarray(loss, dtype=np.float64)
     if len(c) == 0 or c.shape != losses.shape:
-        raise SrjtError(f"Confidence and loss must be lists of one length; got {c.shape} and {losses.shape}.")
+        raise SrjtError(
+            f"Confidence and loss must be lists of one length; got {c.shape} and {losses.shape}."
+        )
     order = np.argsort(-c, kind="stable")
     last = np.flatnonzero(np.append(np.diff(c[order]) != 0, True))
     covered = last + 1.0
@@ -358,10 +406,13 @@ def thin(values: ArrayLike, *, points: int = 400) -> Floats:
 def _ranked(
     positive: ArrayLike, score: ArrayLike
 ) -> tuple[NDArray[np.bool_], Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Positives by falling score (N,); the different scores (T,); the last position of each (T,); the order (N,)."""
+    """Positives by falling score (N,); the different scores (T,); the last position of each (T,);
+    the order (N,)."""
     y, s = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or len(y) == 0:
-        raise SrjtError(f"Positives and scores must be lists of one length; got {y.shape} and {s.shape}.")
+        raise SrjtError(
+            f"Positives and scores must be lists of one length; got {y.shape} and {s.shape}."
+        )
     if y.all() or not y.any():
         kind = "negative" if y.all() else "positive"
         raise SrjtError(f"There is no {kind} sample: a curve needs positive and negative ones.")
@@ -370,7 +421,9 @@ def _ranked(
     return y[order], s[order][last], last, order
 
 
-def _weighted_areas(weights: Floats, positive: NDArray[np.bool_], last: NDArray[np.int64]) -> Floats:
+def _weighted_areas(
+    weights: Floats, positive: NDArray[np.bool_], last: NDArray[np.int64]
+) -> Floats:
     """(R, N) weights of ranked samples → (2, R) areas; nan for a draw with one class only."""
     hits = np.cumsum(weights * positive, axis=1)[:, last]
     alarms = np.cumsum(weights * ~positive, axis=1)[:, last]

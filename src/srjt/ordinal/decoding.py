@@ -1,5 +1,5 @@
-"""From probabilities to a grade: the most likely grade, the median, the expected grade, thresholds that are
-fitted to a metric, and one answer for the several images of a patient.
+"""From probabilities to a grade: the most likely grade, the median, the expected grade, thresholds
+that are fitted to a metric, and one answer for the several images of a patient.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Decoding = Literal["argmax", "median", "expected"]
 
 
 def expected_grade(probabilities: Tensor) -> Tensor:
-    """The expected grade Σ_c c · p^c (...,): a continuous severity, which minimises the expected squared error.
+    """The expected grade Σ_c c · p^c (...,): a continuous severity, which minimises the expected
+    squared error.
 
     Parameters
     ----------
@@ -34,7 +35,9 @@ def expected_grade(probabilities: Tensor) -> Tensor:
     >>> expected_grade(torch.tensor([0.5, 0.25, 0.25]))
     tensor(0.7500)
     """
-    grade = torch.arange(probabilities.shape[-1], device=probabilities.device, dtype=probabilities.dtype)
+    grade = torch.arange(
+        probabilities.shape[-1], device=probabilities.device, dtype=probabilities.dtype
+    )
     return (probabilities * grade).sum(dim=-1)
 
 
@@ -63,7 +66,8 @@ def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
     ----------
     probabilities : Tensor, shape (..., C)
     how : {"argmax", "median", "expected"}
-        The most likely grade (of equals the mildest), the median, or the expected grade rounded (halves: down).
+        The most likely grade (of equals the mildest), the median, or the expected grade rounded
+        (halves: down).
 
     Examples
     --------
@@ -80,7 +84,8 @@ def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
 
 
 def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
-    """The number of thresholds (C − 1,) that lie below the expected grade of probabilities (..., C).
+    """The number of thresholds (C − 1,) that lie below the expected grade of probabilities (...,
+    C).
 
     ½, 1½, 2½, … round the expected grade to the nearest.
 
@@ -93,11 +98,12 @@ def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) -> Tensor:
-    """The probabilities (..., C) of the labels, from those of a network that has learnt soft labels.
+    """The probabilities (..., C) of the labels, from those of a network that has learnt soft
+    labels.
 
-    A network that learns the soft labels S (C, C), one in each row of ``matrix``, learns p = q S, where q are
-    the probabilities of the labels. Steps of Richardson and Lucy, q ← q · ((p / (q S)) Sᵀ), begin with q = p
-    and find q: it stays positive, and each step makes p likelier.
+    A network that learns the soft labels S (C, C), one in each row of ``matrix``, learns p = q S,
+    where q are the probabilities of the labels. Steps of Richardson and Lucy, q ← q · ((p / (q S))
+    Sᵀ), begin with q = p and find q: it stays positive, and each step makes p likelier.
 
     Examples
     --------
@@ -119,11 +125,11 @@ def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) 
 #
 # - accuracy: the most likely grade.
 # - mae: the median. Networks that learn soft labels predict them: the soft labels are undone first.
-# - qwk, macro_f1: thresholds on the expected grade. They are fitted to the predictions for the validation
-#   side: if the probabilities are right, they are the best ones, and no label is used, so that wrong labels
-#   cannot mislead the fit. If the probabilities are wrong, thresholds may lower macro_f1: where the labels
-#   of that side are known, a plain rule that has a higher one by them is taken instead. (For qwk the choice
-#   would cost more than it saves.)
+# - qwk, macro_f1: thresholds on the expected grade. They are fitted to the predictions for the
+#   validation side: if the probabilities are right, they are the best ones, and no label is used,
+#   so that wrong labels cannot mislead the fit. If the probabilities are wrong, thresholds may
+#   lower macro_f1: where the labels of that side are known, a plain rule that has a higher one by
+#   them is taken instead. (For qwk the choice would cost more than it saves.)
 
 FEWEST = 50  # samples of the validation side: with fewer, nothing is fitted
 CANDIDATES = 200  # values that a threshold may take
@@ -140,20 +146,27 @@ NAMES: dict[str, str] = {
 class GradeRule:
     """From probabilities to grades.
 
-    how: the most likely grade, the median, the rounded expected grade, or thresholds on the expected grade.
+    how: the most likely grade, the median, the rounded expected grade, or thresholds on the
+    expected grade.
     """
 
     how: Literal["argmax", "median", "expected", "thresholds"]
     thresholds: tuple[float, ...] = ()  # C − 1 in ascending order, if ``how`` is "thresholds"
     soft_labels: Tensor | None = None  # (C, C) undone before the median is taken
-    purpose: Purpose | None = None  # the metric that the rule is for; None if the rule itself was chosen
+    purpose: Purpose | None = (
+        None  # the metric that the rule is for; None if the rule itself was chosen
+    )
     without_fit: bool = False  # whether there were too few samples to fit thresholds to
-    rejected: bool = False  # whether the labels of the validation side speak against the fitted thresholds
+    rejected: bool = (
+        False  # whether the labels of the validation side speak against the fitted thresholds
+    )
 
     def grades(self, probabilities: Tensor) -> Tensor:
         """(..., C) probabilities → (...,) grades."""
         if self.how == "thresholds":
-            return grade_by_thresholds(probabilities, torch.tensor(self.thresholds).to(probabilities))
+            return grade_by_thresholds(
+                probabilities, torch.tensor(self.thresholds).to(probabilities)
+            )
         if self.soft_labels is not None:
             return median_grade(undo_soft_labels(probabilities, self.soft_labels))
         return decode(probabilities, self.how)
@@ -182,10 +195,11 @@ def grade_rule_for(
 ) -> GradeRule:
     """The rule that a metric is best served by.
 
-    validation: (N, C) probabilities of samples that the network has not seen; thresholds are fitted to them. With none,
-    or fewer than 50, the median serves qwk and the most likely grade macro_f1. labels: (N,) grades of these samples,
-    possibly wrong: for macro_f1, thresholds that are worse by them than the median or the most likely grade are not
-    used. soft_labels: (C, C) that the network has learnt, if it has.
+    validation: (N, C) probabilities of samples that the network has not seen; thresholds are fitted
+    to them. With none, or fewer than 50, the median serves qwk and the most likely grade macro_f1.
+    labels: (N,) grades of these samples, possibly wrong: for macro_f1, thresholds that are worse by
+    them than the median or the most likely grade are not used. soft_labels: (C, C) that the network
+    has learnt, if it has.
 
     Examples
     --------
@@ -208,21 +222,23 @@ def grade_rule_for(
         return fitted
 
     def value(rule: GradeRule) -> float:
-        return METRICS[purpose](confusion_matrix(labels, rule.grades(p), num_classes=p.shape[1]).numpy())
+        return METRICS[purpose](
+            confusion_matrix(labels, rule.grades(p), num_classes=p.shape[1]).numpy()
+        )
 
     others = (replace(rule, rejected=True) for rule in (likeliest, median))
     return max((fitted, *others), key=value)  # the first of equals
 
 
 def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose) -> Floats:
-    """Thresholds (C − 1,) on the expected grade for which the expected value of a metric is best, in ascending
-    order.
+    """Thresholds (C − 1,) on the expected grade for which the expected value of a metric is best,
+    in ascending order.
 
-    One threshold after the other moves to its best value, until none improves the metric of the expected
-    counts. Two may be equal: the grade between them is never predicted.
+    One threshold after the other moves to its best value, until none improves the metric of the
+    expected counts. Two may be equal: the grade between them is never predicted.
 
-    expected: (N,) expected grades, or any other severity. probabilities: (N, C) how probable each grade is the
-    true one.
+    expected: (N,) expected grades, or any other severity. probabilities: (N, C) how probable each
+    grade is the true one.
 
     Examples
     --------
@@ -238,10 +254,14 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
     # between different values, so that rounding does not move a sample over a threshold
     distinct = np.unique(ascending)
     between = (distinct[1:] + distinct[:-1]) / 2
-    some = np.unique(np.linspace(0, len(between) - 1, min(CANDIDATES, len(between))).astype(np.int64))
+    some = np.unique(
+        np.linspace(0, len(between) - 1, min(CANDIDATES, len(between))).astype(np.int64)
+    )
     halves = np.arange(classes - 1) + 0.5
     cuts = np.unique(np.concatenate([between[some], halves, [-0.5, classes - 0.5]]))
-    below = cumulative[np.searchsorted(ascending, cuts, side="right")]  # expected counts of each true grade
+    below = cumulative[
+        np.searchsorted(ascending, cuts, side="right")
+    ]  # expected counts of each true grade
 
     def score(chosen: NDArray[np.int64]) -> float:
         edges = np.concatenate([cumulative[:1], below[chosen], cumulative[-1:]])
@@ -250,7 +270,9 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
             return -np.inf
         return -value if METRICS[purpose].lower_is_better else value
 
-    shares = np.searchsorted(below.sum(axis=1), cumulative[-1].cumsum()[:-1])  # as many as are expected
+    shares = np.searchsorted(
+        below.sum(axis=1), cumulative[-1].cumsum()[:-1]
+    )  # as many as are expected
     starts = [np.searchsorted(cuts, halves), np.minimum(shares, len(cuts) - 1)]
     best = max(starts, key=score)
     best_score = score(best)
@@ -271,28 +293,31 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
 
 # One answer for several images: of a patient, an eye, a series.
 #
-# The grade of a patient is the highest grade of the images. With F_i(c) = p(grade of image i ≤ c), the
-# learned pooling is
+# The grade of a patient is the highest grade of the images. With F_i(c) = p(grade of image i ≤ c),
+# the learned pooling is
 #
 #     −log F(c) = weight · M(−log F_1(c), −log F_2(c), …)
 #
-# where M is the power mean with an exponent from 1, the plain mean, to infinity, the highest. So it lies
-# between the two fixed rules: an exponent of 1 averages the images, a large one believes the worst image,
-# and the weight corrects images that are too sure. Both numbers are fitted by maximum likelihood of the
-# patients' highest labels.
+# where M is the power mean with an exponent from 1, the plain mean, to infinity, the highest. So it
+# lies between the two fixed rules: an exponent of 1 averages the images, a large one believes the
+# worst image, and the weight corrects images that are too sure. Both numbers are fitted by maximum
+# likelihood of the patients' highest labels.
 
 Pooling = Literal["highest", "mean", "learned"]
 
 _SMALLEST = 1e-6  # of a probability: float32 rounds smaller ones to 0, whose logarithm is infinite
-_EXPONENTS = (1.0, 64.0)  # with 64 the power mean of 1,000 images is within 11 % of their highest value
+_EXPONENTS = (
+    1.0,
+    64.0,
+)  # with 64 the power mean of 1,000 images is within 11 % of their highest value
 _WEIGHTS = (1 / 16, 16.0)
 
 
 class LearnedPooling(NamedTuple):
     """Parameters of the learned pooling.
 
-    exponent: from 1 (the mean of the images) to 64 (nearly the highest of them). weight: below 1, higher grades
-    become less likely than the images say; above 1, more likely.
+    exponent: from 1 (the mean of the images) to 64 (nearly the highest of them). weight: below 1,
+    higher grades become less likely than the images say; above 1, more likely.
     """
 
     exponent: float
@@ -306,11 +331,13 @@ def pool_probabilities(
     how: Pooling = "highest",
     learned: LearnedPooling | None = None,
 ) -> Floats:
-    """Probabilities (M, C) of the grade of each unit (patient, eye, series) from those of its images.
+    """Probabilities (M, C) of the grade of each unit (patient, eye, series) from those of its
+    images.
 
-    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. how: the highest grade, if the images
-    of a unit agree as much as they can (p(grade ≤ c) is the smallest of the images'); mean probabilities; or
-    the learned pooling, whose parameters are ``learned``, from ``fit_pooling``.
+    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. how: the highest grade, if
+    the images of a unit agree as much as they can (p(grade ≤ c) is the smallest of the images');
+    mean probabilities; or the learned pooling, whose parameters are ``learned``, from
+    ``fit_pooling``.
 
     Examples
     --------
@@ -335,7 +362,8 @@ def pool_probabilities(
 
 
 def highest_per_unit(grades: ArrayLike, units: ArrayLike) -> Ints:
-    """The highest grade (M,) of each unit. grades: (N,). units: (N,) the unit of each image, 0 … M − 1.
+    """The highest grade (M,) of each unit. grades: (N,). units: (N,) the unit of each image, 0 … M
+    − 1.
 
     Examples
     --------
@@ -351,11 +379,11 @@ def highest_per_unit(grades: ArrayLike, units: ArrayLike) -> Ints:
 def fit_pooling(probabilities: ArrayLike, units: ArrayLike, labels: ArrayLike) -> LearnedPooling:
     """The exponent and the weight under which the units' labels are most likely.
 
-    A weak prior keeps both near 1 and 4 where few units decide: normal, of their logarithms, with a standard
-    deviation of 1.
+    A weak prior keeps both near 1 and 4 where few units decide: normal, of their logarithms, with a
+    standard deviation of 1.
 
-    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. labels: the highest label of each unit
-    (M,), or the probabilities of its highest grade (M, C).
+    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. labels: the highest label
+    of each unit (M,), or the probabilities of its highest grade (M, C).
 
     Examples
     --------
@@ -368,7 +396,9 @@ def fit_pooling(probabilities: ArrayLike, units: ArrayLike, labels: ArrayLike) -
     p, u = _checked(probabilities, units)
     y = np.asarray(labels)
     if len(y) != int(u.max()) + 1:
-        raise SrjtError(f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both.")
+        raise SrjtError(
+            f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both."
+        )
     target = np.eye(p.shape[1])[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
     reached = _reached(p)
     bounds = [tuple(map(math.log, _EXPONENTS)), tuple(map(math.log, _WEIGHTS))]
@@ -395,7 +425,9 @@ def _pool(reached: Floats, units: Ints, learned: LearnedPooling) -> Floats:
     highest = np.zeros((int(units.max()) + 1, surprise.shape[1]))
     np.maximum.at(highest, units, surprise)
     # relative to the highest, so that no power overflows
-    relative = np.divide(surprise, highest[units], out=np.zeros_like(surprise), where=highest[units] > 0)
+    relative = np.divide(
+        surprise, highest[units], out=np.zeros_like(surprise), where=highest[units] > 0
+    )
     mean = _sums(relative**learned.exponent, units) / np.bincount(units)[:, None]
     pooled = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
     return np.diff(pooled, axis=1, prepend=0.0).clip(min=0.0)
@@ -416,5 +448,7 @@ def _sums(values: Floats, units: Ints) -> Floats:
 def _checked(probabilities: ArrayLike, units: ArrayLike) -> tuple[Floats, Ints]:
     p, u = np.asarray(probabilities, dtype=np.float64), np.asarray(units, dtype=np.int64)
     if p.ndim != 2 or u.shape != (len(p),) or not len(p):
-        raise SrjtError(f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}.")
+        raise SrjtError(
+            f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}."
+        )
     return p, u

@@ -1,5 +1,5 @@
-"""What a network learns from an ordinal label: hard and soft labels, the losses of all methods, and the
-selection of the samples with the smallest loss.
+"""What a network learns from an ordinal label: hard and soft labels, the losses of all methods, and
+the selection of the samples with the smallest loss.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from srjt.errors import SrjtError, unknown_name
 
 
 def soft_label_matrix(
-    num_classes: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+    num_classes: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
 ) -> Tensor:
     """The soft labels of all grades: row ỹ is exp(−|c − ỹ|) / Σ_c' exp(−|c' − ỹ|) (Eq. 3).
 
-    It is computed on the device, without a transfer, so that it can be called inside a captured CUDA graph.
+    It is computed on the device, without a transfer, so that it can be called inside a captured
+    CUDA graph.
 
     Parameters
     ----------
@@ -43,7 +47,11 @@ def soft_label_matrix(
 
 
 def soft_labels(
-    labels: Any, num_classes: int, *, matrix: Tensor | None = None, dtype: torch.dtype = torch.float32
+    labels: Any,
+    num_classes: int,
+    *,
+    matrix: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Soft labels of grades: exp(−|c − ỹ|) / Σ_c' exp(−|c' − ỹ|) for each grade c (Eq. 3).
 
@@ -89,7 +97,8 @@ def one_hot(labels: Any, num_classes: int, *, dtype: torch.dtype = torch.float32
 def smooth_labels(
     labels: Any, num_classes: int, *, smoothing: float = 0.1, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Labels (..., C) smoothed uniformly: ``smoothing`` is spread over *all* C grades, including the label.
+    """Labels (..., C) smoothed uniformly: ``smoothing`` is spread over *all* C grades, including
+    the label.
 
     Parameters
     ----------
@@ -109,7 +118,8 @@ def smooth_labels(
 
 
 def _grades(labels: Any, num_classes: int) -> Tensor:
-    """Labels as an int64 tensor. The range is checked on the CPU only: a check on a GPU would wait for it."""
+    """Labels as an int64 tensor. The range is checked on the CPU only: a check on a GPU would wait
+    for it."""
     grades = torch.as_tensor(labels)
     if grades.dtype.is_floating_point or grades.dtype.is_complex or grades.dtype == torch.bool:
         raise SrjtError(f"Labels are whole grades 0 … {num_classes - 1}, not {grades.dtype}.")
@@ -117,23 +127,26 @@ def _grades(labels: Any, num_classes: int) -> Tensor:
     if grades.device.type == "cpu" and grades.numel():
         lowest, highest = int(grades.min()), int(grades.max())
         if lowest < 0 or highest >= num_classes:
-            raise SrjtError(f"Labels lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}.")
+            raise SrjtError(
+                f"Labels lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}."
+            )
     return grades
 
 
 # Losses per sample. Logits come first, options by keyword.
 #
-# All losses compute in float32 or better, whatever the logits' type, and in log space, so that logits of
-# ±10⁴ and probabilities that underflow still give finite losses and gradients. JoCoR, Co-teaching and CoDis
-# combine these losses in ``srjt.methods``.
+# All losses compute in float32 or better, whatever the logits' type, and in log space, so that
+# logits of ±10⁴ and probabilities that underflow still give finite losses and gradients. JoCoR,
+# Co-teaching and CoDis combine these losses in ``srjt.methods``.
 #
-# They share their arguments: logits (..., C), labels (...,) of int, the temperature τ of the softmax, and the
-# transition matrix (C, C) with P[i, j] = Pr(label = j | true grade = i). A loss has the shape (...,).
+# They share their arguments: logits (..., C), labels (...,) of int, the temperature τ of the
+# softmax, and the transition matrix (C, C) with P[i, j] = Pr(label = j | true grade = i). A loss
+# has the shape (...,).
 
 
 def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """log softmax(logits / τ) over the last axis, in at least float32; a temperature τ below 1 sharpens the
-    probabilities.
+    """log softmax(logits / τ) over the last axis, in at least float32; a temperature τ below 1
+    sharpens the probabilities.
 
     Examples
     --------
@@ -181,10 +194,13 @@ def jeffreys(logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0) ->
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
 
 
-def reverse_jensen_shannon(logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0) -> Tensor:
+def reverse_jensen_shannon(
+    logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0
+) -> Tensor:
     """½ [KL(m‖p) + KL(m‖q)] with m = (p + q)/2: the D that the published code uses for CoDis.
 
-    The Jensen–Shannon divergence has its arguments in the other order, and is bounded; this one is not.
+    The Jensen–Shannon divergence has its arguments in the other order, and is bounded; this one is
+    not.
 
     Examples
     --------
@@ -200,8 +216,8 @@ def reverse_jensen_shannon(logits_p: Tensor, logits_q: Tensor, *, temperature: f
 def expected_absolute_error(logits: Tensor, labels: Tensor) -> Tensor:
     """Expected absolute error: E_p |grade − ỹ| = Σ_c p^c |c − ỹ|.
 
-    It is bounded and linear in p. Over noisy labels of one image it is smallest at their median, which is the true
-    grade unless half of the labels err to one side.
+    It is bounded and linear in p. Over noisy labels of one image it is smallest at their median,
+    which is the true grade unless half of the labels err to one side.
 
     Examples
     --------
@@ -215,7 +231,8 @@ def expected_absolute_error(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7) -> Tensor:
-    """Generalised cross-entropy: (1 − (p^ỹ)^q) / q, between cross-entropy (q → 0) and 1 − p^ỹ (q = 1).
+    """Generalised cross-entropy: (1 − (p^ỹ)^q) / q, between cross-entropy (q → 0) and 1 − p^ỹ (q =
+    1).
 
     The larger q, in (0, 1], the less a confident mistake weighs.
 
@@ -230,7 +247,8 @@ def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7)
 
 
 def early_learning(logits: Tensor, averages: Tensor) -> Tensor:
-    """Early-learning regularisation: log(1 − ⟨t, p⟩), smallest where p stays with what was learnt early.
+    """Early-learning regularisation: log(1 − ⟨t, p⟩), smallest where p stays with what was learnt
+    early.
 
     averages: (..., C) t, the running average of the network's own probabilities for the sample.
 
@@ -240,15 +258,16 @@ def early_learning(logits: Tensor, averages: Tensor) -> Tensor:
     tensor([-0.2877])
     """
     p = log_probabilities(logits).exp()
-    # at ⟨t, p⟩ = 1 the logarithm is −∞: the bound is the one of the authors' code for single probabilities
+    # at ⟨t, p⟩ = 1 the logarithm is −∞: the bound is the one of the authors' code for single
+    # probabilities
     return (1.0 - (averages.to(p.dtype) * p).sum(dim=-1)).clamp(min=1e-4).log()
 
 
 def forward_corrected(logits: Tensor, labels: Tensor, *, transition: Tensor) -> Tensor:
     """Forward correction: −log (Pᵀp)^ỹ.
 
-    The network predicts the true grade; P turns that into the probability of the label. For readers, whose matrices
-    differ, see ``readings_likelihood``.
+    The network predicts the true grade; P turns that into the probability of the label. For
+    readers, whose matrices differ, see ``readings_likelihood``.
 
     Examples
     --------
@@ -261,11 +280,13 @@ def forward_corrected(logits: Tensor, labels: Tensor, *, transition: Tensor) -> 
 def readings_likelihood(logits: Tensor, likelihoods: Tensor) -> Tensor:
     """−Σ_r log Σ_i p_i L_ri: forward correction where each sample has its own readings.
 
-    One row L_i = ∏_r P_r[i, reading r], such as a posterior divided by its prior, gives the marginal likelihood of all
-    readings together: they are readings of one true grade. A row for each reading gives the sum of their marginals,
-    −Σ_r log (P_rᵀp)[reading r], as if each had a true grade of its own. With one reading both are the same.
+    One row L_i = ∏_r P_r[i, reading r], such as a posterior divided by its prior, gives the
+    marginal likelihood of all readings together: they are readings of one true grade. A row for
+    each reading gives the sum of their marginals, −Σ_r log (P_rᵀp)[reading r], as if each had a
+    true grade of its own. With one reading both are the same.
 
-    likelihoods: (…, R, C) Pr(reading r | true grade i), or of several readings together; up to a factor.
+    likelihoods: (…, R, C) Pr(reading r | true grade i), or of several readings together; up to a
+    factor.
 
     Examples
     --------
@@ -287,15 +308,21 @@ def reweighted(logits: Tensor, labels: Tensor, *, transition: Tensor) -> Tensor:
     log_p = log_probabilities(logits)
     log_p_label = _at_label(log_p, labels)
     with torch.no_grad():
-        # β ≤ 1/P_ỹỹ, so for a grade that is never labelled right there is no bound; e⁴⁰ · 0 is 0, but ∞ · 0 is nan
-        weight = (log_p_label - _log_label_probability(log_p, labels, transition)).clamp(max=40.0).exp()
+        # β ≤ 1/P_ỹỹ, so for a grade that is never labelled right there is no bound; e⁴⁰ · 0 is 0,
+        # but ∞ · 0 is nan
+        weight = (
+            (log_p_label - _log_label_probability(log_p, labels, transition)).clamp(max=40.0).exp()
+        )
     return -weight * log_p_label
 
 
 def _log_label_probability(log_p: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
-    """log (Pᵀp)^ỹ = log Σ_i p_i P_iỹ. An impossible transition is log 0 = −∞, which logsumexp handles."""
+    """log (Pᵀp)^ỹ = log Σ_i p_i P_iỹ. An impossible transition is log 0 = −∞, which logsumexp
+    handles."""
     _check_labels(log_p, labels)
-    log_column = transition.to(log_p.device, log_p.dtype).log().T[labels]  # (..., C): log P_iỹ over i
+    log_column = (
+        transition.to(log_p.device, log_p.dtype).log().T[labels]
+    )  # (..., C): log P_iỹ over i
     return torch.logsumexp(log_p + log_column, dim=-1)
 
 
@@ -314,7 +341,8 @@ def coral(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor) -> Tensor:
-    """Σ_j (P⁻¹)_ỹj ℓ_coral(·, j): its mean over the noise is the loss on the true label. It can be negative.
+    """Σ_j (P⁻¹)_ỹj ℓ_coral(·, j): its mean over the noise is the loss on the true label. It can be
+    negative.
 
     logits: (..., C − 1). inverse: (C, C) P⁻¹.
 
@@ -325,7 +353,9 @@ def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor) -> Tensor:
     """
     _check_labels(logits, labels)
     z = _at_least_float32(logits)
-    every_grade = torch.arange(z.shape[-1] + 1, device=z.device).expand(*labels.shape, -1)  # (..., C)
+    every_grade = torch.arange(z.shape[-1] + 1, device=z.device).expand(
+        *labels.shape, -1
+    )  # (..., C)
     per_grade = coral(z[..., None, :].expand(*every_grade.shape, -1), every_grade)  # (..., C)
     return (inverse.to(z.device, z.dtype)[labels] * per_grade).sum(dim=-1)
 
@@ -337,7 +367,8 @@ def _at_label(log_p: Tensor, labels: Tensor) -> Tensor:
 
 
 def _check_labels(logits: Tensor, labels: Tensor) -> None:
-    """An error unless there is one label per sample: ``gather`` accepts fewer, and ignores the other samples."""
+    """An error unless there is one label per sample: ``gather`` accepts fewer, and ignores the
+    other samples."""
     if labels.shape != logits.shape[:-1]:
         raise SrjtError(
             f"Logits {tuple(logits.shape)} need one label per sample: {tuple(logits.shape[:-1])}, "
@@ -360,12 +391,17 @@ def check_convention(convention: str) -> None:
 
 
 def keep_rate(
-    epoch: int, *, noise_rate: float, ramp_epochs: int | None = None, convention: Convention = "paper"
+    epoch: int,
+    *,
+    noise_rate: float,
+    ramp_epochs: int | None = None,
+    convention: Convention = "paper",
 ) -> float:
     """The keep rate R(T): the share of a batch that is kept as clean at epoch T.
 
-    paper: R(T) = 1 − min(T/T'·ε, ε) with T' = 5. original: the same with T' = 10, as Co-teaching, JoCoR and CoDis were
-    published. published-code: the discarded share grows in equal steps from 0 at the first epoch to ε at the tenth.
+    paper: R(T) = 1 − min(T/T'·ε, ε) with T' = 5. original: the same with T' = 10, as Co-teaching,
+    JoCoR and CoDis were published. published-code: the discarded share grows in equal steps from 0
+    at the first epoch to ε at the tenth.
 
     Parameters
     ----------
@@ -392,15 +428,18 @@ def keep_rate(
     if convention != "published-code":
         full = ramp_epochs or (5 if convention == "paper" else 10)
         return 1.0 - noise_rate * min(epoch / full, 1.0)
-    steps = max((ramp_epochs or 10) - 1, 1)  # a ramp of one epoch discards nothing in it, as linspace would
+    steps = max(
+        (ramp_epochs or 10) - 1, 1
+    )  # a ramp of one epoch discards nothing in it, as linspace would
     return 1.0 - noise_rate * min((epoch - 1) / steps, 1.0)
 
 
 def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper") -> int:
-    """The number of samples of a batch to keep: rounded up in the papers (|B'| ≥ R|B|), down in the published code.
+    """The number of samples of a batch to keep: rounded up in the papers (|B'| ≥ R|B|), down in the
+    published code.
 
-    It is at least 1 and at most the batch size. A product that is whole but for floating-point rounding
-    (0.6 · 5 = 3.0000000000000004 for R = 1 − 0.4) counts as whole.
+    It is at least 1 and at most the batch size. A product that is whole but for floating-point
+    rounding (0.6 · 5 = 3.0000000000000004 for R = 1 − 0.4) counts as whole.
 
     Parameters
     ----------
@@ -426,18 +465,19 @@ def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper"
 
 
 def select_smallest(scores: Tensor, *, keep: int | Tensor, labels: Tensor | None = None) -> Tensor:
-    """Select the ``keep`` smallest scores along the last axis. Ties go to the earlier sample; nan ranks last.
+    """Select the ``keep`` smallest scores along the last axis. Ties go to the earlier sample; nan
+    ranks last.
 
     Parameters
     ----------
     scores : Tensor, shape (..., B)
         The result, of bool, has the same shape.
     keep : int or 0-d Tensor on the scores' device
-        Number of samples. It is data, not control flow: no shape depends on it, so a captured CUDA graph can be
-        replayed while it changes.
+        Number of samples. It is data, not control flow: no shape depends on it, so a captured CUDA
+        graph can be replayed while it changes.
     labels : Tensor of int, shape (B,), optional
-        Keep the same share within each grade: ceil(keep · n_c / B) of its n_c samples, so that rare grades, whose
-        losses are large, are not discarded altogether.
+        Keep the same share within each grade: ceil(keep · n_c / B) of its n_c samples, so that rare
+        grades, whose losses are large, are not discarded altogether.
 
     Examples
     --------
@@ -449,7 +489,8 @@ def select_smallest(scores: Tensor, *, keep: int | Tensor, labels: Tensor | None
     order = torch.sort(scores, dim=-1, stable=True).indices
     if labels is None:
         return torch.zeros_like(position).scatter(-1, order, position) < keep
-    # Sort by (label, score): the rank within a grade is the position minus the position at which the grade starts.
+    # Sort by (label, score): the rank within a grade is the position minus the position at which
+    # the grade starts.
     order = order.gather(-1, torch.sort(labels[order], dim=-1, stable=True).indices)
     same = labels[:, None] == labels[None, :]
     starts = (labels[None, :] < labels[:, None]).sum(dim=-1)  # (B,) samples of lower grades

@@ -1,6 +1,6 @@
-"""Metrics for ordered grades, all of them functions of confusion matrices; how many of the selected labels are
-right; the scores of one grade for all samples, with which a network is compared; and how sure a number is: intervals
-that resample whole patients, and Holm's correction for several tests.
+"""Metrics for ordered grades, all of them functions of confusion matrices; how many of the selected
+labels are right; the scores of one grade for all samples, with which a network is compared; and how
+sure a number is: intervals that resample whole patients, and Holm's correction for several tests.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes as patient_codes
 from srjt.settings import show
 
-# The formulas of the metrics, for many confusion matrices at once: a bootstrap has a thousand of them.
+# The formulas of the metrics, for many confusion matrices at once: a bootstrap has a thousand of
+# them.
 #
-# Counts are floats of shape (..., C, C), none of them empty; a value per matrix comes back. ``METRICS[name]`` takes
-# one matrix and checks it.
+# Counts are floats of shape (..., C, C), none of them empty; a value per matrix comes back.
+# ``METRICS[name]`` takes one matrix and checks it.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,7 +43,8 @@ def _rmse(counts: Floats) -> Floats:
 
 
 def _macro_mae(counts: Floats) -> Floats:
-    """Mean over the true grades present of the MAE of each: rare grades weigh as much as common ones."""
+    """Mean over the true grades present of the MAE of each: rare grades weigh as much as common
+    ones."""
     samples = counts.sum(axis=-1)
     return _mean((counts * _distance(counts)).sum(axis=-1), samples, over=samples > 0)
 
@@ -63,11 +65,14 @@ def _macro_recall(counts: Floats) -> Floats:
 
 def _macro_f1(counts: Floats) -> Floats:
     """Mean over grades of the harmonic mean of precision and recall."""
-    return _mean(2 * _right(counts), counts.sum(axis=-2) + counts.sum(axis=-1), over=_involved(counts))
+    return _mean(
+        2 * _right(counts), counts.sum(axis=-2) + counts.sum(axis=-1), over=_involved(counts)
+    )
 
 
 def _quadratic_weighted_kappa(counts: Floats) -> Floats:
-    """1 − squared error / squared error expected by chance; nan if no error is possible (one grade only)."""
+    """1 − squared error / squared error expected by chance; nan if no error is possible (one grade
+    only)."""
     squared = _distance(counts) ** 2
     by_chance = counts.sum(axis=-1)[..., :, None] * counts.sum(axis=-2)[..., None, :]
     expected = _total(squared * (by_chance / _total(counts)[..., None, None]))
@@ -76,7 +81,9 @@ def _quadratic_weighted_kappa(counts: Floats) -> Floats:
 
 def divide(part: Floats, whole: Floats, *, empty: float) -> Floats:
     """``part / whole``, and ``empty`` where there is nothing to divide by."""
-    share: Floats = np.divide(part, whole, out=np.full(np.shape(part), empty), where=np.asarray(whole) > 0)
+    share: Floats = np.divide(
+        part, whole, out=np.full(np.shape(part), empty), where=np.asarray(whole) > 0
+    )
     return share
 
 
@@ -99,7 +106,9 @@ def _involved(counts: Floats) -> NDArray[np.bool_]:
 
 
 def _mean(part: Floats, whole: Floats, *, over: NDArray[np.bool_]) -> Floats:
-    return np.asarray(np.where(over, divide(part, whole, empty=0.0), 0.0).sum(axis=-1) / over.sum(axis=-1))
+    return np.asarray(
+        np.where(over, divide(part, whole, empty=0.0), 0.0).sum(axis=-1) / over.sum(axis=-1)
+    )
 
 
 # How clean a selection of samples is: counts are accumulated on the device and transferred once.
@@ -108,8 +117,8 @@ def _mean(part: Floats, whole: Floats, *, over: NDArray[np.bool_]) -> Floats:
 def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_classes: int) -> Tensor:
     """Counts (..., 4, C) of a selection by *given* grade; add them up over batches.
 
-    selected: (..., B) of bool. labels, true: (B,) grades as given, and true grades. Numbers of samples:
-    selected and clean, selected, clean, all.
+    selected: (..., B) of bool. labels, true: (B,) grades as given, and true grades. Numbers of
+    samples: selected and clean, selected, clean, all.
 
     Examples
     --------
@@ -130,8 +139,8 @@ def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_clas
 def label_precision(counts: ArrayLike, *, per_class: bool = False) -> float | Floats:
     """Share of truly clean samples among the selected.
 
-    counts: (4, C) from ``selection_counts``. per_class: (C,) by given grade instead of overall. nan where there
-    is no sample to divide by.
+    counts: (4, C) from ``selection_counts``. per_class: (C,) by given grade instead of overall. nan
+    where there is no sample to divide by.
 
     Examples
     --------
@@ -142,7 +151,8 @@ def label_precision(counts: ArrayLike, *, per_class: bool = False) -> float | Fl
 
 
 def label_recall(counts: ArrayLike, *, per_class: bool = False) -> float | Floats:
-    """Share of selected samples among the truly clean; arguments and result as of ``label_precision``.
+    """Share of selected samples among the truly clean; arguments and result as of
+    ``label_precision``.
 
     Examples
     --------
@@ -161,19 +171,22 @@ def _selected_and_clean(counts: ArrayLike, among: int, *, per_class: bool) -> fl
     return shares if per_class else float(divide(array[0].sum(), array[among].sum(), empty=np.nan))
 
 
-# Metrics, each a function of the confusion matrix: counts are accumulated on the device and transferred once.
+# Metrics, each a function of the confusion matrix: counts are accumulated on the device and
+# transferred once.
 #
-# Confusion matrices have the true grade in rows and the predicted grade in columns. Averages over grades
-# follow scikit-learn: a grade that is neither present nor predicted is left out, a division by zero gives
-# 0. A new metric is a function of confusion matrices and a row of ``METRICS``; tables, reports and tests find
-# it there.
+# Confusion matrices have the true grade in rows and the predicted grade in columns. Averages over
+# grades follow scikit-learn: a grade that is neither present nor predicted is left out, a division
+# by zero gives 0. A new metric is a function of confusion matrices and a row of ``METRICS``;
+# tables, reports and tests find it there.
 
 
-def confusion_matrix(true: Tensor | ArrayLike, predicted: Tensor | ArrayLike, *, num_classes: int) -> Tensor:
+def confusion_matrix(
+    true: Tensor | ArrayLike, predicted: Tensor | ArrayLike, *, num_classes: int
+) -> Tensor:
     """Counts (C, C) of (true, predicted) grades (B,); add them up over batches.
 
-    The grades are tensors, arrays or lists. Counts of tensors stay on their device, and the host does not wait for
-    them. A pair with a grade outside 0 … C − 1 is not counted.
+    The grades are tensors, arrays or lists. Counts of tensors stay on their device, and the host
+    does not wait for them. A pair with a grade outside 0 … C − 1 is not counted.
 
     Examples
     --------
@@ -185,7 +198,10 @@ def confusion_matrix(true: Tensor | ArrayLike, predicted: Tensor | ArrayLike, *,
     """
     t, p = _as_grades(true, name="true"), _as_grades(predicted, name="predicted")
     if t.shape != p.shape:
-        raise SrjtError(f"Each sample has a true and a predicted grade; got {len(t)} true and {len(p)} predicted ones.")
+        raise SrjtError(
+            f"Each sample has a true and a predicted grade; got {len(t)} true and {len(p)}"
+            " predicted ones."
+        )
     countable = (t >= 0) & (t < num_classes) & (p >= 0) & (p < num_classes)
     cell = torch.where(countable, t * num_classes + p, -1)
     cells = torch.arange(num_classes * num_classes, device=cell.device)
@@ -217,8 +233,8 @@ class Metric:
     long_name: str  # in a sentence
     lower_is_better: bool = False
     lowest: float = 0.0
-    # For intervals: whether a single grade counts much, however rare it is; and by how many grades the error is wrong
-    # that is added because it may have been too rare to occur.
+    # For intervals: whether a single grade counts much, however rare it is; and by how many grades
+    # the error is wrong that is added because it may have been too rare to occur.
     per_grade: bool = False
     error: int = 1
 
@@ -232,8 +248,12 @@ METRICS: dict[str, Metric] = {
     "macro_f1": Metric(_macro_f1, "mF1", "macro-F1", per_grade=True),
     "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic κ", lowest=-1.0, per_grade=True),
     "rmse": Metric(_rmse, "RMSE", "root mean square error", lower_is_better=True, error=2),
-    "macro_mae": Metric(_macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True, per_grade=True),
-    "macro_precision": Metric(_macro_precision, "mPrec.", "macro-averaged precision", per_grade=True),
+    "macro_mae": Metric(
+        _macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True, per_grade=True
+    ),
+    "macro_precision": Metric(
+        _macro_precision, "mPrec.", "macro-averaged precision", per_grade=True
+    ),
     "macro_recall": Metric(_macro_recall, "mRec.", "macro-averaged recall", per_grade=True),
     "one_off": Metric(_one_off_accuracy, "1-off", "share at most one grade off", error=2),
 }
@@ -260,7 +280,8 @@ def _counts(confusion: ArrayLike) -> Floats:
     return counts
 
 
-# What a prediction without looking at the sample would score: the least that a classifier has to beat.
+# What a prediction without looking at the sample would score: the least that a classifier has to
+# beat.
 
 
 class NaiveBaseline(NamedTuple):
@@ -273,7 +294,8 @@ class NaiveBaseline(NamedTuple):
 
 
 def naive_baseline(training_counts: ArrayLike, counts: ArrayLike) -> NaiveBaseline:
-    """Scores on samples with ``counts`` (C,) per grade of a prediction from ``training_counts`` (C,) alone."""
+    """Scores on samples with ``counts`` (C,) per grade of a prediction from ``training_counts``
+    (C,) alone."""
     training = np.asarray(training_counts, dtype=np.float64)
     share = np.asarray(counts, dtype=np.float64) / np.sum(counts)
     median = int(np.searchsorted(np.cumsum(training), training.sum() / 2))
@@ -285,11 +307,12 @@ def naive_baseline(training_counts: ArrayLike, counts: ArrayLike) -> NaiveBaseli
     return NaiveBaseline(accuracy=accuracy, mae=float(share @ distance), macro_f1=macro_f1)
 
 
-# Intervals resample patients: images of one patient are similar, and resampling them would make it too narrow.
+# Intervals resample patients: images of one patient are similar, and resampling them would make it
+# too narrow.
 
 _CELLS = 10_000_000  # numbers held at once
-# Fewer patients (or samples, where patients are not known) than this are too few: a bootstrap of so few has intervals
-# that are much too short, and scores differ by chance alone.
+# Fewer patients (or samples, where patients are not known) than this are too few: a bootstrap of so
+# few has intervals that are much too short, and scores differ by chance alone.
 TOO_FEW = 10
 
 
@@ -302,7 +325,8 @@ class Interval(NamedTuple):
 
 
 def effective_patients(owner: ArrayLike) -> float:
-    """How many patients with equally many samples tell as much: (Σ m)² / Σ m² for patients with m samples each.
+    """How many patients with equally many samples tell as much: (Σ m)² / Σ m² for patients with m
+    samples each.
 
     owner: (N,) the number of each sample's patient, as ``patient_codes`` has it.
 
@@ -316,11 +340,12 @@ def effective_patients(owner: ArrayLike) -> float:
 
 
 def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -> Iterator[Floats]:
-    """Weights of the patients (n, G): first all ones, then the bootstrap draws in chunks of bounded size.
+    """Weights of the patients (n, G): first all ones, then the bootstrap draws in chunks of bounded
+    size.
 
-    The weights of a draw are exponential, with mean 1 (Rubin's Bayesian bootstrap, The Annals of Statistics 1981).
-    No patient is left out of a draw, so a rare grade is in all of them, and the draws of a rare error have the
-    skewness that its interval needs.
+    The weights of a draw are exponential, with mean 1 (Rubin's Bayesian bootstrap, The Annals of
+    Statistics 1981). No patient is left out of a draw, so a rare grade is in all of them, and the
+    draws of a rare error have the skewness that its interval needs.
 
     width: numbers that are computed from each draw.
     """
@@ -333,11 +358,13 @@ def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -
 
 
 def percentile_tails(patients: ArrayLike, *, level: float = 0.95) -> Floats:
-    """The two quantiles (2, …) of bootstrap draws at the ends of an interval: farther out the fewer patients there are.
+    """The two quantiles (2, …) of bootstrap draws at the ends of an interval: farther out the fewer
+    patients there are.
 
-    Draws of n patients vary too little, by √((n − 1)/(n + 1)), and have the tails of a normal distribution instead of
-    Student's with n − 1 degrees of freedom. The quantiles make up for both (Hesterberg, The American Statistician
-    2015, 69(4)). patients: their number, or ``effective_patients``; at least 2.
+    Draws of n patients vary too little, by √((n − 1)/(n + 1)), and have the tails of a normal
+    distribution instead of Student's with n − 1 degrees of freedom. The quantiles make up for both
+    (Hesterberg, The American Statistician 2015, 69(4)). patients: their number, or
+    ``effective_patients``; at least 2.
 
     Examples
     --------
@@ -346,14 +373,16 @@ def percentile_tails(patients: ArrayLike, *, level: float = 0.95) -> Floats:
     """
     from scipy.special import ndtr, stdtrit  # type: ignore[import-untyped]  # scipy.stats is twenty times slower
 
-    n = np.maximum(np.asarray(patients, dtype=np.float64), 2)  # the draws of one patient are all the same
+    n = np.maximum(
+        np.asarray(patients, dtype=np.float64), 2
+    )  # the draws of one patient are all the same
     tail = ndtr(-np.sqrt((n + 1) / (n - 1)) * stdtrit(n - 1, (1 + level) / 2))
     return np.stack([tail, 1 - tail])
 
 
 def percentile_interval(values: ArrayLike, *, patients: float, level: float = 0.95) -> Interval:
-    """(1 + B,) a number as it is and of each draw of the patients → its percentile interval; nan where no draw has a
-    value. Its ends are those of ``percentile_tails``."""
+    """(1 + B,) a number as it is and of each draw of the patients → its percentile interval; nan
+    where no draw has a value. Its ends are those of ``percentile_tails``."""
     value, *draws = np.asarray(values, dtype=np.float64)
     tails = percentile_tails(patients, level=level)
     low, high = np.nanquantile(draws, tails) if np.isfinite(draws).any() else (np.nan, np.nan)
@@ -368,18 +397,21 @@ def t_interval(
     added: float = 0.0,
     level: float = 0.95,
 ) -> tuple[Interval, float]:
-    """A difference with its interval and two-sided p-value by Student's t, from bootstrap draws of the patients.
+    """A difference with its interval and two-sided p-value by Student's t, from bootstrap draws of
+    the patients.
 
-    The variance of the draws, times (n + 1) / (n − 1) for n patients, is that of other patients and the same trainings.
-    With several trainings of a method their variance is added: s² · Σ 1/Sₘ over the methods, of which each has a mean
-    over Sₘ trainings. s² is pooled over the methods, so that a method with one training is taken to vary as the others
-    do. The degrees of freedom are Satterthwaite's.
+    The variance of the draws, times (n + 1) / (n − 1) for n patients, is that of other patients and
+    the same trainings. With several trainings of a method their variance is added: s² · Σ 1/Sₘ over
+    the methods, of which each has a mean over Sₘ trainings. s² is pooled over the methods, so that
+    a method with one training is taken to vary as the others do. The degrees of freedom are
+    Satterthwaite's.
 
-    values: (1 + B,) the difference as it is, and of each draw. patients: ``effective_patients``, because the variance
-    is no better known than that of as many patients with equally many samples; of two groups, the smaller number.
-    trainings: of each method that the difference is between the score of each training (Sₘ,); by default they are not
-    varied. added: the variance of errors that may occur and have not, as of ``one_error_more``. Ends and p-value are
-    nan where fewer than two patients or draws are known.
+    values: (1 + B,) the difference as it is, and of each draw. patients: ``effective_patients``,
+    because the variance is no better known than that of as many patients with equally many samples;
+    of two groups, the smaller number. trainings: of each method that the difference is between the
+    score of each training (Sₘ,); by default they are not varied. added: the variance of errors that
+    may occur and have not, as of ``one_error_more``. Ends and p-value are nan where fewer than two
+    patients or draws are known.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -403,13 +435,15 @@ def t_interval(
     return Interval(float(value), float(value - half), float(value + half)), p_value
 
 
-# Intervals of scores. Where errors or grades are rare, a sample may have none of them, and draws of its patients do not
-# vary. So samples are added to each draw: wrong ones for the worse end of an interval, right ones for the better end.
-# Of a share of independent samples this is Clopper and Pearson's interval: Beta(k, n − k + 1) and Beta(k + 1, n − k).
+# Intervals of scores. Where errors or grades are rare, a sample may have none of them, and draws of
+# its patients do not vary. So samples are added to each draw: wrong ones for the worse end of an
+# interval, right ones for the better end. Of a share of independent samples this is Clopper and
+# Pearson's interval: Beta(k, n − k + 1) and Beta(k + 1, n − k).
 
 
 class ScoreDraws(NamedTuple):
-    """Metrics of samples, by name: as they are, and (B,) of draws with right or with wrong samples added."""
+    """Metrics of samples, by name: as they are, and (B,) of draws with right or with wrong samples
+    added."""
 
     value: dict[str, float]
     better: dict[str, Floats]
@@ -417,20 +451,23 @@ class ScoreDraws(NamedTuple):
     patients: float  # effective ones
 
 
-def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(METRICS), seed: int = 0) -> ScoreDraws:
+def score_draws(
+    own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(METRICS), seed: int = 0
+) -> ScoreDraws:
     """Metrics of draws of the patients, with added samples.
 
-    A metric of all images gets one sample, weighted at random as a patient is (exponentially). A metric that a single
-    rare grade can change (``per_grade``) gets half a sample of each grade, because the errors of each may be rare: of
-    the grades that occur, and of one below and one above them.
+    A metric of all images gets one sample, weighted at random as a patient is (exponentially). A
+    metric that a single rare grade can change (``per_grade``) gets half a sample of each grade,
+    because the errors of each may be rare: of the grades that occur, and of one below and one above
+    them.
 
-    An added sample weighs as many images as are worth one independent image, from 1 to a patient's. That is the
-    variance between patients over that between images, both with one error more that a whole patient shares: few
-    errors cannot show that images of a patient err alone. The right samples of ``per_grade`` weigh as many as are
-    worth one independent grade, if these are more.
+    An added sample weighs as many images as are worth one independent image, from 1 to a patient's.
+    That is the variance between patients over that between images, both with one error more that a
+    whole patient shares: few errors cannot show that images of a patient err alone. The right
+    samples of ``per_grade`` weigh as many as are worth one independent grade, if these are more.
 
-    own: (G, C, C) the confusion matrix of each patient. drawn: (1 + B, C, C) sums of them, all weights 1, and of each
-    draw of ``patient_draws``.
+    own: (G, C, C) the confusion matrix of each patient. drawn: (1 + B, C, C) sums of them, all
+    weights 1, and of each draw of ``patient_draws``.
     """
     classes = own.shape[-1]
     total = own.sum(axis=0)
@@ -456,7 +493,10 @@ def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(ME
             more = each * max(independent_error, independent_grade)
             tables[kind] = drawn[1:] + more * right, drawn[1:] + each * independent_error * near
         elif kind not in tables:
-            tables[kind] = drawn[1:] + anywhere * right, drawn[1:] + anywhere * wrong_by(metric.error, classes)
+            tables[kind] = (
+                drawn[1:] + anywhere * right,
+                drawn[1:] + anywhere * wrong_by(metric.error, classes),
+            )
         value[name] = float(metric.function(drawn[:1])[0])
         better[name], worse[name] = (metric.function(table) for table in tables[kind])
     present = samples[samples > 0]
@@ -464,10 +504,13 @@ def score_draws(own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(ME
 
 
 def images_worth_one(own: Floats, value: ArrayLike, samples: Floats) -> float:
-    """How many images of a patient are worth one independent image, for the mean of a value (C, C) of each cell."""
+    """How many images of a patient are worth one independent image, for the mean of a value (C, C)
+    of each cell."""
     of_cell = np.asarray(value, dtype=np.float64)
     mean = float((own.sum(axis=0) * of_cell).sum() / samples.sum())
-    images = float((samples**2).sum() / samples.sum())  # of a patient, where patients count by their images
+    images = float(
+        (samples**2).sum() / samples.sum()
+    )  # of a patient, where patients count by their images
     between_patients = float(((own * (of_cell - mean)).sum(axis=(1, 2)) ** 2).sum())
     between_images = float((own.sum(axis=0) * (of_cell - mean) ** 2).sum())
     # one error more, which a whole patient shares: images² · (1 / images), and 1 between images
@@ -475,14 +518,16 @@ def images_worth_one(own: Floats, value: ArrayLike, samples: Floats) -> float:
 
 
 def _may_occur(total: Floats) -> NDArray[np.bool_]:
-    """(C,) the grades from one below the lowest to one above the highest that is present or predicted."""
+    """(C,) the grades from one below the lowest to one above the highest that is present or
+    predicted."""
     found = np.flatnonzero(_involved(total))
     grade = np.arange(len(total))
     return np.asarray((grade >= found.min() - 1) & (grade <= found.max() + 1))
 
 
 def wrong_by(grades: int, classes: int) -> Floats:
-    """(C, C) a sample of each true grade whose answer is this many grades off, or as many as there are."""
+    """(C, C) a sample of each true grade whose answer is this many grades off, or as many as there
+    are."""
     grade = np.arange(classes)
     distance = np.abs(grade[:, None] - grade)
     cells = (distance == np.minimum(grades, distance.max(axis=1, keepdims=True))).astype(np.float64)
@@ -490,7 +535,8 @@ def wrong_by(grades: int, classes: int) -> Floats:
 
 
 def score_interval(draws: ScoreDraws, name: str, *, level: float = 0.95) -> Interval:
-    """The interval of a metric; it contains the value. nan for a single patient, and where the metric is undefined."""
+    """The interval of a metric; it contains the value. nan for a single patient, and where the
+    metric is undefined."""
     value = draws.value[name]
     if draws.patients <= 1.0 or not len(draws.worse[name]) or not math.isfinite(value):
         return Interval(value, math.nan, math.nan)
@@ -515,11 +561,12 @@ def bootstrap_metrics(
 ) -> dict[str, Interval]:
     """Intervals of metrics over the patients, by name.
 
-    Percentiles of draws of the patients, to which samples are added (``score_draws``): no interval has width 0, only
-    because no error has occurred. A grade without samples is left out of the value of macro-averages; their intervals
-    allow for it. The intervals assume that errors which have not occurred are by one grade. They hold less often with
-    fewer than 15 patients if a patient's images all have one grade; of means over grades and κ, if a grade has fewer
-    than ten patients. Of one patient, or without draws, the ends are nan.
+    Percentiles of draws of the patients, to which samples are added (``score_draws``): no interval
+    has width 0, only because no error has occurred. A grade without samples is left out of the
+    value of macro-averages; their intervals allow for it. The intervals assume that errors which
+    have not occurred are by one grade. They hold less often with fewer than 15 patients if a
+    patient's images all have one grade; of means over grades and κ, if a grade has fewer than ten
+    patients. Of one patient, or without draws, the ends are nan.
 
     true, predicted, num_classes, groups, metrics, resamples, seed: as for ``resampled_metrics``.
 
@@ -546,11 +593,14 @@ def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1
     return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
 
 
-def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False) -> dict[str, float]:
+def one_error_more(
+    own: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False
+) -> dict[str, float]:
     """By how much one more error changes each metric, of samples with the grades that there are.
 
-    The error weighs as much as in ``score_draws``. Its square is the variance that an error has which may occur, and
-    has not. own: (G, C, C) the confusion matrix of each patient. farthest: the error is by as many grades as there are.
+    The error weighs as much as in ``score_draws``. Its square is the variance that an error has
+    which may occur, and has not. own: (G, C, C) the confusion matrix of each patient. farthest: the
+    error is by as many grades as there are.
     """
     classes = own.shape[-1]
     total = own.sum(axis=0)
@@ -567,7 +617,9 @@ def one_error_more(own: Floats, *, metrics: Iterable[str] = tuple(METRICS), fart
     return found
 
 
-def patient_tables(true: ArrayLike, predicted: ArrayLike, *, num_classes: int, groups: Groups = None) -> Floats:
+def patient_tables(
+    true: ArrayLike, predicted: ArrayLike, *, num_classes: int, groups: Groups = None
+) -> Floats:
     """(G, C, C) the confusion matrix of each patient; arguments as for ``resampled_metrics``.
 
     Examples
@@ -578,7 +630,8 @@ def patient_tables(true: ArrayLike, predicted: ArrayLike, *, num_classes: int, g
     y, p = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
     if len(y) == 0 or len(y) != len(p):
         raise SrjtError(
-            f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at least one."
+            f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at"
+            " least one."
         )
     owner = patient_codes(groups, len(y))
     own = np.zeros((int(owner.max()) + 1, num_classes, num_classes))
@@ -587,7 +640,8 @@ def patient_tables(true: ArrayLike, predicted: ArrayLike, *, num_classes: int, g
 
 
 def resampled_tables(own: Floats, *, resamples: int, seed: int) -> Floats:
-    """(1 + resamples, C, C) the sum of the patients' tables (G, C, C), and of each draw of the patients."""
+    """(1 + resamples, C, C) the sum of the patients' tables (G, C, C), and of each draw of the
+    patients."""
     flat = own.reshape(len(own), -1)
     drawn = [weights @ flat for weights in patient_draws(len(own), resamples, seed=seed)]
     return np.concatenate(drawn).reshape(-1, *own.shape[1:])
@@ -605,13 +659,14 @@ def resampled_metrics(
 ) -> dict[str, Floats]:
     """Metrics of the samples as they are, and of each bootstrap draw of the patients.
 
-    The same groups and seed give the same draws, so the results of two methods on the same samples can be subtracted.
-    Every metric is a function of the confusion matrix, and the matrix of a draw is a weighted sum of the patients' own
-    matrices: nothing is counted again.
+    The same groups and seed give the same draws, so the results of two methods on the same samples
+    can be subtracted. Every metric is a function of the confusion matrix, and the matrix of a draw
+    is a weighted sum of the patients' own matrices: nothing is counted again.
 
-    true, predicted: (N,) grades. num_classes: C. groups: (N,) patients; without, every sample is its own. metrics:
-    names in ``METRICS``; by default all. resamples: the number of draws. The result has an array (1 + resamples,) by
-    name of the metric; the first value is that of the samples as they are.
+    true, predicted: (N,) grades. num_classes: C. groups: (N,) patients; without, every sample is
+    its own. metrics: names in ``METRICS``; by default all. resamples: the number of draws. The
+    result has an array (1 + resamples,) by name of the metric; the first value is that of the
+    samples as they are.
 
     Examples
     --------
@@ -624,8 +679,8 @@ def resampled_metrics(
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """p-values (n,) corrected for their number by Holm's method: below α, all that are have a joint error of at
-    most α.
+    """p-values (n,) corrected for their number by Holm's method: below α, all that are have a joint
+    error of at most α.
 
     nan, where there is no test, stays nan and does not count.
 

@@ -1,8 +1,10 @@
-"""The proportional-odds model with a ridge penalty: one severity per sample, and thresholds between the grades.
+"""The proportional-odds model with a ridge penalty: one severity per sample, and thresholds between
+the grades.
 
-Pr(grade ≤ k | x) = σ(θ_k − w·x) with θ_0 < θ_1 < …, the ordinal logistic regression of McCullagh (1980). It has no
-epochs, no learning rate and no seed: the penalised likelihood is maximised by L-BFGS in float64. The strength of the
-penalty is the one under which held-out labels are likeliest, with the samples of a patient held out together.
+Pr(grade ≤ k | x) = σ(θ_k − w·x) with θ_0 < θ_1 < …, the ordinal logistic regression of McCullagh
+(1980). It has no epochs, no learning rate and no seed: the penalised likelihood is maximised by
+L-BFGS in float64. The strength of the penalty is the one under which held-out labels are likeliest,
+with the samples of a patient held out together.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from scipy.special import expit  # type: ignore[import-untyped]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# The prior variance of the severity w·x of a sample, from almost none to beyond what any label needs: a factor of √10
-# moves the held-out likelihood by less than its own sampling error.
+# The prior variance of the severity w·x of a sample, from almost none to beyond what any label
+# needs: a factor of √10 moves the held-out likelihood by less than its own sampling error.
 VARIANCES = tuple(float(v) for v in 10.0 ** np.arange(-2.5, 3.1, 0.5))
 TINY = 1e-300  # a probability of exactly 0 has no logarithm
 
@@ -32,11 +34,12 @@ class Targets:
     Attributes
     ----------
     values : ndarray, shape (N, C)
-        Pr(what was observed | true grade), up to a factor: a column of the matrix of label errors, or the readings of
-        several readers. Or, if ``kind`` is ``"probabilities"``, the probabilities of the true grades.
+        Pr(what was observed | true grade), up to a factor: a column of the matrix of label errors,
+        or the readings of several readers. Or, if ``kind`` is ``"probabilities"``, the
+        probabilities of the true grades.
     kind : {"likelihoods", "probabilities"}
-        The loss of a sample: −log Σ_c p_c L_c, or the cross-entropy −Σ_c q_c log p_c. For a certain grade both are
-        −log p at that grade.
+        The loss of a sample: −log Σ_c p_c L_c, or the cross-entropy −Σ_c q_c log p_c. For a certain
+        grade both are −log p at that grade.
     weights : ndarray, shape (N,)
         How often each sample counts.
     """
@@ -53,8 +56,8 @@ class Targets:
 class OddsModel:
     """A fitted model: (F,) weights of the columns and C − 1 ascending thresholds.
 
-    ``strength`` is the ridge strength λ of the penalty λ/2 ‖w‖², and ``held_out`` the mean held-out log-likelihood of
-    the targets by strength (empty if it was given).
+    ``strength`` is the ridge strength λ of the penalty λ/2 ‖w‖², and ``held_out`` the mean held-out
+    log-likelihood of the targets by strength (empty if it was given).
     """
 
     weights: Floats
@@ -70,7 +73,8 @@ class OddsModel:
 def grade_probabilities(severity: Floats, thresholds: Floats) -> Floats:
     """(N,) severities, (C − 1,) ascending thresholds → (N, C) probabilities of the grades.
 
-    σ(a) − σ(b) = σ(a) σ(−b) (1 − e^(b − a)): the difference itself would round to 0 where both are near 1.
+    σ(a) − σ(b) = σ(a) σ(−b) (1 − e^(b − a)): the difference itself would round to 0 where both are
+    near 1.
     """
     edges = thresholds[None, :] - severity[:, None]
     ones = np.ones((len(severity), 1))
@@ -81,7 +85,11 @@ def grade_probabilities(severity: Floats, thresholds: Floats) -> Floats:
 
 
 def fit_odds(
-    x: Floats, targets: Targets, *, fold: Ints | None = None, strengths: Sequence[float] | None = None
+    x: Floats,
+    targets: Targets,
+    *,
+    fold: Ints | None = None,
+    strengths: Sequence[float] | None = None,
 ) -> OddsModel:
     """Fit the model, with the strength that makes held-out targets likeliest.
 
@@ -94,7 +102,8 @@ def fit_odds(
     fold : ndarray of int, shape (N,), optional
         The fold in which each sample is held out. Not needed if there is one strength.
     strengths : sequence of float, optional
-        The ridge strengths to choose from. Default: those that give the severity a prior variance of ``VARIANCES``.
+        The ridge strengths to choose from. Default: those that give the severity a prior variance
+        of ``VARIANCES``.
 
     Returns
     -------
@@ -102,7 +111,8 @@ def fit_odds(
     """
     columns = x.shape[1]
     chosen_from = strengths or [columns / variance for variance in VARIANCES]
-    # Penalty and model do not change under a rotation: of many columns, only as many directions as samples matter.
+    # Penalty and model do not change under a rotation: of many columns, only as many directions as
+    # samples matter.
     coordinates, axes = _principal(x)
     held_out: dict[float, float] = {}
     strength = chosen_from[0]
@@ -112,10 +122,14 @@ def fit_odds(
         strength = max(held_out, key=held_out.__getitem__)
     start = None
     for step in sorted((one for one in chosen_from if one >= strength), reverse=True):
-        start = _minimise(coordinates, targets, step, start, tolerance=1e-7 if step > strength else 1e-10)
+        start = _minimise(
+            coordinates, targets, step, start, tolerance=1e-7 if step > strength else 1e-10
+        )
     assert start is not None
     weights, thresholds = start
-    return OddsModel(weights=axes @ weights, thresholds=thresholds, strength=strength, held_out=held_out)
+    return OddsModel(
+        weights=axes @ weights, thresholds=thresholds, strength=strength, held_out=held_out
+    )
 
 
 def held_out_probabilities(x: Floats, targets: Targets, *, fold: Ints, strength: float) -> Floats:
@@ -149,8 +163,11 @@ def _principal(x: Floats) -> tuple[Floats, Floats]:
     return x @ axes, axes
 
 
-def _held_out_likelihood(z: Floats, targets: Targets, fold: Ints, strengths: Sequence[float]) -> dict[float, float]:
-    """The mean held-out log-likelihood by strength, from the strongest on until it has fallen twice in a row."""
+def _held_out_likelihood(
+    z: Floats, targets: Targets, fold: Ints, strengths: Sequence[float]
+) -> dict[float, float]:
+    """The mean held-out log-likelihood by strength, from the strongest on until it has fallen twice
+    in a row."""
     names = np.unique(fold)
     fits: dict[int, tuple[Floats, Floats] | None] = dict.fromkeys(names.tolist())
     found: dict[float, float] = {}
@@ -181,9 +198,9 @@ def _minimise(
 ) -> tuple[Floats, Floats]:
     """(R,) weights and (C − 1,) thresholds of the smallest penalised loss.
 
-    The variables are the weights, scaled so that all have about the same curvature, the first threshold, and the
-    logarithms of the gaps between thresholds, which stay positive. Half a sample of each grade is added, so that a
-    grade without labels keeps a probability.
+    The variables are the weights, scaled so that all have about the same curvature, the first
+    threshold, and the logarithms of the gaps between thresholds, which stay positive. Half a sample
+    of each grade is added, so that a grade without labels keeps a probability.
     """
     classes, directions = targets.values.shape[1], z.shape[1]
     # of a logistic model with a spread-out severity; it only decides how fast the minimum is found
@@ -224,7 +241,8 @@ def _with_half_samples(z: Floats, targets: Targets) -> tuple[Floats, Targets]:
 
 
 def _loss(severity: Floats, thresholds: Floats, targets: Targets) -> tuple[float, Floats, Floats]:
-    """The loss of all samples, and its derivatives by the severities (N,) and thresholds (C − 1,)."""
+    """The loss of all samples, and its derivatives by the severities (N,) and thresholds (C −
+    1,)."""
     p = np.maximum(grade_probabilities(severity, thresholds), TINY)
     if targets.kind == "probabilities":
         loss = -(targets.values * np.log(p)).sum(axis=1)
@@ -236,5 +254,7 @@ def _loss(severity: Floats, thresholds: Floats, targets: Targets) -> tuple[float
     by_p *= targets.weights[:, None]
     edges = thresholds[None, :] - severity[:, None]
     density = expit(edges) * expit(-edges)  # of Pr(grade ≤ k), by its threshold
-    by_edge = (by_p[:, :-1] - by_p[:, 1:]) * density  # a threshold that rises takes from the grade above it
+    by_edge = (
+        by_p[:, :-1] - by_p[:, 1:]
+    ) * density  # a threshold that rises takes from the grade above it
     return float(targets.weights @ loss), -by_edge.sum(axis=1), by_edge.sum(axis=0)

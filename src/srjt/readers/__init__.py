@@ -1,4 +1,5 @@
-"""Several readers of the same items: how well they agree, what the true grade probably is, and what to read next.
+"""Several readers of the same items: how well they agree, what the true grade probably is, and what
+to read next.
 
 Nothing here knows of images, files or training.
 """

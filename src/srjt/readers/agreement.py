@@ -1,5 +1,5 @@
-"""How well readers agree: coefficients, who grades higher, what changes on a second reading, and a network as one
-more reader among them, all with intervals.
+"""How well readers agree: coefficients, who grades higher, what changes on a second reading, and a
+network as one more reader among them, all with intervals.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from srjt.readers.consensus import posterior_median
 from srjt.readers.model import fit_variants, refit
 from srjt.readers.readings import Bools, Floats, Ints, Pairs, Readings, evidence_of
 
-# Coefficients of agreement from counts and sums, which can be added up over patients. Any number of leading axes
-# holds bootstrap draws; nan stands where a coefficient is undefined.
+# Coefficients of agreement from counts and sums, which can be added up over patients. Any number of
+# leading axes holds bootstrap draws; nan stands where a coefficient is undefined.
 
 
 def weighted_kappa(tables: ArrayLike, *, power: int) -> Floats:
     """Weighted κ (…) of counts (…, C, C): the one reader's grade in rows, the other's in columns.
 
-    power: 1 for linear, 2 for quadratic weights. nan where both readers gave one and the same grade, or nothing is
-    counted.
+    power: 1 for linear, 2 for quadratic weights. nan where both readers gave one and the same
+    grade, or nothing is counted.
     """
     counts = np.asarray(tables, dtype=np.float64)
     classes = counts.shape[-1]
-    weight = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64) ** power
+    weight = (
+        np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
+        ** power
+    )
     size = counts.sum(axis=(-2, -1))
     chance = np.einsum("...i,ij,...j->...", counts.sum(axis=-1), weight, counts.sum(axis=-2))
     seen = (counts * weight).sum(axis=(-2, -1)) * size
@@ -51,12 +54,14 @@ def weighted_kappa(tables: ArrayLike, *, power: int) -> Floats:
 def krippendorff_alpha(coincidences: ArrayLike) -> Floats:
     """Krippendorff's α (…) for ordinal grades; nan where only one grade occurs.
 
-    coincidences: (…, C, C) each ordered pair of readings of an item counts 1 / (readings of the item − 1).
+    coincidences: (…, C, C) each ordered pair of readings of an item counts 1 / (readings of the
+    item − 1).
     """
     table = np.asarray(coincidences, dtype=np.float64)
     share = table.sum(axis=-1)  # (…, C)
     size = share.sum(axis=-1)
-    # the distance of two grades is the number of readings from the one to the other, half of both ends
+    # the distance of two grades is the number of readings from the one to the other, half of both
+    # ends
     rank = share.cumsum(axis=-1) - share / 2.0
     distance = (rank[..., :, None] - rank[..., None, :]) ** 2
     chance = (share[..., :, None] * share[..., None, :] * distance).sum(axis=(-2, -1))
@@ -67,8 +72,9 @@ def krippendorff_alpha(coincidences: ArrayLike) -> Floats:
 def fleiss_kappa(tables: ArrayLike, shares: ArrayLike) -> Floats:
     """Fleiss' κ of any number of readings an item. The order of the grades does not count.
 
-    tables: (…, C, C) pairs of readings; each item with several readings counts 1, spread over its ordered pairs.
-    shares: (…, C) readings of each grade; each item counts 1, spread over its readings.
+    tables: (…, C, C) pairs of readings; each item with several readings counts 1, spread over its
+    ordered pairs. shares: (…, C) readings of each grade; each item counts 1, spread over its
+    readings.
     """
     share = _normalised(shares)
     return _beyond_chance(tables, np.eye(share.shape[-1]), (share**2).sum(axis=-1))
@@ -101,11 +107,15 @@ def _beyond_chance(tables: ArrayLike, weight: Floats, chance: Floats) -> Floats:
 
 
 def icc_one_way(sums: ArrayLike) -> Floats:
-    """ICC(1,1) of Shrout and Fleiss: items read by whichever readers, grades as numbers, a single reading.
+    """ICC(1,1) of Shrout and Fleiss: items read by whichever readers, grades as numbers, a single
+    reading.
 
-    sums: (…, 6) over the items i with several readings x: their number, Σ n_i, Σ n_i², Σ x, Σ x², Σ (Σ x)² / n_i.
+    sums: (…, 6) over the items i with several readings x: their number, Σ n_i, Σ n_i², Σ x, Σ x², Σ
+    (Σ x)² / n_i.
     """
-    items, size, squared, total, squares, between = np.moveaxis(np.asarray(sums, dtype=np.float64), -1, 0)
+    items, size, squared, total, squares, between = np.moveaxis(
+        np.asarray(sums, dtype=np.float64), -1, 0
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         among = (between - total**2 / size) / (items - 1)
         within = (squares - between) / (size - items)
@@ -114,10 +124,12 @@ def icc_one_way(sums: ArrayLike) -> Floats:
 
 
 def icc_two_way(sums: ArrayLike) -> tuple[Floats, Floats]:
-    """ICC(2,1) and ICC(3,1) of Shrout and Fleiss, of items that all readers read, grades as numbers.
+    """ICC(2,1) and ICC(3,1) of Shrout and Fleiss, of items that all readers read, grades as
+    numbers.
 
-    ICC(2,1): readers like these in general; a reader's bias counts as disagreement. ICC(3,1): these readers; bias does
-    not count. sums: (…, 3 + R) over the items: their number, Σ x², Σ (Σ_r x)², then each reader's Σ x.
+    ICC(2,1): readers like these in general; a reader's bias counts as disagreement. ICC(3,1): these
+    readers; bias does not count. sums: (…, 3 + R) over the items: their number, Σ x², Σ (Σ_r x)²,
+    then each reader's Σ x.
     """
     columns = np.asarray(sums, dtype=np.float64)
     items, squares, between = np.moveaxis(columns[..., :3], -1, 0)
@@ -142,22 +154,33 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 
 
 def ends(
-    values: Floats, patients: ArrayLike, level: float, *, lower: ArrayLike = 0.0, higher: ArrayLike = 0.0
+    values: Floats,
+    patients: ArrayLike,
+    level: float,
+    *,
+    lower: ArrayLike = 0.0,
+    higher: ArrayLike = 0.0,
 ) -> Floats:
-    """(2, K) ends of intervals of numbers (1 + B, K), as they are and of each draw; they hold the first row.
+    """(2, K) ends of intervals of numbers (1 + B, K), as they are and of each draw; they hold the
+    first row.
 
-    patients: (K,) or one number: effective patients, which tell how far out the ends are. Of one patient there is no
-    interval: no draw differs, and none tells of others. lower, higher: (K,) or one number: by how much one more
-    disagreement lowers or raises the number. It may have been too rare to occur: draws have it with the exponential
-    weight of a patient, those of the lower end and those of the higher end.
+    patients: (K,) or one number: effective patients, which tell how far out the ends are. Of one
+    patient there is no interval: no draw differs, and none tells of others. lower, higher: (K,) or
+    one number: by how much one more disagreement lowers or raises the number. It may have been too
+    rare to occur: draws have it with the exponential weight of a patient, those of the lower end
+    and those of the higher end.
     """
     count = np.broadcast_to(np.asarray(patients, dtype=np.float64), values.shape[1:])
     tails = percentile_tails(count, level=level)
     if len(values) == 1:
         return np.concatenate([values, values])
     weight = np.random.Generator(np.random.PCG64(1)).standard_exponential((len(values) - 1, 1))
-    low = _quantile(values[1:] - weight * np.nan_to_num(np.asarray(lower, dtype=np.float64)), tails[0])
-    high = _quantile(values[1:] + weight * np.nan_to_num(np.asarray(higher, dtype=np.float64)), tails[1])
+    low = _quantile(
+        values[1:] - weight * np.nan_to_num(np.asarray(lower, dtype=np.float64)), tails[0]
+    )
+    high = _quantile(
+        values[1:] + weight * np.nan_to_num(np.asarray(higher, dtype=np.float64)), tails[1]
+    )
     found = np.stack([np.minimum(low, values[0]), np.maximum(high, values[0])])
     found[:, count <= 1.0] = np.nan
     return found
@@ -169,29 +192,40 @@ def _quantile(drawn: Floats, share: Floats) -> Floats:
     last = np.maximum(np.isfinite(ordered).sum(axis=0) - 1, 0)
     place = share * last
     below = place.astype(np.int64)
-    low, high = (np.take_along_axis(ordered, at[None], axis=0)[0] for at in (below, np.minimum(below + 1, last)))
+    low, high = (
+        np.take_along_axis(ordered, at[None], axis=0)[0]
+        for at in (below, np.minimum(below + 1, last))
+    )
     return np.asarray(low + (place - below) * (high - low))
 
 
 def interval_of(values: Floats, patients: float, level: float, *, more: float = np.nan) -> Interval:
     """more: the coefficient with one more disagreement."""
     lower = max(float(values[0]) - more, 0.0) if np.isfinite(more) else 0.0
-    return Interval(float(values[0]), *ends(values[:, None], patients, level, lower=lower)[:, 0].tolist())
+    return Interval(
+        float(values[0]), *ends(values[:, None], patients, level, lower=lower)[:, 0].tolist()
+    )
 
 
-def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, level: float) -> Interval:
-    """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
+def interval_of_share(
+    tables: Floats, near: Bools, shared: Pairs, owner: Ints, level: float
+) -> Interval:
+    """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and
+    of the draws."""
     patients = owner[shared.item]
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = tables[:, near].sum(axis=1) / tables.sum(axis=(1, 2))
         interval = interval_of(shares, effective_patients(patients), level)
     if len(tables) == 1:
         return interval
-    return proportion_interval(near[shared.grade_first, shared.grade_second], groups=patients.tolist(), level=level)
+    return proportion_interval(
+        near[shared.grade_first, shared.grade_second], groups=patients.tolist(), level=level
+    )
 
 
-# How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the others. Only
-# pairs of readers that share items are kept, so thousands of readers with a few readings each are no burden.
+# How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does
+# beside the others. Only pairs of readers that share items are kept, so thousands of readers with a
+# few readings each are no burden.
 
 # Fields of ``Agreement``, with their names
 COEFFICIENTS = {
@@ -204,8 +238,9 @@ COEFFICIENTS = {
     "icc_consistency": "ICC(3,1)",
 }
 WHICH = (
-    "Report quadratic κ for two readers and Krippendorff’s α for more; Gwet’s AC2 beside it if nearly all readings are "
-    "one grade; ICC(2,1) if a journal asks for it. Fleiss’ κ ignores the order of the grades."
+    "Report quadratic κ for two readers and Krippendorff’s α for more; Gwet’s AC2 beside it if"
+    " nearly all readings are one grade; ICC(2,1) if a journal asks for it. Fleiss’ κ ignores the"
+    " order of the grades."
 )
 
 # of patients that are resampled together, where there are more: their error is 3 % of a width
@@ -215,17 +250,20 @@ _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement(Plain, Reported):
-    """Agreement of readers. nan stands where something is undefined: no shared items, or one grade only.
+    """Agreement of readers. nan stands where something is undefined: no shared items, or one grade
+    only.
 
-    ``pairs`` has a row for each pair of readers with shared items: ``first`` and ``second`` (positions in ``readers``),
-    ``items`` (how many both have read), ``quadratic`` (weighted κ) with its interval ``low`` and ``high`` (of the 1,000
-    pairs with most items), ``linear``, ``exact`` and ``within_one`` (shares), ``difference`` (mean of first − second,
-    in grades) and Bland and Altman's limits of agreement ``limit_low`` and ``limit_high`` (difference ∓ 1.96 SD).
+    ``pairs`` has a row for each pair of readers with shared items: ``first`` and ``second``
+    (positions in ``readers``), ``items`` (how many both have read), ``quadratic`` (weighted κ) with
+    its interval ``low`` and ``high`` (of the 1,000 pairs with most items), ``linear``, ``exact``
+    and ``within_one`` (shares), ``difference`` (mean of first − second, in grades) and Bland and
+    Altman's limits of agreement ``limit_low`` and ``limit_high`` (difference ∓ 1.96 SD).
 
-    ``by_reader`` has a row for each reader: ``reader``, ``readings``, ``bias`` (grades higher than the others on the
-    same items) with ``bias_low`` and ``bias_high``, ``spread`` (standard deviation of that difference), ``repeated``
-    (items read twice), ``repeated_exact`` (share of equal grades among them) and ``drift`` (grades per year by which
-    the bias grows) with ``drift_low`` and ``drift_high``.
+    ``by_reader`` has a row for each reader: ``reader``, ``readings``, ``bias`` (grades higher than
+    the others on the same items) with ``bias_low`` and ``bias_high``, ``spread`` (standard
+    deviation of that difference), ``repeated`` (items read twice), ``repeated_exact`` (share of
+    equal grades among them) and ``drift`` (grades per year by which the bias grows) with
+    ``drift_low`` and ``drift_high``.
     """
 
     readers: list[str]
@@ -246,21 +284,26 @@ class Agreement(Plain, Reported):
         """Without an interval where no draw differs."""
         value, low, high = (f"{one:.2f}" if np.isfinite(one) else "–" for one in self.quadratic)
         between = f" ({low} to {high})" if self.quadratic.high - self.quadratic.low >= 1e-9 else ""
-        counts = f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
+        counts = (
+            f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
+        )
         return f"<Agreement: {counts}, quadratic κ {value}{between}>"
 
 
-def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95) -> Agreement:
+def agreement(
+    readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95
+) -> Agreement:
     """Agreement of each pair of readers and of all, with bootstrap intervals over the patients.
 
     Parameters
     ----------
     readings : Readings
-        Its ``groups`` are resampled. Where a reader has read an item several times, the first reading counts.
+        Its ``groups`` are resampled. Where a reader has read an item several times, the first
+        reading counts.
     resamples : int
-        Number of bootstrap draws; 0 makes the intervals as narrow as the values. Where no draw differs, as where all
-        grades are equal, a share gets Wilson's interval; where all items are of one patient, the ends of others are
-        nan.
+        Number of bootstrap draws; 0 makes the intervals as narrow as the values. Where no draw
+        differs, as where all grades are equal, a share gets Wilson's interval; where all items are
+        of one patient, the ends of others are nan.
     seed, confidence
         Of the draws, and of the intervals.
 
@@ -275,7 +318,8 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
     Readings.check(readings)
     if resamples < 0 or not 0.0 < confidence < 1.0:
         raise SrjtError(
-            f"resamples counts draws and confidence lies between 0 and 1; got {resamples} and {confidence:g}."
+            f"resamples counts draws and confidence lies between 0 and 1; got {resamples} and"
+            f" {confidence:g}."
         )
     shared = readings.pairs()
     classes = len(readings.grades)
@@ -304,9 +348,15 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
     total = draws["pooled"].reshape(-1, classes, classes)
 
     def shaped(name: str, values: Floats) -> Floats:
-        return values.reshape(-1, classes, classes) if name in ("pooled", "coincidences", "items") else values
+        return (
+            values.reshape(-1, classes, classes)
+            if name in ("pooled", "coincidences", "items")
+            else values
+        )
 
-    def coefficient(function: Callable[..., Floats], *names: str, patients: float = patients) -> Interval:
+    def coefficient(
+        function: Callable[..., Floats], *names: str, patients: float = patients
+    ) -> Interval:
         """A coefficient with its interval, in which one more disagreement may occur."""
         values = function(*(shaped(name, draws[name]) for name in names))
         with_one = function(*(shaped(name, whole[name][None]) for name in names))
@@ -342,14 +392,20 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
         readers=readings.readers,
         pairs=pairs,
         by_reader=_by_reader(
-            readings, sums["differences"], draws["differences"], confidence, worth=float(more["own"].sum())
+            readings,
+            sums["differences"],
+            draws["differences"],
+            confidence,
+            worth=float(more["own"].sum()),
         ),
         alpha=coefficient(krippendorff_alpha, "coincidences"),
         fleiss=coefficient(fleiss_kappa, "items", "shares"),
         ac2=coefficient(gwet_ac2, "items", "shares"),
         icc_one_way=coefficient(icc_one_way, "one_way"),
         icc_agreement=coefficient(lambda sums: icc_two_way(sums)[0], "complete", patients=complete),
-        icc_consistency=coefficient(lambda sums: icc_two_way(sums)[1], "complete", patients=complete),
+        icc_consistency=coefficient(
+            lambda sums: icc_two_way(sums)[1], "complete", patients=complete
+        ),
         exact=interval_of_share(total, distance == 0, shared, owner, confidence),
         within_one=interval_of_share(total, distance <= 1, shared, owner, confidence),
         quadratic=coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled"),
@@ -358,22 +414,28 @@ def agreement(readings: Readings, *, resamples: int = 1000, seed: int = 0, confi
 
 
 def _effective(counts: csr_matrix) -> Floats:
-    """(K,) the effective number of patients of each column (G, K) of counts, as ``effective_patients``."""
+    """(K,) the effective number of patients of each column (G, K) of counts, as
+    ``effective_patients``."""
     squares = np.asarray(counts.multiply(counts).sum(axis=0), dtype=np.float64).ravel()
     total = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel()
     return np.asarray(total**2 / np.maximum(squares, 1e-300))
 
 
-def _one_disagreement(sums: dict[str, csr_matrix], *, classes: int, readers: int) -> dict[str, Floats]:
-    """What one more item adds to the sums of ``_by_group``: two readings of it (of all readers, one) are a grade apart.
+def _one_disagreement(
+    sums: dict[str, csr_matrix], *, classes: int, readers: int
+) -> dict[str, Floats]:
+    """What one more item adds to the sums of ``_by_group``: two readings of it (of all readers,
+    one) are a grade apart.
 
-    It counts as many times as items of a patient are worth one independent item (``images_worth_one``). Its grades
-    are as frequent as those of all pairs.
+    It counts as many times as items of a patient are worth one independent item
+    (``images_worth_one``). Its grades are as frequent as those of all pairs.
     """
     pooled = sums["pooled"].toarray().reshape(-1, classes, classes) / 2.0  # both ways
     grade = np.arange(classes, dtype=np.float64)
     if not pooled.sum():
-        return {name: np.zeros(matrix.shape[1]) for name, matrix in sums.items()} | {"own": np.zeros((classes,) * 2)}
+        return {name: np.zeros(matrix.shape[1]) for name, matrix in sums.items()} | {
+            "own": np.zeros((classes,) * 2)
+        }
     worth = images_worth_one(pooled, grade[:, None] != grade, pooled.sum(axis=(1, 2)))
     share = pooled.sum(axis=(0, 2)) / pooled.sum()
     apart = worth * share[:, None] * wrong_by(1, classes)
@@ -387,7 +449,12 @@ def _one_disagreement(sums: dict[str, csr_matrix], *, classes: int, readers: int
     squares, total = one**2 + other**2, one + other
     of_all = (readers - 1) * one + other
     one_way = [worth, 2.0 * worth, 4.0 * worth, mean(total), mean(squares), mean(total**2) / 2.0]
-    complete = [worth, mean((readers - 1) * one**2 + other**2), mean(of_all**2), *[mean(of_all) / readers] * readers]
+    complete = [
+        worth,
+        mean((readers - 1) * one**2 + other**2),
+        mean(of_all**2),
+        *[mean(of_all) / readers] * readers,
+    ]
     return {
         "own": apart,
         "pooled": both.ravel(),
@@ -399,13 +466,16 @@ def _one_disagreement(sums: dict[str, csr_matrix], *, classes: int, readers: int
     }
 
 
-def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> dict[str, csr_matrix]:
+def _by_group(
+    readings: Readings, shared: Pairs, owner: Ints, largest: Ints
+) -> dict[str, csr_matrix]:
     """What the coefficients are computed from, added up for each of G groups of patients.
 
-    own: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs, both ways (G, C²); coincidences (G,
-    C²); items (G, C²) and shares (G, C), as in ``fleiss_kappa``; one_way and complete: as in the ICCs; differences (G,
-    8R): of a reader's grade and the mean of the others on the same item, their number, sum and squares, then, of those
-    whose time is known, what the regression on the time needs.
+    own: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs, both ways (G,
+    C²); coincidences (G, C²); items (G, C²) and shares (G, C), as in ``fleiss_kappa``; one_way and
+    complete: as in the ICCs; differences (G, 8R): of a reader's grade and the mean of the others on
+    the same item, their number, sum and squares, then, of those whose time is known, what the
+    regression on the time needs.
     """
     classes, groups, readers = len(readings.grades), int(owner.max()) + 1, len(readings.readers)
     visits, pair_owner = shared.visits, owner[shared.item]
@@ -432,7 +502,11 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     of_whole = np.isin(visits.item, whole)
 
     beside = number[visits.item] > 1
-    item, reader, grade = visits.item[beside], visits.reader[beside], visits.grade[beside].astype(np.float64)
+    item, reader, grade = (
+        visits.item[beside],
+        visits.reader[beside],
+        visits.grade[beside].astype(np.float64),
+    )
     off = grade - (total[item] - grade) / (number[item] - 1)
     sums = [np.ones(len(off)), off, off**2]
     if visits.times is not None:
@@ -468,9 +542,11 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     }  # fmt: skip
 
 
-def _by_reader(readings: Readings, sums: csr_matrix, moves: Floats, level: float, *, worth: float) -> pd.DataFrame:
-    """sums (G, 8R), moves (1 + B, 8R): the differences of ``_by_group``, of each group and of all. worth: items that
-    are worth one independent item."""
+def _by_reader(
+    readings: Readings, sums: csr_matrix, moves: Floats, level: float, *, worth: float
+) -> pd.DataFrame:
+    """sums (G, 8R), moves (1 + B, 8R): the differences of ``_by_group``, of each group and of all.
+    worth: items that are worth one independent item."""
     readers = len(readings.readers)
     # effective patients of whom others, and dated readings, are known
     beside, dated = (_effective(sums[:, k * readers : (k + 1) * readers]) for k in (0, 3))
@@ -480,7 +556,9 @@ def _by_reader(readings: Readings, sums: csr_matrix, moves: Floats, level: float
         spread = np.sqrt(np.maximum(squares[0] / number[0] - bias[0] ** 2, 0.0))
         unequal = timed * years - year**2
         slope = np.where(unequal > 1e-9, (timed * product - year * off) / unequal, np.nan)
-    step = worth / np.maximum(number[0] + worth, 1e-300)  # one more difference by a grade, upwards or downwards
+    step = worth / np.maximum(
+        number[0] + worth, 1e-300
+    )  # one more difference by a grade, upwards or downwards
     low, high = ends(bias, beside, level, lower=step, higher=step)
     drift_low, drift_high = ends(slope, dated, level)
     repeated, same = readings.read_twice()
@@ -508,14 +586,16 @@ def _by_reader(readings: Readings, sums: csr_matrix, moves: Floats, level: float
 class NetworkComparison(Plain):
     """The network beside the readers. Kappas are quadratic; nan where they are undefined.
 
-    ``by_reader`` has a row for each reader that shares items with another one: ``reader``, ``items`` (that others have
-    read too), ``network_kappa`` and ``others_kappa`` (the reader's κ with the network, and with the other readers),
-    ``reader_to_consensus`` and ``network_to_consensus`` (κ of the reader and of the network with the consensus of all
-    *other* readers, on the same items) and ``difference`` (network − reader) with ``low`` and ``high``.
+    ``by_reader`` has a row for each reader that shares items with another one: ``reader``,
+    ``items`` (that others have read too), ``network_kappa`` and ``others_kappa`` (the reader's κ
+    with the network, and with the other readers), ``reader_to_consensus`` and
+    ``network_to_consensus`` (κ of the reader and of the network with the consensus of all *other*
+    readers, on the same items) and ``difference`` (network − reader) with ``low`` and ``high``.
     """
 
     by_reader: pd.DataFrame
-    difference: Interval  # network − reader, mean over the readers, both against the consensus of the others
+    # network − reader, mean over the readers, both against the consensus of the others
+    difference: Interval
     margin: float
     not_inferior: bool  # whether the interval lies above −margin, and patients are not too few
     sentence: str
@@ -532,8 +612,8 @@ def compare_network(
 ) -> NetworkComparison:
     """Compare a network with each reader, leaving that reader out of the consensus.
 
-    Both are compared with the consensus of the *other* readers on the items that the reader has read, so neither is
-    judged by itself. The network must not have been trained on these items.
+    Both are compared with the consensus of the *other* readers on the items that the reader has
+    read, so neither is judged by itself. The network must not have been trained on these items.
 
     Parameters
     ----------
@@ -542,7 +622,8 @@ def compare_network(
     predicted : (I,) array of int
         The network's grade of each item, −1 where there is none.
     margin : float
-        The network is not inferior if its κ is at most this much below the readers', with confidence.
+        The network is not inferior if its κ is at most this much below the readers', with
+        confidence.
     resamples, seed, confidence
         Of the bootstrap over the patients.
 
@@ -562,7 +643,9 @@ def compare_network(
     items, classes = len(readings.items), len(readings.grades)
     whole = network.shape == (items,) and network.dtype.kind in "iu"
     if not whole or (network < -1).any() or (network >= classes).any():
-        raise SrjtError(f"predicted holds a whole grade 0 … {classes - 1}, or −1, for each of {items} items.")
+        raise SrjtError(
+            f"predicted holds a whole grade 0 … {classes - 1}, or −1, for each of {items} items."
+        )
     if margin <= 0 or resamples < 1 or not 0.0 < confidence < 1.0:
         raise SrjtError(
             "margin is positive, resamples at least 1 and confidence between 0 and 1; "
@@ -593,12 +676,16 @@ def compare_network(
         total = own.sum(axis=0)
         worth = images_worth_one(own, ~np.eye(classes, dtype=bool), own.sum(axis=(1, 2)))
         share = total.sum(axis=1, keepdims=True) / total.sum()
-        before, after = weighted_kappa(np.stack([total, total + worth * share * wrong_by(1, classes)]), power=2)
+        before, after = weighted_kappa(
+            np.stack([total, total + worth * share * wrong_by(1, classes)]), power=2
+        )
         return max(float(before - after), 0.0) if np.isfinite(before) else 0.0
 
     rows: list[dict[str, Any]] = []
     draws: list[Floats] = []
-    steps: list[tuple[float, float]] = []  # down by an error of the network, up by one of the reader
+    steps: list[
+        tuple[float, float]
+    ] = []  # down by an error of the network, up by one of the reader
     for reader, name in enumerate(readings.readers):
         own = (visits.reader == reader) & (number[visits.item] > 1) & (network[visits.item] >= 0)
         if not own.any():
@@ -609,13 +696,17 @@ def compare_network(
         without = replace(evidence, said=said)
         # the fit of all readers is the start, so few iterations are left
         fits = tuple(refit(without, fit, tolerance=2e-4) for fit in variants.fits)
-        others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[item]
+        others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[
+            item
+        ]
         by_reader, by_network = tables(grade, others, item), tables(network[item], others, item)
         to_consensus = kappa(by_reader), kappa(by_network)
         draws.append(to_consensus[1] - to_consensus[0])
         steps.append((loss(by_network), loss(by_reader)))
         effective = effective_patients(owner[item])
-        low, high = ends(draws[-1][:, None], effective, confidence, lower=steps[-1][0], higher=steps[-1][1])[:, 0]
+        low, high = ends(
+            draws[-1][:, None], effective, confidence, lower=steps[-1][0], higher=steps[-1][1]
+        )[:, 0]
         beside = (visits.reader != reader) & np.isin(visits.item, item)
         other_item = visits.item[beside]
         mine = np.zeros(items, dtype=np.int64)
@@ -625,7 +716,9 @@ def compare_network(
                 "reader": name,
                 "items": len(item),
                 "network_kappa": float(kappa(tables(grade, network[item], item))[0]),
-                "others_kappa": float(kappa(tables(mine[other_item], visits.grade[beside], other_item))[0]),
+                "others_kappa": float(
+                    kappa(tables(mine[other_item], visits.grade[beside], other_item))[0]
+                ),
                 "reader_to_consensus": float(to_consensus[0][0]),
                 "network_to_consensus": float(to_consensus[1][0]),
                 "difference": float(draws[-1][0]),
@@ -640,10 +733,16 @@ def compare_network(
     if defined:
         mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
     lower, higher = np.mean(steps, axis=0)
-    low, high = ends(mean[:, None], effective_patients(owner[judged]), confidence, lower=lower, higher=higher)[:, 0]
+    low, high = ends(
+        mean[:, None], effective_patients(owner[judged]), confidence, lower=lower, higher=higher
+    )[:, 0]
     difference = Interval(float(mean[0]), float(low), float(high))
     passed = bool(difference.low > -margin) and patients >= TOO_FEW
-    few = "" if patients >= TOO_FEW else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
+    few = (
+        ""
+        if patients >= TOO_FEW
+        else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
+    )
     return NetworkComparison(
         by_reader=pd.DataFrame(rows),
         difference=difference,
@@ -667,4 +766,7 @@ def _sentence(difference: Interval, *, margin: float, passed: bool, few: str, re
         span = f"κ is {value:.2f} higher ({low:.2f}–{high:.2f})"
     else:
         span = f"κ differs by {value:+.2f} ({low:+.2f} to {high:+.2f})"
-    return f"Non-inferiority to {who} (margin {margin:g} κ) {'' if passed else 'not '}shown{few}: {span}."
+    return (
+        f"Non-inferiority to {who} (margin {margin:g} κ) {'' if passed else 'not '}shown{few}:"
+        f" {span}."
+    )

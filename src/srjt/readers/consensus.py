@@ -1,5 +1,5 @@
-"""The consensus of several readers: what the true grade of each item probably is, how reliable each reader is, and
-what to read next.
+"""The consensus of several readers: what the true grade of each item probably is, how reliable each
+reader is, and what to read next.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Consensus(model.ReaderIntervals, Plain, Reported):
     prior: Floats  # (C,) shares of the true grades
     mean_matrix: Floats  # (C, C) of all readings
     readings: Ints  # (R,) how many readings each reader made
-    determined: bool  # whether readings of the same items, or a reference, tell how good readers are
+    determined: (
+        bool  # whether readings of the same items, or a reference, tell how good readers are
+    )
     reason: str  # "" or one sentence why not
     assumption: str  # what the result rests on, in one sentence
     network_power: float | None  # of the network's probabilities; None without a network
@@ -53,10 +55,12 @@ class Consensus(model.ReaderIntervals, Plain, Reported):
 
     def __str__(self) -> str:
         counts = (
-            f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')} by "
-            f"{count_of(len(self.readers), 'reader')}"
+            f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')}"
+            f" by {count_of(len(self.readers), 'reader')}"
         )
-        if self.variants.evidence.single.all():  # the numbers would come from the model's defaults alone
+        if (
+            self.variants.evidence.single.all()
+        ):  # the numbers would come from the model's defaults alone
             return f"{counts}, one of each item\n  not determined: {self.reason}"
         wrong, error = (self.overall_noise_rate, self.error) if self.determined else (None, None)
         lines = [
@@ -83,25 +87,28 @@ def consensus(
     readings : Readings
         Where it has a ``reference``, that grade is certain.
     probabilities : (I, C) array, optional
-        Out-of-fold probabilities of a network, one row for each item. The network is one more witness, but it learnt
-        from the same readers and repeats their common errors. So its rows, divided by their mean, enter to a power
-        between 0 and 1: the one under which readings that were left out are likeliest, given the network and the item's
-        other readings. An error that all readers and the network share remains.
+        Out-of-fold probabilities of a network, one row for each item. The network is one more
+        witness, but it learnt from the same readers and repeats their common errors. So its rows,
+        divided by their mean, enter to a power between 0 and 1: the one under which readings that
+        were left out are likeliest, given the network and the item's other readings. An error that
+        all readers and the network share remains.
     repeats : {"one reading", "independent"}
-        What several readings of an item by the same reader are. "one reading": together they weigh as much as one,
-        because a reader repeats errors. "independent": each weighs as one; for a crowd that enters as one reader.
+        What several readings of an item by the same reader are. "one reading": together they weigh
+        as much as one, because a reader repeats errors. "independent": each weighs as one; for a
+        crowd that enters as one reader.
     shared_errors : float
-        How often something in an item misleads all its readers, as a multiple (0 to 1) of how often one errs alone.
-        Readings cannot tell it; the intervals reach from never to as often. A reference of 20 items or more does: then
-        the amount is estimated. The grades do not depend on it.
+        How often something in an item misleads all its readers, as a multiple (0 to 1) of how often
+        one errs alone. Readings cannot tell it; the intervals reach from never to as often. A
+        reference of 20 items or more does: then the amount is estimated. The grades do not depend
+        on it.
     confidence : float
         Of the intervals.
 
     Returns
     -------
     Consensus
-        If ``determined`` is false, the readings do not tell how often readers err, and the certainties rest on what is
-        usual; ``reason`` says why.
+        If ``determined`` is false, the readings do not tell how often readers err, and the
+        certainties rest on what is usual; ``reason`` says why.
 
     Examples
     --------
@@ -132,13 +139,19 @@ def consensus(
     variants = model.fit_variants(evidence)
     posterior = variants.mean(lambda fit: fit.posterior)
     prior = variants.mean(lambda fit: fit.grades)
-    grade = posterior_median(posterior)  # an error that all share has no direction that could move it
+    grade = posterior_median(
+        posterior
+    )  # an error that all share has no direction that could move it
     if evidence.single.all() and np.bincount(readings.item).max() == 1:
-        grade[readings.item] = readings.grade  # only what is usual for readers could contradict them
+        grade[readings.item] = (
+            readings.grade
+        )  # only what is usual for readers could contradict them
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
-    own = model.reader_intervals(variants, share=share, determined=not reason, confidence=confidence)
+    own = model.reader_intervals(
+        variants, share=share, determined=not reason, confidence=confidence
+    )
     mean = np.einsum("r,rcj->cj", share, own.matrices)
     reference = np.full(len(grade), -1) if readings.reference is None else readings.reference
     compared = int((reference >= 0).sum()) >= ENOUGH
@@ -183,20 +196,27 @@ def posterior_median(posterior: Floats) -> Ints:
 
 
 def _log_ratio(probabilities: ArrayLike, readings: Readings) -> Floats:
-    """(I, C) the network's log probabilities relative to their mean, which the prior already contains."""
+    """(I, C) the network's log probabilities relative to their mean, which the prior already
+    contains."""
     p = np.asarray(probabilities, dtype=np.float64)
     shape = (len(readings.items), len(readings.grades))
     if p.shape != shape:
-        raise SrjtError(f"probabilities have a row for each item, a column per grade {shape}; got {p.shape}.")
+        raise SrjtError(
+            f"probabilities have a row for each item, a column per grade {shape}; got {p.shape}."
+        )
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
-        raise SrjtError("Each row of the probabilities must be positive and sum to 1: pass softmax outputs.")
+        raise SrjtError(
+            "Each row of the probabilities must be positive and sum to 1: pass softmax outputs."
+        )
     p = np.maximum(p, 1e-6)
     return np.asarray(np.log(p) - np.log(p.mean(axis=0)))
 
 
 def _network_power(evidence: Evidence, ratio: Floats) -> float:
     """The power of the network's probabilities under which left-out readings are likeliest."""
-    network = replace(evidence, log_factor=ratio)  # the same items are drawn, so it tells each row's network
+    network = replace(
+        evidence, log_factor=ratio
+    )  # the same items are drawn, so it tells each row's network
     rest, held_out = evidence.hold_out(last=True)
     rows = network.hold_out(last=True)[0].log_factor
     if not held_out.nnz or rows is None:
@@ -210,13 +230,15 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
 def with_shared_errors(
     intervals: model.ReaderIntervals, grades: Floats, *, share: Floats, amount: float
 ) -> model.ReaderIntervals:
-    """What holds of the true grade if something misleads all readers of an item alike, as it misleads one of them.
+    """What holds of the true grade if something misleads all readers of an item alike, as it
+    misleads one of them.
 
-    The model's true grade is what the readers see in an item. Given the true grade they see another one with ``amount``
-    times the probabilities of their mean matrix. No reading tells how often; so the intervals reach from never
-    to as often as one reader errs alone.
+    The model's true grade is what the readers see in an item. Given the true grade they see another
+    one with ``amount`` times the probabilities of their mean matrix. No reading tells how often; so
+    the intervals reach from never to as often as one reader errs alone.
 
-    grades: (C,) shares of the true grades. share: (R,) of each reader among the readings. amount: 0 to 1.
+    grades: (C,) shares of the true grades. share: (R,) of each reader among the readings. amount: 0
+    to 1.
     """
     mean = np.einsum("r,rcj->cj", share, intervals.matrices)
     matrices = np.einsum("ca,raj->rcj", seen(mean, amount), intervals.matrices)
@@ -237,7 +259,8 @@ def with_shared_errors(
 
 
 def true_given_seen(mean: Floats, amount: float) -> Floats:
-    """(C, C) Pr(true grade | what all readers see), for grades that are as frequent: an error has no direction."""
+    """(C, C) Pr(true grade | what all readers see), for grades that are as frequent: an error has
+    no direction."""
     given_true = seen(mean, amount)
     return np.asarray((given_true / given_true.sum(axis=0)).T)
 
@@ -257,7 +280,9 @@ def _shared_errors(variants: model.Variants, reference: Ints, mean: Floats) -> f
 
 def _error_interval(variants: model.Variants, grade: Ints, *, most: float) -> tuple[float, float]:
     """Of the share of wrong grades. most: how often all readers may be misled."""
-    errors = [float(1.0 - fit.posterior[np.arange(len(grade)), grade].mean()) for fit in variants.fits]
+    errors = [
+        float(1.0 - fit.posterior[np.arange(len(grade)), grade].mean()) for fit in variants.fits
+    ]
     low, high = min(errors), max(errors)
     evidence = variants.evidence
     apart = evidence.told_apart()
@@ -285,29 +310,42 @@ def _reason(readings: Readings, evidence: Evidence) -> str:
     if known >= ENOUGH or several >= ENOUGH:
         return ""
     if len(readings.readers) == 1 and not known:
-        return "One reader alone cannot be told from the truth; readings of the same items by a second reader can."
+        return (
+            "One reader alone cannot be told from the truth; readings of the same items by a second"
+            " reader can."
+        )
     if not several and not known:
-        return "No item has two readings, so nothing tells how often readers err; a second reading of some items does."
+        return (
+            "No item has two readings, so nothing tells how often readers err; a second reading of"
+            " some items does."
+        )
     return (
-        f"Only {count_of(several, 'item has', 'items have')} several readings and {known} a reference; "
-        f"about {ENOUGH} are the least that tells how often readers err."
+        f"Only {count_of(several, 'item has', 'items have')} several readings and {known} a"
+        f" reference; about {ENOUGH} are the least that tells how often readers err."
     )
 
 
 def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: float) -> str:
     if compared:
-        return "The reference is taken as the truth; where there is none, readers err as they do where there is one."
+        return (
+            "The reference is taken as the truth; where there is none, readers err as they do where"
+            " there is one."
+        )
     if not evidence.single.all() and not evidence.told_apart().all():
         enough = 50 * math.ceil(rate * (1.0 - rate) * (1.96 / HALF_WIDTH) ** 2 / 50)
         return (
-            "Two readings cannot tell who is right: each reader's rate lies between never wrong and always wrong where "
-            f"they differ. A third reader of about {enough} items, or {enough} verified grades, settles it."
+            "Two readings cannot tell who is right: each reader's rate lies between never wrong"
+            f" and always wrong where they differ. A third reader of about {enough} items, or"
+            f" {enough} verified grades, settles it."
         )
     if not shared:
-        return "The readers as a whole are taken as unbiased: an error that all of them share is not seen."
+        return (
+            "The readers as a whole are taken as unbiased: an error that all of them share is not"
+            " seen."
+        )
     return (
-        f"Errors that all readers share are not seen: taken as {shared:g} times as frequent as those of one reader, in "
-        "the intervals as up to once."
+        f"Errors that all readers share are not seen: taken as {shared:g} times as frequent as"
+        " those of one reader, in the intervals as up to once."
     )
 
 
@@ -328,7 +366,8 @@ def next_readings(
 ) -> pd.DataFrame:
     """The readings that reduce the expected absolute error of the consensus most.
 
-    Each item occurs at most once, and no reader is asked for an item twice. Items with a reference are left out.
+    Each item occurs at most once, and no reader is asked for an item twice. Items with a reference
+    are left out.
 
     Parameters
     ----------
@@ -340,14 +379,14 @@ def next_readings(
     per_reader : int, optional
         The most readings by one reader. Default: no limit, so the best reader may get all.
     new_reader : bool
-        Ask one new reader, ``"new reader"``, who reads like the average of the others: for readings where every reader
-        has read every item.
+        Ask one new reader, ``"new reader"``, who reads like the average of the others: for readings
+        where every reader has read every item.
 
     Returns
     -------
     DataFrame
-        ``item``, ``reader`` and ``gain``, the expected reduction of the item's expected absolute error; the largest
-        gain first. It is shorter than ``count`` if readers have no more to read.
+        ``item``, ``reader`` and ``gain``, the expected reduction of the item's expected absolute
+        error; the largest gain first. It is shorter than ``count`` if readers have no more to read.
 
     Examples
     --------
@@ -360,9 +399,13 @@ def next_readings(
     if count < 1 or (per_reader is not None and per_reader < 1):
         raise SrjtError(f"count and per_reader are at least 1; got {count} and {per_reader}.")
     if consensus.items != readings.items or consensus.readers != readings.readers:
-        raise SrjtError("The consensus is of other items or readers: pass the readings that it is of.")
+        raise SrjtError(
+            "The consensus is of other items or readers: pass the readings that it is of."
+        )
     names = [NEW_READER] if new_reader else readings.readers
-    enough = count if per_reader is None else 4 * count  # a limit sends an item to its second-best reader
+    enough = (
+        count if per_reader is None else 4 * count
+    )  # a limit sends an item to its second-best reader
     item, reader, gain = _candidates(consensus, readings, enough=enough, new_reader=new_reader)
     taken: list[int] = []
     used: set[int] = set()
@@ -384,27 +427,42 @@ def next_readings(
 
 
 def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False) -> Floats:
-    """(n, R) the expected reduction of the expected absolute error of items (n,) by one more reading of each reader.
+    """(n, R) the expected reduction of the expected absolute error of items (n,) by one more
+    reading of each reader.
 
-    It is never negative. With ``new_reader`` (n, 1): of a reader who reads like the average of the others.
+    It is never negative. With ``new_reader`` (n, 1): of a reader who reads like the average of the
+    others.
     """
     variants, classes = consensus.variants, len(consensus.grades)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
     share = consensus.readings / consensus.readings.sum()
-    parts: list[tuple[Floats, Floats, Floats]] = []  # of each variant: p(state), matrices, cost (S, C)
+    parts: list[
+        tuple[Floats, Floats, Floats]
+    ] = []  # of each variant: p(state), matrices, cost (S, C)
     for weight, fit in zip(variants.weights, variants.fits, strict=True):
         matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
-        parts.append((weight * fit.by_state(variants.evidence, items), matrices, fit.states.of_grade @ distance))
+        parts.append(
+            (
+                weight * fit.by_state(variants.evidence, items),
+                matrices,
+                fit.states.of_grade @ distance,
+            )
+        )
     now = np.sum([by_state @ cost for by_state, _, cost in parts], axis=0).min(axis=1)
     after = np.zeros((len(items), 1 if new_reader else len(consensus.readers)))
 
     def risk(said: int, grade: int) -> Floats:
         """(n, R) of this grade after this reading, times the reading's probability."""
-        each = [by_state @ (matrices[:, :, said] * cost[:, grade]).T for by_state, matrices, cost in parts]
+        each = [
+            by_state @ (matrices[:, :, said] * cost[:, grade]).T
+            for by_state, matrices, cost in parts
+        ]
         return np.asarray(np.sum(each, axis=0))
 
     for said in range(classes):
-        after += np.minimum.reduce([risk(said, grade) for grade in range(classes)])  # the best grade
+        after += np.minimum.reduce(
+            [risk(said, grade) for grade in range(classes)]
+        )  # the best grade
     return np.asarray(np.maximum(now[:, None] - after, 0.0))
 
 
@@ -413,7 +471,8 @@ def _candidates(
 ) -> tuple[Ints, Ints, Floats]:
     """Items without a reference and readers with their gains, as many as may matter.
 
-    A gain is at most the item's risk: items are looked at by falling risk until no other can come among the first.
+    A gain is at most the item's risk: items are looked at by falling risk until no other can come
+    among the first.
     """
     readers = 1 if new_reader else len(readings.readers)
     done = np.unique(readings.item * readers + readings.reader)

@@ -1,5 +1,6 @@
-"""The model behind a consensus: true grades are latent, each reader errs by a matrix of their own, and the fit
-chooses how much the readers have in common. What the fit says of the readers has intervals.
+"""The model behind a consensus: true grades are latent, each reader errs by a matrix of their own,
+and the fit chooses how much the readers have in common. What the fit says of the readers has
+intervals.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints
 
 # What an item may be: its grade, its severity within the grade, and how hard it is to read.
 #
-# A grade is an interval of the severity of width 1 around its number. An item lies in the middle of its grade, or
-# anywhere in it (near a boundary readers differ), or it is hard to read wherever it lies. The shares of the three are
-# fitted. Where all items of a grade are alike (Dawid and Skene's assumption), one state per grade is enough.
+# A grade is an interval of the severity of width 1 around its number. An item lies in the middle of
+# its grade, or anywhere in it (near a boundary readers differ), or it is hard to read wherever it
+# lies. The shares of the three are fitted. Where all items of a grade are alike (Dawid and Skene's
+# assumption), one state per grade is enough.
 
 _POSITIONS = (-0.375, -0.125, 0.125, 0.375)  # the middles of four cells of a grade
 _HARD = 3.0  # times as much spread
@@ -39,7 +41,8 @@ class States(NamedTuple):
 
 
 def item_states(classes: int, *, alike: bool) -> States:
-    """The states of items on a scale of ``classes`` grades; with ``alike`` every item is typical of its grade."""
+    """The states of items on a scale of ``classes`` grades; with ``alike`` every item is typical of
+    its grade."""
     cells = len(_POSITIONS)
     number = 1 if alike else cells + 2
     within = np.array([0.0, *_POSITIONS, 0.0])[:number]
@@ -56,16 +59,18 @@ def item_states(classes: int, *, alike: bool) -> States:
 
 # The ordinal family of readers: bias, slope, spread and lapses, as a grid of types with a prior.
 #
-# A reader of type t sees slope · severity + bias + spread · normal noise and says the grade whose interval holds it;
-# with the probability ``lapse`` the reader says any grade. Some types say a favourite grade almost always. A grid
-# instead of a point per reader: what few readings leave open stays open, and no step size is needed.
+# A reader of type t sees slope · severity + bias + spread · normal noise and says the grade whose
+# interval holds it; with the probability ``lapse`` the reader says any grade. Some types say a
+# favourite grade almost always. A grid instead of a point per reader: what few readings leave open
+# stays open, and no step size is needed.
 
 _BIAS = np.round(np.linspace(-1.5, 1.5, 11), 9)
 _SLOPE = np.array([0.75, 1.0, 1.3])
 _SPREAD = np.array([0.12, 0.2, 0.31, 0.45, 0.65, 1.0, 1.8])
 _LAPSE = np.array([0.005, 0.06, 0.25, 1.0])
 _FAVOURITE = 0.97  # how often a reader who has a favourite grade says it whatever the item shows
-# Before any data: pseudo-readers of each slope and lapse, and the normal priors of bias and log spread.
+# Before any data: pseudo-readers of each slope and lapse, and the normal priors of bias and log
+# spread.
 _SLOPE_PRIOR = np.array([0.5, 3.0, 0.5])
 _LAPSE_PRIOR = np.array([2.0, 1.0, 0.5, 0.2])
 _BIAS_SCALE = 0.3
@@ -109,7 +114,8 @@ class Population:
 
 
 def fit_population(family: Family, types: Floats, *, free_bias: bool) -> Population:
-    """From the readers' probabilities of the types (R, T). The common bias is free only where a reference fixes it."""
+    """From the readers' probabilities of the types (R, T). The common bias is free only where a
+    reference fixes it."""
     few, total = _PSEUDO_READERS, types.sum(axis=0)
     whole = few + len(types)
     log_spread = np.log(family.spread)
@@ -117,9 +123,13 @@ def fit_population(family: Family, types: Floats, *, free_bias: bool) -> Populat
     spread = (float(total @ log_spread) + few * _SPREAD_MEAN) / whole
     return Population(
         bias_mean=mean,
-        bias_scale=float(np.sqrt((few * _BIAS_SCALE**2 + total @ (family.bias - mean) ** 2) / whole)),
+        bias_scale=float(
+            np.sqrt((few * _BIAS_SCALE**2 + total @ (family.bias - mean) ** 2) / whole)
+        ),
         spread_mean=spread,
-        spread_scale=float(np.sqrt((few * _SPREAD_SCALE**2 + total @ (log_spread - spread) ** 2) / whole)),
+        spread_scale=float(
+            np.sqrt((few * _SPREAD_SCALE**2 + total @ (log_spread - spread) ** 2) / whole)
+        ),
         slope=_shares(family.slope, total, _SLOPE_PRIOR),
         lapse=_shares(family.lapse, total, _LAPSE_PRIOR),
     )
@@ -133,14 +143,16 @@ def _shares(index: Ints, total: Floats, prior: Floats) -> Floats:
 def reader_family(states: States, *, favourites: bool) -> Family:
     """All types, with the matrices that they have on these states.
 
-    ``favourites``: whether readers may have a favourite grade. Where items have one reading, a frequent grade and a
-    favourite one are the same.
+    ``favourites``: whether readers may have a favourite grade. Where items have one reading, a
+    frequent grade and a favourite one are the same.
     """
     classes = states.of_grade.shape[1]
     middle = (classes - 1) / 2
     bias, slope, spread, lapse = (
         axis.ravel()
-        for axis in np.meshgrid(_BIAS, np.arange(len(_SLOPE)), _SPREAD, np.arange(len(_LAPSE)), indexing="ij")
+        for axis in np.meshgrid(
+            _BIAS, np.arange(len(_SLOPE)), _SPREAD, np.arange(len(_LAPSE)), indexing="ij"
+        )
     )
     seen = middle + _SLOPE[slope][:, None] * (states.severity - middle) + bias[:, None]  # (T, S)
     noise = spread[:, None] * states.effort
@@ -150,7 +162,9 @@ def reader_family(states: States, *, favourites: bool) -> Family:
     said = np.diff(np.concatenate([0.0 * ends, below, ends], axis=2), axis=2)
     any_grade = _LAPSE[lapse][:, None, None]
     matrices = (1.0 - any_grade) * said + any_grade / classes
-    usual = int(np.flatnonzero((bias == 0) & (slope == 1) & (spread == _SPREAD[3]) & (lapse == 1))[0])
+    usual = int(
+        np.flatnonzero((bias == 0) & (slope == 1) & (spread == _SPREAD[3]) & (lapse == 1))[0]
+    )
     favourite = np.eye(classes if favourites else 0, classes)[:, None, :]
     fond = _FAVOURITE * favourite + (1.0 - _FAVOURITE) * matrices[usual]
     extra = np.ones(len(fond), dtype=np.int64)
@@ -165,8 +179,9 @@ def reader_family(states: States, *, favourites: bool) -> Family:
 
 # Fit the consensus model by expectation–maximisation.
 #
-# The readings enter as a sparse matrix (items × reader and grade), so one iteration is two sparse products. All that is
-# learnt of the readers lies in their counts by state and grade: (R, C, S) numbers.
+# The readings enter as a sparse matrix (items × reader and grade), so one iteration is two sparse
+# products. All that is learnt of the readers lies in their counts by state and grade: (R, C, S)
+# numbers.
 
 _CHUNK = 50_000  # items at once: bounds the memory
 _KIND_PRIOR = np.array([3.0, 3.0, 1.0])  # pseudo-items
@@ -184,7 +199,9 @@ class Fit:
     matrices: Floats  # (R, S, C) Pr(reading | state)
     readings: Floats  # (R, S, C) expected readings by state and grade read
     posterior: Floats  # (I, C)
-    strength: float = _STRENGTHS[0]  # pseudo-readings by which a row of a reader's matrix holds to the family
+    strength: float = _STRENGTHS[
+        0
+    ]  # pseudo-readings by which a row of a reader's matrix holds to the family
 
     @cached_property
     def prior(self) -> Floats:
@@ -221,7 +238,8 @@ class Fit:
         return np.asarray(softmax(log, axis=1))
 
     def expectation(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
-        """The posterior (I, C), the readers' counts (R, S, C) by state and grade, and the states' counts (S,)."""
+        """The posterior (I, C), the readers' counts (R, S, C) by state and grade, and the states'
+        counts (S,)."""
         posterior = np.empty((evidence.said.shape[0], evidence.classes))
         counts, total = np.zeros_like(self.columns), np.zeros(len(self.prior))
         for rows in chunks(len(posterior)):
@@ -233,11 +251,14 @@ class Fit:
 
 
 def beginning(evidence: Evidence, *, alike: bool) -> Fit:
-    """Before the first iteration: all readers are what is usual. alike: whether every item is typical of its grade."""
+    """Before the first iteration: all readers are what is usual. alike: whether every item is
+    typical of its grade."""
     states = item_states(evidence.classes, alike=alike)
     compared = evidence.anchored or int((evidence.weight > 1.0).sum()) >= ENOUGH
     family = reader_family(states, favourites=compared)
-    population = Population(slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=_LAPSE_PRIOR / _LAPSE_PRIOR.sum())
+    population = Population(
+        slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=_LAPSE_PRIOR / _LAPSE_PRIOR.sum()
+    )
     types = np.tile(np.exp(population.log_prior(family)), (evidence.readers, 1))
     matrices = _mean(types, family)
     return Fit(
@@ -259,8 +280,9 @@ def maximise(evidence: Evidence, fit: Fit, *, tolerance: float, iterations: int 
         before = fit.posterior
         posterior, readings, total = fit.expectation(evidence)
         by_kind = np.bincount(fit.states.kind, total, minlength=len(_KIND_PRIOR)) + _KIND_PRIOR
-        # Where an item has one reading, what was read counts: one reading of each item does not tell the readers'
-        # spread from the spread of the grades, and a prior that is fitted all the same becomes too sharp.
+        # Where an item has one reading, what was read counts: one reading of each item does not
+        # tell the readers' spread from the spread of the grades, and a prior that is fitted all the
+        # same becomes too sharp.
         grades = posterior[~evidence.single].sum(axis=0) + evidence.single_readings + 1.0
         log_types = readings.reshape(len(readings), -1) @ fit.family.log_matrices.T
         types = softmax(log_types + fit.population.log_prior(fit.family), axis=1)
@@ -279,9 +301,11 @@ def maximise(evidence: Evidence, fit: Fit, *, tolerance: float, iterations: int 
     return fit
 
 
-def refit(evidence: Evidence, fit: Fit, rows: Ints | None = None, *, tolerance: float = 1e-3) -> Fit:
-    """The fit to other evidence that is near, or to the items ``rows``, which were drawn. It starts from ``fit`` and
-    has few iterations: enough to follow what changes."""
+def refit(
+    evidence: Evidence, fit: Fit, rows: Ints | None = None, *, tolerance: float = 1e-3
+) -> Fit:
+    """The fit to other evidence that is near, or to the items ``rows``, which were drawn. It starts
+    from ``fit`` and has few iterations: enough to follow what changes."""
     if rows is not None:
         evidence, fit = evidence.items(rows), replace(fit, posterior=fit.posterior[rows])
     return maximise(evidence, fit, tolerance=tolerance, iterations=30)
@@ -292,7 +316,8 @@ def chunks(items: int) -> Iterator[slice]:
 
 
 def _chunk(said: csr_matrix, rows: slice | Ints) -> csr_matrix:
-    """Some rows; all of them are not copied, which takes longer than the products of a small matrix."""
+    """Some rows; all of them are not copied, which takes longer than the products of a small
+    matrix."""
     whole = isinstance(rows, slice) and rows.start == 0 and rows.stop >= said.shape[0]
     return said if whole else said[rows]
 
@@ -306,8 +331,9 @@ def _mean(types: Floats, family: Family) -> Floats:
 def deviate(matrices: Floats, counts: Floats, states: States, *, strength: float) -> Floats:
     """(R, S, C) matrices that the family lacks, first of all readers, then each reader's own.
 
-    Each row of counts by true grade is drawn from a Dirichlet distribution around a row of the family with this
-    strength. Within a grade the states keep their differences: all are multiplied by the same factors.
+    Each row of counts by true grade is drawn from a Dirichlet distribution around a row of the
+    family with this strength. Within a grade the states keep their differences: all are multiplied
+    by the same factors.
     """
     size = np.maximum(counts.sum(axis=2), 1e-9)  # (R, S)
     mean = np.einsum("rs,rsj->sj", size, matrices) / size.sum(axis=0)[:, None]
@@ -333,12 +359,14 @@ def _times(matrices: Floats, factors: Floats) -> Floats:
 
 # Variants of the consensus model, weighted by how likely they make readings that were left out.
 #
-# The variants: whether items of a grade are all alike, and how strongly readers are tied to the family. A few hundred
-# readings seldom tell which is right; what differs between the variants is part of the doubt.
+# The variants: whether items of a grade are all alike, and how strongly readers are tied to the
+# family. A few hundred readings seldom tell which is right; what differs between the variants is
+# part of the doubt.
 
 _SMALLEST_OF_PAIRS = 30.0
 _FEW = 10  # readings per reader
-# Left-out readings of one item are not independent, so a difference of their log-likelihoods counts half.
+# Left-out readings of one item are not independent, so a difference of their log-likelihoods counts
+# half.
 _TEMPERATURE = 2.0
 _SMALLEST_WEIGHT = 0.02
 
@@ -375,18 +403,22 @@ def fit_variants(evidence: Evidence) -> Variants:
 def _weights(scores: dict[tuple[bool, float], float]) -> dict[tuple[bool, float], float]:
     """The variants with a weight that matters, from log-likelihoods."""
     best = max(scores.values())
-    raw = {variant: float(np.exp((score - best) / _TEMPERATURE)) for variant, score in scores.items()}
+    raw = {
+        variant: float(np.exp((score - best) / _TEMPERATURE)) for variant, score in scores.items()
+    }
     least = _SMALLEST_WEIGHT * sum(raw.values())
     kept = {variant: weight for variant, weight in raw.items() if weight > least}
     return {variant: weight / sum(kept.values()) for variant, weight in kept.items()}
 
 
 def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
-    """The log-likelihood of left-out readings under each variant: (whether items are alike, strength)."""
+    """The log-likelihood of left-out readings under each variant: (whether items are alike,
+    strength)."""
     rest, held_out = evidence.hold_out()
     if not held_out.nnz:
         return {(False, _STRENGTHS[0]): 0.0}
-    # Two readings of an item do not tell items apart from readers (three do): then only small departures are tried.
+    # Two readings of an item do not tell items apart from readers (three do): then only small
+    # departures are tried.
     deep = evidence.anchored or int((evidence.weight > 2.0).sum()) >= ENOUGH
     scores: dict[tuple[bool, float], float] = {}
     for alike in (True, False) if deep else (False,):
@@ -394,7 +426,9 @@ def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
         for fit in _path(rest, alike=alike, tolerance=1e-3):
             if fit.strength < _SMALLEST_OF_PAIRS and not deep:
                 break
-            score = scores[alike, fit.strength] = float(held_out.sum()) * predictive(rest, held_out, fit)
+            score = scores[alike, fit.strength] = float(held_out.sum()) * predictive(
+                rest, held_out, fit
+            )
             if score < last:
                 break
             last = score
@@ -404,7 +438,9 @@ def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
 def _path(evidence: Evidence, *, alike: bool, tolerance: float) -> Iterator[Fit]:
     """Fits with weaker and weaker ties to the family, each from where the one before ended."""
     fit = beginning(evidence, alike=alike)
-    few = evidence.said.sum() < _FEW * evidence.readers  # too few readings to know a reader's own matrix
+    few = (
+        evidence.said.sum() < _FEW * evidence.readers
+    )  # too few readings to know a reader's own matrix
     for strength in _STRENGTHS[:1] if few else _STRENGTHS:
         fit = maximise(evidence, replace(fit, strength=strength), tolerance=tolerance)
         yield fit
@@ -419,7 +455,9 @@ def predictive(evidence: Evidence, held_out: csr_matrix, fit: Fit) -> float:
 
 # How well each reader is known: intervals of the matrices, biases and noise rates.
 
-_READINGS = 40_000  # about as many readings are looked at; more of a reader are represented by these
+_READINGS = (
+    40_000  # about as many readings are looked at; more of a reader are represented by these
+)
 _DRAWS = 10  # of resampled patients
 _MOST_ITEMS = 5000  # in a draw
 _MOST_READERS = 200
@@ -449,11 +487,13 @@ class _Resampled(NamedTuple):
     overall: float
 
 
-def reader_intervals(variants: Variants, *, share: Floats, determined: bool, confidence: float) -> ReaderIntervals:
+def reader_intervals(
+    variants: Variants, *, share: Floats, determined: bool, confidence: float
+) -> ReaderIntervals:
     """Intervals of each reader's matrix, bias and noise rate.
 
-    Three parts of doubt are added: of the reader given the consensus (``_moments``), of the consensus given the variant
-    of the model (``_resampled``), and between the variants.
+    Three parts of doubt are added: of the reader given the consensus (``_moments``), of the
+    consensus given the variant of the model (``_resampled``), and between the variants.
 
     share : (R,) of each reader among the readings
     """
@@ -468,17 +508,23 @@ def reader_intervals(variants: Variants, *, share: Floats, determined: bool, con
     # What all readers have in common is not averaged away where nothing fixes it.
     each = np.sqrt(rate_variances)  # (V, R)
     own = np.sqrt(each**2 @ share**2) if determined else each @ share
-    overall, overall_variance = _mix(variants.weights, np.array([one @ share for one in rates]), own**2)
+    overall, overall_variance = _mix(
+        variants.weights, np.array([one @ share for one in rates]), own**2
+    )
     drawn = _resampled(evidence, variants.fits[0], share=share)
     low, high = beta_interval(overall, overall_variance + drawn.overall, confidence=confidence)
     rate_interval = beta_interval(rate, rate_variance + drawn.rate, confidence=confidence)
-    matrices_interval = beta_interval(matrices, matrices_variance + drawn.matrices, confidence=confidence)
+    matrices_interval = beta_interval(
+        matrices, matrices_variance + drawn.matrices, confidence=confidence
+    )
     if determined and not (apart := evidence.told_apart()).all():
         # either of two may be the one who is right: nothing wrong, or all that differs
         differ, items = evidence.disagreement()
         variance = differ * (1.0 - differ) * repeated[0] / np.maximum(items, 1.0)
         most = np.where(apart, 0.0, beta_interval(differ, variance, confidence=confidence)[1])
-        rate_interval = np.stack([np.where(apart, rate_interval[0], 0.0), np.maximum(rate_interval[1], most)])
+        rate_interval = np.stack(
+            [np.where(apart, rate_interval[0], 0.0), np.maximum(rate_interval[1], most)]
+        )
         right, most = np.eye(evidence.classes, dtype=bool), most[:, None, None]
         ends = np.where(right, 1.0 - most, 0.0), np.where(right, 1.0, most)
         wider = np.minimum(matrices_interval[0], ends[0]), np.maximum(matrices_interval[1], ends[1])
@@ -503,10 +549,12 @@ def reader_intervals(variants: Variants, *, share: Floats, determined: bool, con
 
 
 def design_effect(evidence: Evidence, posterior: Floats, matrices: Floats) -> Floats:
-    """(R,) the factor by which a reader's readings are fewer than they seem, because those of a patient err together.
+    """(R,) the factor by which a reader's readings are fewer than they seem, because those of a
+    patient err together.
 
-    1 + ρ(m − 1), with m the mean number of readings by patient, seen from a reading, and ρ the correlation of two
-    readings of a patient by the same reader in being wrong. ρ is of all readers: one alone has too few pairs.
+    1 + ρ(m − 1), with m the mean number of readings by patient, seen from a reading, and ρ the
+    correlation of two readings of a patient by the same reader in being wrong. ρ is of all readers:
+    one alone has too few pairs.
 
     posterior: (I, C) p(true grade). matrices: (R, C, C) Pr(reading | true grade).
     """
@@ -538,18 +586,22 @@ def _mix(weights: Floats, means: ArrayLike, variances: ArrayLike) -> tuple[Float
 
 
 def _moments(evidence: Evidence, fit: Fit, times: Floats, types: Floats) -> tuple[Floats, ...]:
-    """The matrices (R, C, C) and their variance, the rates (R,) and theirs, as if the fit of the others were exact.
+    """The matrices (R, C, C) and their variance, the rates (R,) and theirs, as if the fit of the
+    others were exact.
 
-    From the types' probabilities (R, T), and the Dirichlet distributions of the deviations from the family. The types
-    are weighted by the likelihood of a reader's readings given the *other* readings of the items. So where nothing
-    else is known of the items, the interval is as wide as the population of readers.
+    From the types' probabilities (R, T), and the Dirichlet distributions of the deviations from the
+    family. The types are weighted by the likelihood of a reader's readings given the *other*
+    readings of the items. So where nothing else is known of the items, the interval is as wide as
+    the population of readers.
 
     times : (R,) readings that count as one
     """
     matrices = fit.by_grade
     by_type = np.einsum("tsj,sc->tcj", fit.family.matrices, fit.within)
     size = np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes)
-    own = 1.0 / (fit.strength + (size.sum(axis=1) / times[:, None])[:, :, None] + 1.0)  # of the Dirichlet
+    own = 1.0 / (
+        fit.strength + (size.sum(axis=1) / times[:, None])[:, :, None] + 1.0
+    )  # of the Dirichlet
     variance = _variance(types, by_type.reshape(len(by_type), -1)).reshape(matrices.shape)
     variance += matrices * (1.0 - matrices) * own
     wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)  # (R, C)
@@ -562,20 +614,28 @@ def _moments(evidence: Evidence, fit: Fit, times: Floats, types: Floats) -> tupl
 def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
     """Variances over fits to patients drawn with replacement, each with all items.
 
-    The variance falls with the number of patients; of very many items draws are smaller. With very many readers nothing
-    is drawn: it would take long, and what is not known of a reader with a few readings is far more.
+    The variance falls with the number of patients; of very many items draws are smaller. With very
+    many readers nothing is drawn: it would take long, and what is not known of a reader with a few
+    readings is far more.
     """
     if evidence.readers > _MOST_READERS or not _DRAWS:
         nothing = np.zeros(evidence.readers)
         return _Resampled(np.zeros_like(fit.counts), nothing, nothing, 0.0)
     rng = np.random.Generator(np.random.PCG64(0))
     items = np.arange(evidence.said.shape[0])
-    patient = items if evidence.patient is None else np.unique(evidence.patient, return_inverse=True)[1]
+    patient = (
+        items if evidence.patient is None else np.unique(evidence.patient, return_inverse=True)[1]
+    )
     members = csr_matrix((np.ones(len(items)), (patient, items)))
     patients = members.shape[0]
     size = max(1, min(patients, _MOST_ITEMS * patients // len(items)))
-    fits = [refit(evidence, fit, members[rng.integers(patients, size=size)].indices) for _ in range(_DRAWS)]
-    rates = np.array([(1.0 - np.diagonal(own.by_grade, axis1=1, axis2=2)) @ own.grades for own in fits])
+    fits = [
+        refit(evidence, fit, members[rng.integers(patients, size=size)].indices)
+        for _ in range(_DRAWS)
+    ]
+    rates = np.array(
+        [(1.0 - np.diagonal(own.by_grade, axis1=1, axis2=2)) @ own.grades for own in fits]
+    )
     scale = size / patients
     return _Resampled(
         scale * np.var([own.by_grade for own in fits], axis=0, ddof=1),
@@ -586,9 +646,11 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
 
 
 def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Floats:
-    """(R, T) probabilities of the types by the likelihood Σ_s p(s | other readings) F_t(reading | s).
+    """(R, T) probabilities of the types by the likelihood Σ_s p(s | other readings) F_t(reading |
+    s).
 
-    Several readings of an item by the same reader that weigh as one are no other readings: all are left out.
+    Several readings of an item by the same reader that weigh as one are no other readings: all are
+    left out.
 
     times : (R,) readings that count as one
     """
@@ -604,7 +666,9 @@ def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Float
     for start in range(0, len(chosen), 5000):
         part = chosen[start : start + 5000]
         items, place = np.unique(said.row[part], return_inverse=True)
-        left_out = np.where(independent[pair[part], None], columns[said.col[part]], own[pair[part]] @ columns)
+        left_out = np.where(
+            independent[pair[part], None], columns[said.col[part]], own[pair[part]] @ columns
+        )
         others = fit.by_state(evidence, items)[place] / np.exp(left_out)
         others /= others.sum(axis=1, keepdims=True)
         for one in range(classes):

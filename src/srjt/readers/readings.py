@@ -1,5 +1,6 @@
-"""Readings: which reader gave which item which grade, the pairs of readings of one item, and what the readings are
-evidence of: a sparse matrix that the model is fitted to, and whose errors it can tell from those of others.
+"""Readings: which reader gave which item which grade, the pairs of readings of one item, and what
+the readings are evidence of: a sparse matrix that the model is fitted to, and whose errors it can
+tell from those of others.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Readings:
     items, readers, grades : of str, lengths I, R and C
         Their names; the mildest grade first.
     item, reader, grade : (M,) array of int
-        Of each reading: the positions in ``items``, ``readers`` and ``grades``. The same reader may read an item twice.
+        Of each reading: the positions in ``items``, ``readers`` and ``grades``. The same reader may
+        read an item twice.
     groups : list of str, length I, optional
         Patients: intervals resample them. Default: each item is its own group.
     reference : (I,) array of int, optional
@@ -66,14 +68,19 @@ class Readings:
 
     def __post_init__(self) -> None:
         if len(self.grades) < 2:
-            raise SrjtError(f"Readings need a scale of at least two grades; it has {len(self.grades)}.")
+            raise SrjtError(
+                f"Readings need a scale of at least two grades; it has {len(self.grades)}."
+            )
         if not len(self.item):
             raise SrjtError("There are no readings: at least one grade by one reader is needed.")
         for name, names in (("item", self.items), ("reader", self.readers), ("grade", self.grades)):
             self._whole(name, len(self.item), "reading", range(len(names)))
         if self.reference is not None:
             self._whole("reference", len(self.items), "item", range(-1, len(self.grades)))
-        for name, size, what in (("groups", len(self.items), "items"), ("times", len(self.item), "readings")):
+        for name, size, what in (
+            ("groups", len(self.items), "items"),
+            ("times", len(self.item), "readings"),
+        ):
             if (values := getattr(self, name)) is not None and len(values) != size:
                 raise SrjtError(f"{len(values)} {name} for {size} {what}: they must be as many.")
         if self.times is not None:
@@ -84,23 +91,27 @@ class Readings:
         array = np.asarray(getattr(self, name))
         if array.shape != (size,) or array.dtype.kind not in "iu":
             raise SrjtError(
-                f"{name} holds one whole number for each of the {size} {what}s; it has the shape {array.shape} and the "
-                f"type {array.dtype}."
+                f"{name} holds one whole number for each of the {size} {what}s; it has the shape"
+                f" {array.shape} and the type {array.dtype}."
             )
         if len(outside := np.flatnonzero((array < numbers.start) | (array >= numbers.stop))):
             unknown = ", or be −1 where it is unknown" if numbers.start else ""
             raise SrjtError(
-                f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it must lie in "
-                f"0 … {numbers.stop - 1}{unknown}."
+                f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it must lie"
+                f" in 0 … {numbers.stop - 1}{unknown}."
             )
-        object.__setattr__(self, name, array.astype(np.int64))  # the dataclass is frozen for its users
+        object.__setattr__(
+            self, name, array.astype(np.int64)
+        )  # the dataclass is frozen for its users
 
     @staticmethod
     def check(value: object) -> None:
-        """Raise an error for something that is not ``Readings``, such as the table that they were read from."""
+        """Raise an error for something that is not ``Readings``, such as the table that they were
+        read from."""
         if not isinstance(value, Readings):
             raise SrjtError(
-                f"Readings are wanted, such as srjt.data.read_readings(table).readings; got {type(value).__name__}."
+                "Readings are wanted, such as srjt.data.read_readings(table).readings; got"
+                f" {type(value).__name__}."
             )
 
     def __repr__(self) -> str:
@@ -128,21 +139,27 @@ class Readings:
         return patient_codes(self.groups, len(self.items))
 
     def first(self) -> Readings:
-        """The first reading of each item by each reader, in their order: the earliest by time, otherwise by place."""
+        """The first reading of each item by each reader, in their order: the earliest by time,
+        otherwise by place."""
         # by time NaT is last
-        order = np.arange(len(self)) if self.times is None else np.argsort(self.times, kind="stable")
+        order = (
+            np.arange(len(self)) if self.times is None else np.argsort(self.times, kind="stable")
+        )
         key = self.item[order] * len(self.readers) + self.reader[order]
         return self.rows(order[np.unique(key, return_index=True)[1]])
 
     def pairs(self) -> Pairs:
-        """Pairs by the distance of their places in the list of visits: as many passes as an item has readers."""
+        """Pairs by the distance of their places in the list of visits: as many passes as an item
+        has readers."""
         visits, readers = self.first(), len(self.readers)
         left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         for step in range(1, int(np.bincount(visits.item).max())):
             left.append(np.flatnonzero(visits.item[:-step] == visits.item[step:]))
             right.append(left[-1] + step)
         one, other = np.concatenate(left), np.concatenate(right)
-        pairs, pair = np.unique(visits.reader[one] * readers + visits.reader[other], return_inverse=True)
+        pairs, pair = np.unique(
+            visits.reader[one] * readers + visits.reader[other], return_inverse=True
+        )
         return Pairs(
             item=visits.item[one],
             grade_first=visits.grade[one],
@@ -154,8 +171,8 @@ class Readings:
         )
 
     def read_twice(self) -> tuple[Ints, Floats]:
-        """Of each reader: how many items were read several times, and the share of equal grades among pairs of
-        readings, nan where nothing was read twice.
+        """Of each reader: how many items were read several times, and the share of equal grades
+        among pairs of readings, nan where nothing was read twice.
         """
         readers, classes = len(self.readers), len(self.grades)
         visit, place = np.unique(self.item * readers + self.reader, return_inverse=True)
@@ -221,8 +238,9 @@ class Evidence:
 
     @cached_property
     def comparable(self) -> csr_matrix:
-        """(I, R·C) the readings that tell how readers read. One reader's reading of an item that nobody else has read
-        does not: it would only make the reader's errors fit the frequencies of the grades."""
+        """(I, R·C) the readings that tell how readers read. One reader's reading of an item that
+        nobody else has read does not: it would only make the reader's errors fit the frequencies of
+        the grades."""
         if self.readers > 1 or not self.single.any():
             return self.said
         return diags((~self.single).astype(np.float64)).tocsr() @ self.said
@@ -234,11 +252,13 @@ class Evidence:
         return np.asarray(votes.reshape(self.readers, -1).sum(axis=0))
 
     def told_apart(self) -> Bools:
-        """(R,) whether the readings, or a reference, tell a reader's errors from those of the others.
+        """(R,) whether the readings, or a reference, tell a reader's errors from those of the
+        others.
 
-        Of two readers who disagree either may be right. Third readings of 20 of a reader's items tell, or of all of
-        them, and so do independent readings by one reader, as by a crowd. Several readers in pairs tell something: not
-        enough for an interval that holds (``benchmarks/readers.py simulated --counts 2``).
+        Of two readers who disagree either may be right. Third readings of 20 of a reader's items
+        tell, or of all of them, and so do independent readings by one reader, as by a crowd.
+        Several readers in pairs tell something: not enough for an interval that holds
+        (``benchmarks/readers.py simulated --counts 2``).
         """
         if self.anchored:
             return np.ones(self.readers, dtype=bool)
@@ -249,14 +269,19 @@ class Evidence:
         item, reader = read.nonzero()
         third = np.asarray(read.sum(axis=1)).ravel()[item] > 2.5
         telling = np.bincount(reader, third | (read.data > 1.5), minlength=self.readers)
-        return np.asarray(telling >= np.clip(np.bincount(reader, minlength=self.readers), 1, ENOUGH))
+        return np.asarray(
+            telling >= np.clip(np.bincount(reader, minlength=self.readers), 1, ENOUGH)
+        )
 
     def disagreement(self) -> tuple[Floats, Floats]:
-        """Of each reader (R,): the share of other readings of the same items that differ, and on how many items."""
+        """Of each reader (R,): the share of other readings of the same items that differ, and on
+        how many items."""
         said = self.said.tocoo()
         reader, grade = np.divmod(said.col, self.classes)
         cell = said.row.astype(np.int64) * self.classes + grade
-        votes = np.bincount(cell, said.data, minlength=said.shape[0] * self.classes)  # by item and grade
+        votes = np.bincount(
+            cell, said.data, minlength=said.shape[0] * self.classes
+        )  # by item and grade
         _, place = np.unique(said.row.astype(np.int64) * self.readers + reader, return_inverse=True)
         own = np.bincount(place, said.data)[place]
         others = self.weight[said.row] - own
@@ -268,7 +293,8 @@ class Evidence:
         return differ / np.maximum(items, 1e-12), items.astype(np.float64)
 
     def hold_out(self, *, last: bool = False) -> tuple[Evidence, csr_matrix]:
-        """A fifth of the readings of at most 20,000 items taken out; an item's last one only with ``last``."""
+        """A fifth of the readings of at most 20,000 items taken out; an item's last one only with
+        ``last``."""
         rng = np.random.Generator(np.random.PCG64(0))
         rows = np.sort(rng.permutation(self.said.shape[0])[:_HELD_OUT_ITEMS])
         chosen_items = self.items(rows)
@@ -277,7 +303,9 @@ class Evidence:
         out &= (np.bincount(said.row[~out], minlength=len(rows))[said.row] > 0) | last
 
         def part(chosen: Bools) -> csr_matrix:
-            return csr_matrix((said.data[chosen], (said.row[chosen], said.col[chosen])), shape=said.shape)
+            return csr_matrix(
+                (said.data[chosen], (said.row[chosen], said.col[chosen])), shape=said.shape
+            )
 
         return replace(chosen_items, said=part(~out)), part(out)
 

@@ -1,5 +1,6 @@
-"""``srjt analyse``: from a table of labels to one page. It inspects, splits, trains, evaluates and audits, by the same
-functions as the commands of these names, and every part can be continued, or repeated, by its own command.
+"""``srjt analyse``: from a table of labels to one page. It inspects, splits, trains, evaluates and
+audits, by the same functions as the commands of these names, and every part can be continued, or
+repeated, by its own command.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ PLAIN = "standard"  # the method that plain training is
 FOLDS = 5
 STEPS = ("inspect", "split", "train", "plain", "evaluate", "audit")
 MODEL, WITHOUT, AUDIT = "model", "plain", "audit"  # folders
-INDEX, INSPECTION, EVALUATION, COMPARISON = "index.html", "inspection.html", "evaluation.html", "comparison.html"
+INDEX, INSPECTION, EVALUATION, COMPARISON = (
+    "index.html",
+    "inspection.html",
+    "evaluation.html",
+    "comparison.html",
+)
 SPLITS = "splits.csv"
 
 
@@ -43,8 +49,9 @@ SPLITS = "splits.csv"
 class Analysis:
     """What the parts have found.
 
-    found: what the data are. run: the model. plain: a model of the same network by plain training; None if the model
-    is that. evaluation: the model on its test side. comparison: with plain training. audited: the labels.
+    found: what the data are. run: the model. plain: a model of the same network by plain training;
+    None if the model is that. evaluation: the model on its test side. comparison: with plain
+    training. audited: the labels.
     """
 
     folder: Path
@@ -58,7 +65,8 @@ class Analysis:
 
 @dataclass(frozen=True, kw_only=True)
 class Watching:
-    """How the parts are followed. tell: a sentence at the beginning of each part. open: the reporter of a training."""
+    """How the parts are followed. tell: a sentence at the beginning of each part. open: the
+    reporter of a training."""
 
     tell: Callable[[str], None]
     open: Callable[[], AbstractContextManager[Reporter]]
@@ -78,8 +86,8 @@ def analyse(
 ) -> Analysis:
     """Do what is not done yet in the folder, write its pages, and return what they are made of.
 
-    found: the inspected source. config: of the model; audit_config: of the audit's trainings. audit_options: what
-    ``srjt.audit`` should know of the table, for ``srjt review export``.
+    found: the inspected source. config: of the model; audit_config: of the audit's trainings.
+    audit_options: what ``srjt.audit`` should know of the table, for ``srjt review export``.
     """
     begin_folder(out, found)
     write_page(inspection_page(found), out / INSPECTION, write=write_atomically)
@@ -93,8 +101,16 @@ def analyse(
     tell("inspect", f"{data.describe()}. Details: {out / INSPECTION}")
     parts = _write_sides(found, data, out)
     tell("split", f"{_sides(data, parts)}: {out / SPLITS}")
-    training: dict[str, Any] = {"device": device, "on_bad_image": on_bad_image, "split": _sides_of, "command": command}
-    tell("train", f"training {config.method} on {count_of(len(parts.train), 'sample')}: {out / MODEL}")
+    training: dict[str, Any] = {
+        "device": device,
+        "on_bad_image": on_bad_image,
+        "split": _sides_of,
+        "command": command,
+    }
+    tell(
+        "train",
+        f"training {config.method} on {count_of(len(parts.train), 'sample')}: {out / MODEL}",
+    )
     with watching.open() as reporter:
         run = train(data, out=out / MODEL, config=config, reporter=reporter, **training)
     plain = None
@@ -102,7 +118,9 @@ def analyse(
         tell("plain", f"plain training of the same network, to compare with: {out / WITHOUT}")
         with watching.open() as reporter:
             plain_config = plain_training(config)
-            plain = train(data, out=out / WITHOUT, config=plain_config, reporter=reporter, **training)
+            plain = train(
+                data, out=out / WITHOUT, config=plain_config, reporter=reporter, **training
+            )
     tell("evaluate", f"both on the test side: {out / EVALUATION}")
     sides = evaluate_sides(run)
     if "test" not in sides:
@@ -141,7 +159,8 @@ def analyse(
 
 
 def begin_folder(out: Path, found: Inspection) -> None:
-    """Make the folder; one that holds other files, or the analysis of another source, is an error."""
+    """Make the folder; one that holds other files, or the analysis of another source, is an
+    error."""
     made_of = {"source": str(found.source.absolute())}
     record = out / RECORD
     if record.is_file():
@@ -155,15 +174,17 @@ def begin_folder(out: Path, found: Inspection) -> None:
 
 
 def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:
-    """An error if the grades are not known, or if rows cannot be used and nobody has said to leave them out."""
+    """An error if the grades are not known, or if rows cannot be used and nobody has said to leave
+    them out."""
     page = f"{out / INSPECTION} shows everything that was found"
     if found.unresolved:
         raise SrjtError(f"{' '.join(found.unresolved)} {page}.")
     if found.unusable and on_bad_image == "error":
         first = found.unusable[0]
         raise SrjtError(
-            f"{count_of(len(found.unusable), 'unusable sample')} (the first: {first.where}: {first.detail}). Correct "
-            f"the source, or leave such samples out with `on_bad_image='skip'`. {page}."
+            f"{count_of(len(found.unusable), 'unusable sample')} (the first: {first.where}:"
+            f" {first.detail}). Correct the source, or leave such samples out with"
+            f" `on_bad_image='skip'`. {page}."
         )
 
 
@@ -179,14 +200,16 @@ def audit_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sides_of(manifest: Manifest) -> Split:
-    """The split column if it has a test side, else the first of five folds: as ``srjt train --fold 0``."""
+    """The split column if it has a test side, else the first of five folds: as ``srjt train --fold
+    0``."""
     if "split" in manifest.table and "test" in set(manifest.table["split"]):
         return official_split(manifest)
     return folds(manifest, folds=FOLDS)[0]
 
 
 def _write_sides(found: Inspection, data: Manifest, out: Path) -> Split:
-    """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no side."""
+    """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no
+    side."""
     usable = replace(found, reading=replace(found.reading, manifest=data)).usable
     split = _sides_of(usable)
     write_splits(out / SPLITS, usable, [split])

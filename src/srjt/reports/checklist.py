@@ -1,5 +1,6 @@
-"""``srjt report RUN --checklist``: every item of TRIPOD+AI, CLAIM or STARD-AI with what the run, an audit,
-readers and evaluations know, or that the authors must write it. Nothing is guessed: each sentence has its file.
+"""``srjt report RUN --checklist``: every item of TRIPOD+AI, CLAIM or STARD-AI with what the run, an
+audit, readers and evaluations know, or that the authors must write it. Nothing is guessed: each
+sentence has its file.
 
 ``checklists.csv`` has the items, in our words, and the names of the facts that answer each.
 """
@@ -41,13 +42,23 @@ from srjt.training.train import head_sentence
 
 CHECKLISTS = {
     "tripod-ai": "TRIPOD+AI (Collins et al., BMJ 2024, 385:e078378)",
-    "claim": "CLAIM, 2024 update (Tejani et al., Radiology: Artificial Intelligence 2024, 6(4):e240300)",
+    "claim": (
+        "CLAIM, 2024 update (Tejani et al., Radiology: Artificial Intelligence 2024, 6(4):e240300)"
+    ),
     "stard-ai": "STARD-AI (Sounderajah et al., Nature Medicine 2025, 31:3283)",
 }
 AUTHORS = "To be written by the authors"
 UNPROVEN = {"not better": "no better", "unclear": "not shown to be better"}
-BINARY = {"sensitivity": "sensitivity", "specificity": "specificity", "roc_area": "area under the ROC curve"}
-AGREEMENT = {"alpha": "Krippendorff's α", "quadratic": "quadratic κ of pairs", "exact": "share of equal pairs"}
+BINARY = {
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+    "roc_area": "area under the ROC curve",
+}
+AGREEMENT = {
+    "alpha": "Krippendorff's α",
+    "quadratic": "quadratic κ of pairs",
+    "exact": "share of equal pairs",
+}
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
 
 # the facts of the two paragraphs, in their order
@@ -99,7 +110,10 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[Known, list[Ta
     known, tables = run_facts(folder, facts), []
     sides = stored_sides(folder, facts.grades)
     if side := sides.get("test") or sides.get("validation"):
-        output = "The output is a probability of each grade, the mean over the networks; a predicted grade is"
+        output = (
+            "The output is a probability of each grade, the mean over the networks; a predicted"
+            " grade is"
+        )
         known.add("run.json, held_out.csv", [("output", f"{output} {side.grade_rule}.")])
         known.add("held_out.csv", _side_facts(side))
         title = f"Predicted grades (columns) of the {side.side} side"
@@ -119,14 +133,21 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[Known, list[Ta
 def _read(path: Path) -> tuple[Sequence[str], str, Iterator[tuple[str, str]]]:
     """The grades that a folder or file is about, the name of the file, and what it says."""
     if (path / "audit.json").is_file():
-        return audit_folder.read_facts(path)["grades"], f"{path.name}/summary.json", _audit_facts(path)
+        return (
+            audit_folder.read_facts(path)["grades"],
+            f"{path.name}/summary.json",
+            _audit_facts(path),
+        )
     if (path / "readers.json").is_file():
         about = read_readers_file(path)
         return about.grades, f"{path.name}/readers.json", _reader_facts(about)
     if path.is_file() and path.suffix == ".json":
         content = read_json(path, EvaluationFile).model_dump()
         return content["grades"], path.name, _evaluation_facts(content)
-    raise SrjtError(f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate --out.")
+    raise SrjtError(
+        f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate"
+        " --out."
+    )
 
 
 def run_facts(folder: Path, facts: RunFacts) -> Known:
@@ -135,10 +156,16 @@ def run_facts(folder: Path, facts: RunFacts) -> Known:
     known.add("run.json", _settings_facts(facts))
     if (estimate := read_noise_estimate(folder)) is not None:
         low, high = estimate.rate_interval
-        share = f"By the training labels the share of wrong ones lies between {low:.0%} and {high:.0%} (95 % CI)."
+        share = (
+            f"By the training labels the share of wrong ones lies between {low:.0%} and {high:.0%}"
+            " (95 % CI)."
+        )
         known.add("noise.json", [("noise", share)])
     if digest := read_summary(folder).get("files", {}).get("weights.safetensors"):
-        known.add("summary.json", [("availability", f"The networks are weights.safetensors, SHA-256 {digest}.")])
+        known.add(
+            "summary.json",
+            [("availability", f"The networks are weights.safetensors, SHA-256 {digest}.")],
+        )
     return known
 
 
@@ -159,11 +186,20 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     yield from _flow(data, "rows of features" if features else "images")
     if (left_out := data.get("left_out")) is not None:
         reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in left_out.items())
-        yield "left_out", f"Left out, by reason: {reasons}." if reasons else "No row of the table was left out."
+        yield (
+            "left_out",
+            f"Left out, by reason: {reasons}." if reasons else "No row of the table was left out.",
+        )
     for side, name in (("training", "class_counts"), ("validation", "validation_counts")):
         if any(data.get(name) or []):
-            yield "counts", f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}."
-    yield "grades", f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}."
+            yield (
+                "counts",
+                f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}.",
+            )
+    yield (
+        "grades",
+        f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}.",
+    )
     if features:
         scaled = "scaled to mean 0 and variance 1 on the training side"
         yield "input", f"The only input is a row of {features:,} features, each {scaled}."
@@ -174,30 +210,61 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         if config.backbone is not None:
             used = f"the {crop} × {crop} in the centre are used"
         mirrored = "; training images are mirrored at random" if config.flip else ""
-        yield "input", f"The only input is the image, {resized} {size} × {size} pixels, of which {used}{mirrored}."
+        yield (
+            "input",
+            (
+                f"The only input is the image, {resized} {size} × {size} pixels, of which"
+                f" {used}{mirrored}."
+            ),
+        )
     number = methods.lookup(config.method).networks if config.method in methods.names() else None
     if config.network == ODDS:
         number = 1
     networks = "networks" if number is None else count_of(number, "network")
     network = "of the authors' own" if facts.own_network else config.network_name
-    method = display_name(config.method) + (f" ({paper})" if (paper := paper_of(config.method)) else "")
+    method = display_name(config.method) + (
+        f" ({paper})" if (paper := paper_of(config.method)) else ""
+    )
     if config.backbone is not None:
-        yield "model", f"The features are those of {config.backbone}, whose weights were not changed."
-    yield "model", f"The model consists of {networks} ({network}), trained with the method {method}."
+        yield (
+            "model",
+            f"The features are those of {config.backbone}, whose weights were not changed.",
+        )
+    yield (
+        "model",
+        f"The model consists of {networks} ({network}), trained with the method {method}.",
+    )
     if config.network == ODDS:
         folds = "the strength of the penalty is the one that makes held-out labels likeliest"
-        yield "training", f"It is a proportional-odds model with a ridge penalty, fitted by L-BFGS; {folds}."
+        yield (
+            "training",
+            f"It is a proportional-odds model with a ridge penalty, fitted by L-BFGS; {folds}.",
+        )
     else:
-        length = f"{count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}"
+        length = (
+            f"{count_of(config.known_epochs, 'epoch')} in batches of {config.known_batch_size:,}"
+        )
         yield "training", f"Training took {length}."
         rates = f"learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g}"
-        yield "training", f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed {config.seed}."
+        yield (
+            "training",
+            (
+                f"It used {config.optimizer}, {rates}, the schedule {config.schedule} and seed"
+                f" {config.seed}."
+            ),
+        )
         yield "training", _beginning(facts)
-        kept = "the last epoch" if config.keep == "last" else "the epoch that was best on the validation side"
+        kept = (
+            "the last epoch"
+            if config.keep == "last"
+            else "the epoch that was best on the validation side"
+        )
         yield "selection", f"The networks of {kept} were kept."
     if facts.head is not None:
         yield "selection", head_sentence(facts.head)
-    drawn = f"Rare grades were drawn more often (balance {config.balance:g})." if config.balance else ""
+    drawn = (
+        f"Rare grades were drawn more often (balance {config.balance:g})." if config.balance else ""
+    )
     yield "imbalance", drawn or "All samples were drawn equally often, whatever their grade."
     noise = facts.noise or {}
     if isinstance(noise.get("used"), float):
@@ -235,7 +302,10 @@ def _beginning(facts: RunFacts) -> str:
         return f"It started from the weights in {Path(config.weights).name}."
     row = registry.known(config.backbone or config.network)
     published = row is not None and row.may_be_pretrained and len(facts.data["in_shape"]) > 1
-    return f"It started from {'published ImageNet' if config.pretrained and published else 'random'} weights."
+    return (
+        f"It started from {'published ImageNet' if config.pretrained and published else 'random'}"
+        " weights."
+    )
 
 
 def paper_of(method: str) -> str:
@@ -249,21 +319,37 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     grades, counts = side.grades.shown, np.asarray(side.confusion)
     off = np.abs(np.subtract.outer(range(len(grades)), range(len(grades))))  # by how many grades
     wrong = f"{counts[off > 0].sum():,} are wrong, {counts[off > 1].sum():,} by more than one grade"
-    unit, clustered = ("patients", ", corrected for patients") if side.by_patient else ("samples", "")
+    unit, clustered = (
+        ("patients", ", corrected for patients") if side.by_patient else ("samples", "")
+    )
     scores = {name: interval._asdict() for name, interval in side.intervals.items()}
     answers = f"{side.side.capitalize()} side, {count_of(side.samples, 'answer')}"
-    recalibrated = f"Probabilities were recalibrated: {side.recalibration}." if side.recalibration else ""
-    yield "counts", f"{side.judged_by.capitalize()} of the {side.side} side: {_counted(grades, counts.sum(axis=1))}."
+    recalibrated = (
+        f"Probabilities were recalibrated: {side.recalibration}." if side.recalibration else ""
+    )
+    yield (
+        "counts",
+        (
+            f"{side.judged_by.capitalize()} of the {side.side} side:"
+            f" {_counted(grades, counts.sum(axis=1))}."
+        ),
+    )
     bootstrap = f"expanded percentiles (Hesterberg 2015) of 1,000 bootstrap draws of {unit}"
     yield "uncertainty", f"95 % confidence intervals (CI) of metrics are {bootstrap}."
     yield "uncertainty", f"Those of sensitivity, specificity and coverage are Wilson's{clustered}."
     yield "uncertainty", "The variation between trainings is not in them."
     yield "performance", _performance(answers, side.judged_by, scores, side.calibration_error)
     if side.naive is not None:
-        yield "performance", f"One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
+        yield (
+            "performance",
+            f"One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}.",
+        )
     if side.gain is not None and side.gain.verdict in UNPROVEN:
         metric = METRICS[side.gain.metric].long_name
-        yield "performance", f"By {metric} the answers are {UNPROVEN[side.gain.verdict]} than one grade for all."
+        yield (
+            "performance",
+            f"By {metric} the answers are {UNPROVEN[side.gain.verdict]} than one grade for all.",
+        )
     yield "recalibration", recalibrated or "Probabilities were not recalibrated."
     yield "failures", f"Of {side.samples:,} predicted grades {wrong}: see the table."
 
@@ -272,15 +358,26 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     summary = audit_folder.read_summary(path)
     known = summary["rate"] if summary["identifiable"] else None
     rate = rate_text(known, summary["rate_interval"], name="95 % CI")
-    doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
+    doubt = (
+        f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
+    )
     yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
     if seen := summary.get("verified"):
-        drawn = "drawn by doubt, with known probabilities," if seen.get("by_doubt") else "of a random sample"
-        yield "verified", f"{seen['labels']:,} labels {drawn} were verified: {seen['wrong']:,} were wrong."
+        drawn = (
+            "drawn by doubt, with known probabilities,"
+            if seen.get("by_doubt")
+            else "of a random sample"
+        )
+        yield (
+            "verified",
+            f"{seen['labels']:,} labels {drawn} were verified: {seen['wrong']:,} were wrong.",
+        )
 
 
 def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
-    defined = {words: about.agreement[name] for name, words in AGREEMENT.items() if name in about.agreement}
+    defined = {
+        words: about.agreement[name] for name, words in AGREEMENT.items() if name in about.agreement
+    }
     read = f" gave {about.readings:,} grades to {about.items:,} {about.noun}s."
     yield "readers", count_of(len(about.readers), "reader") + read
     if defined:
@@ -291,13 +388,20 @@ def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """fact, sentence: what one evaluation says, and of how many answers."""
     per, features = file.get("per", ()), file.get("features", False)
-    answers = answered(file["samples"], file.get("images") or file["samples"], per, features=features)
+    answers = answered(
+        file["samples"], file.get("images") or file["samples"], per, features=features
+    )
     if file["own_samples"] == 0:
         samples = f"Other samples, {answers}{'' if per else _patients(file['patients'])}"
-        yield "external", _performance(samples, file["judged_by"], file["intervals"], file["calibration_error"])
+        yield (
+            "external",
+            _performance(samples, file["judged_by"], file["intervals"], file["calibration_error"]),
+        )
     if decision := file.get("decision"):
         point = {**decision["operating_point"], **decision["areas"]}
-        values = [f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point]
+        values = [
+            f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point
+        ]
         rule = refer_if(decision["refer_from"], decision["threshold"])
         yield "decision", f"Referral of {answers} {rule}: {', '.join(values)}. {decision['found']}"
     if ranges := file.get("ranges"):
@@ -305,7 +409,10 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         promise = f"Ranges that promise {ranges['promised']:.0%}, of {answers},"
         yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
     if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
-        yield "unsure", f"{abstention['share']:.0%} of {answers}, the least sure, were left to a person."
+        yield (
+            "unsure",
+            f"{abstention['share']:.0%} of {answers}, the least sure, were left to a person.",
+        )
     if truth := file.get("true_scores"):
         known = {name: truth["scores"][name] for name in MAIN if name in truth["scores"]}
         by, true = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
@@ -321,15 +428,18 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     groups = (file.get("subgroups") or {}).get("groups", [])
     for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
         errors = ", ".join(
-            f"{group['name']} {_interval(group['scores']['mae']) if group['scores'] else 'has too few'} "
-            f"({count_of(group['patients'], 'patient')})"
+            f"{group['name']}"
+            f" {_interval(group['scores']['mae']) if group['scores'] else 'has too few'}"
+            f" ({count_of(group['patients'], 'patient')})"
             for group in own
         )
         fact = "sites" if column.casefold() in SITES else "subgroups"
         yield fact, f"{METRICS['mae'].long_name.capitalize()} of {answers} by {column}: {errors}."
 
 
-def _performance(answers: str, judged_by: str, scores: Mapping[str, Any], calibration_error: float) -> str:
+def _performance(
+    answers: str, judged_by: str, scores: Mapping[str, Any], calibration_error: float
+) -> str:
     values = ", ".join(_score(name, scores[name]) for name in MAIN)
     return f"{answers}, judged by {judged_by}: {values}, calibration error {calibration_error:.3f}."
 
@@ -340,7 +450,9 @@ def _score(name: str, values: Mapping[str, float | None]) -> str:
 
 def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
     """ "0.310 (95 % CI 0.280 to 0.350)"."""
-    value, low, high = np.array([values.get(name) for name in ("value", "low", "high")], dtype=float)  # None: nan
+    value, low, high = np.array(
+        [values.get(name) for name in ("value", "low", "high")], dtype=float
+    )  # None: nan
     ends = "" if not high - low >= 1e-9 else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
     return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}".replace("-", "−")
 
@@ -353,15 +465,18 @@ def _counted(grades: Sequence[str], counts: Sequence[int]) -> str:
 
 
 def checklist_items(name: str, known: Known) -> pd.DataFrame:
-    """The items of a checklist, in its order: item, section, asks (in our words), known, files (where that is from),
-    and what the authors add."""
+    """The items of a checklist, in its order: item, section, asks (in our words), known, files
+    (where that is from), and what the authors add."""
     if name not in CHECKLISTS:
         raise unknown_name("checklist", name, CHECKLISTS)
     text = (resources.files("srjt.reports") / "checklists.csv").read_text(encoding="utf-8")
     items = [row for row in csv.DictReader(text.splitlines()) if row["checklist"] == name]
     for row in items:
         files = dict.fromkeys(
-            file for fact in row["facts"].split() if fact in known for file in known[fact].files.split(", ")
+            file
+            for fact in row["facts"].split()
+            if fact in known
+            for file in known[fact].files.split(", ")
         )
         row |= {"known": known.paragraph(row["facts"]), "files": ", ".join(files)}
         if not files or row["authors"]:
@@ -386,18 +501,26 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
         for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()
         if (text := known.paragraph(facts))
     ]
-    sections.append(Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]))
+    sections.append(
+        Section("items", "Items", tables=[data_table(frame, title="All items"), *tables])
+    )
     return Page(
         kind="Checklist",
         title=f"{CHECKLISTS[name].partition(' (')[0].partition(',')[0]}: {folder.resolve().name}",
-        lead=f"{CHECKLISTS[name]}, each item in our words. Of {len(items)} items {(~left).sum()} are answered from "
-        f"files and {(filled & left).sum()} in part; the others are for the authors.",
+        lead=(
+            f"{CHECKLISTS[name]}, each item in our words. Of {len(items)} items {(~left).sum()} are"
+            f" answered from files and {(filled & left).sum()} in part; the others are for the"
+            " authors."
+        ),
         sections=sections,
     )
 
 
-def write_checklist(page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output) -> list[Path]:
-    """The page as HTML that word processors open, and as Markdown beside it. write: as of ``write_page``."""
+def write_checklist(
+    page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output
+) -> list[Path]:
+    """The page as HTML that word processors open, and as Markdown beside it. write: as of
+    ``write_page``."""
     plain = templates().get_template("plain.html").render(page=page)
     files = {path: plain, path.with_suffix(".md"): markdown(page)}
     with explain_write_errors(f"{path} cannot be written"):

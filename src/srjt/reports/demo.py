@@ -1,5 +1,6 @@
-"""``srjt demo``: labels that are partly wrong, what plain training and ``srjt`` make of them, which ones the audit
-finds, and a range for an image. The same functions and pages as for your own data, on synthetic images.
+"""``srjt demo``: labels that are partly wrong, what plain training and ``srjt`` make of them, which
+ones the audit finds, and a range for an image. The same functions and pages as for your own data,
+on synthetic images.
 """
 
 from __future__ import annotations
@@ -60,14 +61,21 @@ class Learnt:
         """The same in words, beside plain training."""
         folds = ", ".join(f"{error:.3f}" for error in self.errors)
         change = self.error / plain.error - 1.0
-        compared = f": {abs(change):.0%} {'lower' if change < 0 else 'higher'}" if abs(change) >= 0.005 else ""
+        compared = (
+            f": {abs(change):.0%} {'lower' if change < 0 else 'higher'}"
+            if abs(change) >= 0.005
+            else ""
+        )
         return (
-            f"{NAMES[self.method]} repeats {self.repeated:.0%} of the wrong labels that it learnt from. Its error on "
-            f"true grades of other patients (MAE, lower is better) is {self.error:.3f} (folds: {folds}){compared}."
+            f"{NAMES[self.method]} repeats {self.repeated:.0%} of the wrong labels that it learnt"
+            " from. Its error on true grades of other patients (MAE, lower is better) is"
+            f" {self.error:.3f} (folds: {folds}){compared}."
         )
 
 
-def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Callable[[str], None]) -> list[Path]:
+def run_demo(
+    out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Callable[[str], None]
+) -> list[Path]:
     """Run the demo in a folder and tell its story, a paragraph per finished part; return the pages.
 
     What is finished is kept: called again, it goes on where it was interrupted.
@@ -83,8 +91,9 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Cal
     assert data.true_labels is not None
     wrong = data.labels != data.true_labels
     also(
-        f"Wrong labels. {len(data):,} synthetic images of {len(set(data.patients or ())):,} patients, grades 0 to 3. "
-        f"{int(wrong.sum()):,} of the labels ({wrong.mean():.0%}) are wrong, by one grade."
+        f"Wrong labels. {len(data):,} synthetic images of {len(set(data.patients or ())):,}"
+        f" patients, grades 0 to 3. {int(wrong.sum()):,} of the labels ({wrong.mean():.0%}) are"
+        " wrong, by one grade."
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pages say how far to trust a number
@@ -92,7 +101,9 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Cal
         open_store(data, size=load_preset("demo")["train"]["image_size"], resize="squash")
         results = study(labels, out=out / "study", preset="demo", noise="none", epochs=epochs)
         if failed := results.runs.query("status != 'done'")["key"].tolist():
-            raise SrjtError(f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}.")
+            raise SrjtError(
+                f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}."
+            )
         report(out / "study")
         learnt = _learnt(results, epochs=epochs)
         for one in learnt:
@@ -108,22 +119,27 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Cal
         worst = alone.scores.head(FIRST)  # the true grades are not used by the audit
         hits = int((worst["grade"] != worst["true_grade"]).sum())
         also(
-            f"The audit sorts the labels by doubt. Of the first {len(worst)}, {hits} are wrong; drawn at random, "
-            f"{wrong.mean() * len(worst):.0f} would be."
+            f"The audit sorts the labels by doubt. Of the first {len(worst)}, {hits} are wrong;"
+            f" drawn at random, {wrong.mean() * len(worst):.0f} would be."
         )
         run, held_out = _run(out, results, data)
         checked = _verified(data, held_out["validation"])
         with_verified = audited(checked)  # its trainings are finished
         report(out / "audit", out=out / PAGES[2])
         also(
-            "Verified labels. The audit alone puts the share of wrong labels at "
-            f"{alone.estimate.rate_text(interval='95 % interval')}. A doctor checks "
-            f"{with_verified.estimate.verified} labels of randomly drawn patients: "
-            f"{with_verified.estimate.rate_text()}. The truth is {wrong.mean():.0%}. {_suggested(with_verified)}"
+            "Verified labels. The audit alone puts the share of wrong labels at"
+            f" {alone.estimate.rate_text(interval='95 % interval')}. A doctor checks"
+            f" {with_verified.estimate.verified} labels of randomly drawn patients:"
+            f" {with_verified.estimate.rate_text()}. The truth is {wrong.mean():.0%}."
+            f" {_suggested(with_verified)}"
         )
         also(_ranges(out, run, held_out["test"], checked))
     found = [f"{hits} of {len(worst)}", f"{wrong.mean() * len(worst):.0f} at random"]
-    write_page(_index(learnt, story, wrong=float(wrong.mean()), found=found), out / PAGES[0], write=write_atomically)
+    write_page(
+        _index(learnt, story, wrong=float(wrong.mean()), found=found),
+        out / PAGES[0],
+        write=write_atomically,
+    )
     return [out / page for page in PAGES]
 
 
@@ -160,9 +176,12 @@ def _learnt(results: StudyResults, *, epochs: int) -> list[Learnt]:
 
 
 def _index(learnt: list[Learnt], story: list[str], *, wrong: float, found: list[str]) -> Page:
-    """The story of the terminal as a page, with links to the others. found: how many of the first labels are wrong."""
+    """The story of the terminal as a page, with links to the others. found: how many of the first
+    labels are wrong."""
     plain, srjt = learnt
-    title = f"Plain training repeats {plain.repeated:.0%} of the wrong labels, srjt {srjt.repeated:.0%}"
+    title = (
+        f"Plain training repeats {plain.repeated:.0%} of the wrong labels, srjt {srjt.repeated:.0%}"
+    )
     said = [text.partition(". ") for text in story]
     about, first, second, audit, verified, ranges = [(head, rest) for head, _, rest in said]
     both = [". ".join(part) for part in (first, second)]
@@ -170,37 +189,64 @@ def _index(learnt: list[Learnt], story: list[str], *, wrong: float, found: list[
     return Page(
         kind="Demo on synthetic images, whose true grades are known",
         title=title,
-        lead=f"{wrong:.0%} of the labels are wrong. The error on true grades of other patients is {srjt.error:.3f} "
-        f"with srjt and {plain.error:.3f} with plain training.",
+        lead=(
+            f"{wrong:.0%} of the labels are wrong. The error on true grades of other patients is"
+            f" {srjt.error:.3f} with srjt and {plain.error:.3f} with plain training."
+        ),
         key_numbers=[
-            KeyNumber("wrong labels repeated by srjt", f"{srjt.repeated:.0%}", compared=f"plain: {plain.repeated:.0%}"),
-            KeyNumber("mean absolute error of srjt", f"{srjt.error:.3f}", compared=f"plain: {plain.error:.3f}"),
+            KeyNumber(
+                "wrong labels repeated by srjt",
+                f"{srjt.repeated:.0%}",
+                compared=f"plain: {plain.repeated:.0%}",
+            ),
+            KeyNumber(
+                "mean absolute error of srjt",
+                f"{srjt.error:.3f}",
+                compared=f"plain: {plain.error:.3f}",
+            ),
             KeyNumber("wrong of the most doubtful labels", found[0], compared=found[1]),
         ],
-        warnings=["These images are drawn by a program. What srjt gains on yours is measured by srjt analyse."],
+        warnings=[
+            "These images are drawn by a program. What srjt gains on yours is measured by srjt"
+            " analyse."
+        ],
         sections=[
             Section("labels", about[0], text=[about[1]]),
             Section("methods", "Two trainings", text=both, links=[("Every number", study)]),
             Section("audit", "The audit", text=[". ".join(audit)], links=[("The labels", audited)]),
-            Section("verified", verified[0], text=[verified[1]], links=[("The audit with verified labels", audited)]),
-            Section("ranges", ranges[0], text=[ranges[1]], links=[("Every answer with its range", patients)]),
+            Section(
+                "verified",
+                verified[0],
+                text=[verified[1]],
+                links=[("The audit with verified labels", audited)],
+            ),
+            Section(
+                "ranges",
+                ranges[0],
+                text=[ranges[1]],
+                links=[("Every answer with its range", patients)],
+            ),
             Section("next", "With your own images", code="srjt analyse labels.csv"),
         ],
     )
 
 
 def _run(out: Path, results: StudyResults, data: Manifest) -> tuple[Trained, dict[str, Manifest]]:
-    """The run of ``srjt`` on the first fold, and the images of the patients whom it was not trained on."""
+    """The run of ``srjt`` on the first fold, and the images of the patients whom it was not trained
+    on."""
     key = results.runs.query("method == 'srjt'").sort_values("fold")["key"].iloc[0]
     folder = out / "model"
     shutil.copytree(run_folder(out / "study", key), folder, dirs_exist_ok=True)  # a name for people
     run = load_run(folder, device="cpu")
     row = {name: number for number, name in enumerate(data.ids)}
-    return run, {side: data.select([row[name] for name in held.ids]) for side, held in run.held_out.items()}
+    return run, {
+        side: data.select([row[name] for name in held.ids]) for side, held in run.held_out.items()
+    }
 
 
 def _verified(data: Manifest, drawn_from: Manifest) -> Manifest:
-    """The data with the true grades of a hundred of these images. Its patients are a random part of all."""
+    """The data with the true grades of a hundred of these images. Its patients are a random part of
+    all."""
     assert data.true_labels is not None
     chosen = set(np.random.default_rng(SEED).permutation(drawn_from.ids)[:VERIFIED])
     grades = np.where([name in chosen for name in data.ids], data.true_labels, -1)
@@ -213,26 +259,33 @@ def _suggested(found: Audit) -> str:
     if not len(offered):
         return "For the other labels it suggests no grade."
     right = int((offered["suggested"] == offered["true_grade"]).sum())
-    return f"For {len(offered)} of the other labels it suggests another grade; {right} of these are right."
+    return (
+        f"For {len(offered)} of the other labels it suggests another grade; {right} of these are"
+        " right."
+    )
 
 
 def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
-    """Ranges calibrated on the verified labels, beside those calibrated on all labels as they are."""
+    """Ranges calibrated on the verified labels, beside those calibrated on all labels as they
+    are."""
     assert checked.verified_labels is not None
     verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
     answers = predict(run, test, calibrate_on=verified, coverage=COVERAGE, progress=False)
     predictions_page(answers, data=test).save(out / PAGES[3])
     with_them, without = (
-        evaluate(run, test, resamples=2, calibrate_on=labels, coverage=COVERAGE, progress=False).ranges
+        evaluate(
+            run, test, resamples=2, calibrate_on=labels, coverage=COVERAGE, progress=False
+        ).ranges
         for labels in (verified, None)
     )
     assert with_them is not None
     assert without is not None
     first = answers.iloc[0]
     return (
-        f"A range for an image. The first one of patient {first['patient']} gets grade {first['grade']} and the range "
-        f"{first['grade_low']} to {first['grade_high']}. With the verified labels a range holds "
-        f"{with_them.width.value:.1f} of 4 grades on average, without them {without.width.value:.1f}. It holds the "
-        f"truth for {with_them.coverage.value:.0%} of the images of the {len(set(test.patients or ()))} patients not "
-        f"trained on; {COVERAGE:.0%} are promised."
+        f"A range for an image. The first one of patient {first['patient']} gets grade"
+        f" {first['grade']} and the range {first['grade_low']} to {first['grade_high']}. With the"
+        f" verified labels a range holds {with_them.width.value:.1f} of 4 grades on average,"
+        f" without them {without.width.value:.1f}. It holds the truth for"
+        f" {with_them.coverage.value:.0%} of the images of the {len(set(test.patients or ()))}"
+        f" patients not trained on; {COVERAGE:.0%} are promised."
     )

@@ -1,5 +1,5 @@
-"""``MODEL_CARD.md`` of a run: what it is for, what it was made from, how good it is, what it cannot do; and the
-folder in which a run is handed over.
+"""``MODEL_CARD.md`` of a run: what it is for, what it was made from, how good it is, what it cannot
+do; and the folder in which a run is handed over.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from srjt.reports.sections import source_name
 from srjt.training.folder import read_facts
 from srjt.training.trained import Trained
 
-# The layout and the metadata are those of Hugging Face's model cards, so that a folder can be published as it is.
+# The layout and the metadata are those of Hugging Face's model cards, so that a folder can be
+# published as it is.
 
 FILE = "MODEL_CARD.md"
 USE = (
-    "Research on the severity of what the training samples show. The model is not a medical device, and nothing here "
-    "shows that it is fit for use on patients. It holds for samples like those below, graded by the same rules."
+    "Research on the severity of what the training samples show. The model is not a medical device,"
+    " and nothing here shows that it is fit for use on patients. It holds for samples like those"
+    " below, graded by the same rules."
 )
 
 # of the checklist
@@ -65,7 +67,9 @@ def write_model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = N
     return path
 
 
-def model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None, usage: str = "") -> str:
+def model_card(
+    folder: Path, *, sides: Mapping[str, Evaluation] | None = None, usage: str = ""
+) -> str:
     """The card of a finished run, as Markdown.
 
     sides: its held-out sides, if they are evaluated already. usage: how to use it as an ONNX model.
@@ -80,7 +84,12 @@ def model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None, u
     metadata: dict[str, Any] = {
         "library_name": "srjt",
         "pipeline_tag": "tabular-classification" if features else "image-classification",
-        "tags": ["ordinal-classification", "label-noise", facts.config.method, *(["onnx"] if usage else [])],
+        "tags": [
+            "ordinal-classification",
+            "label-noise",
+            facts.config.method,
+            *(["onnx"] if usage else []),
+        ],
     }
     performance, tables = ["Not known: see the limits."], []
     if found is not None:
@@ -110,11 +119,15 @@ def model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None, u
             Section("data", "Training data", text=[known.paragraph(DATA_FACTS)]),
             Section("performance", "Performance", text=performance, tables=tables),
             Section("limits", "Limits", text=sentences(LIMITS, limits)),
-            Section("cite", "How to cite", text=[f"{cited}The software: srjt, see its CITATION.cff."]),
+            Section(
+                "cite", "How to cite", text=[f"{cited}The software: srjt, see its CITATION.cff."]
+            ),
         ],
     )
     if not usage:
-        predict = f"srjt predict {name} {'FEATURES' if features else 'IMAGES'} --out predictions.csv"
+        predict = (
+            f"srjt predict {name} {'FEATURES' if features else 'IMAGES'} --out predictions.csv"
+        )
         usage = f"```bash\n{predict}\nsrjt export {name} --out model.onnx\n```"
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n\n{markdown(page)}\n## How to use it\n\n{usage}\n"
@@ -123,7 +136,10 @@ def model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None, u
 # A run as a folder to send: model, card, configuration and a script that needs no srjt.
 
 MODEL, CONFIG, SCRIPT, NEEDS = "model.onnx", "config.json", "predict.py", "requirements.txt"
-IMAGE = "RGB, upright by EXIF, on black where it is transparent, resized bilinearly with antialiasing (Pillow)"
+IMAGE = (
+    "RGB, upright by EXIF, on black where it is transparent, resized bilinearly with antialiasing"
+    " (Pillow)"
+)
 REQUIREMENTS = "numpy>=1.26\nonnxruntime>=1.20\npillow>=10\n"
 
 
@@ -139,7 +155,8 @@ def export_folder(
 ) -> Exported:
     """Write a run as a folder: ``model.onnx``, ``MODEL_CARD.md``, ``config.json``, ``predict.py``.
 
-    ``predict.py`` predicts with onnxruntime, NumPy and Pillow alone; ``requirements.txt`` lists them.
+    ``predict.py`` predicts with onnxruntime, NumPy and Pillow alone; ``requirements.txt`` lists
+    them.
 
     Parameters
     ----------
@@ -171,7 +188,10 @@ def export_folder(
         target.mkdir(parents=True, exist_ok=True)
         filled = any(map(is_foreign, target.iterdir()))
     if filled and not overwrite:
-        raise SrjtError(f"{target} is not empty: choose another folder, or pass `overwrite=True` to write there.")
+        raise SrjtError(
+            f"{target} is not empty: choose another folder, or pass `overwrite=True` to write"
+            " there."
+        )
     written = export(
         opened, target / MODEL, format="onnx", samples=samples, optimise=optimise, decoding=decoding,
         recalibrate=recalibrate,
@@ -179,9 +199,9 @@ def export_folder(
     asked = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
     inputs = "FEATURES.npz" if len(opened.in_shape) == 1 else "IMAGES"
     usage = (
-        "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes out. A grade "
-        f"is {written.metadata['grade_rule']}.\n\n"
-        f"```bash\npip install -r {NEEDS}\npython {SCRIPT} {inputs} > predictions.csv\n```"
+        "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes"
+        f" out. A grade is {written.metadata['grade_rule']}.\n\n```bash\npip install -r"
+        f" {NEEDS}\npython {SCRIPT} {inputs} > predictions.csv\n```"
     )
     card = model_card(opened.folder, sides=evaluate_sides(opened, asked), usage=usage)
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
@@ -211,5 +231,8 @@ def _config(run: Trained, written: Exported) -> dict[str, Any]:
         "outputs": list(OUTPUTS),
         "preprocessing": None if features else images,
         "recalibration": facts.get("recalibration"),
-        **{name: facts[name] for name in ("grade_rule", "method", "network", "networks", "config_hash", "srjt")},
+        **{
+            name: facts[name]
+            for name in ("grade_rule", "method", "network", "networks", "config_hash", "srjt")
+        },
     }

@@ -1,4 +1,5 @@
-"""A page: a verdict, key numbers, sections and notes; and its text as HTML, for a terminal, a notebook or Markdown.
+"""A page: a verdict, key numbers, sections and notes; and its text as HTML, for a terminal, a
+notebook or Markdown.
 
 The HTML is one file: it loads nothing, runs only its own script, and escapes all text from files.
 """
@@ -44,9 +45,15 @@ class KeyNumber:
     compared: str = ""  # what to compare it with: "one grade for all: 0.67"
 
     @classmethod
-    def of(cls, label: str, number: Interval, pattern: str = ".3f", *, compared: str = "") -> KeyNumber:
+    def of(
+        cls, label: str, number: Interval, pattern: str = ".3f", *, compared: str = ""
+    ) -> KeyNumber:
         """A number with its interval, each as far as it is defined."""
-        value = f"{number.value:{pattern}}".replace("-", "−") if math.isfinite(number.value) else MISSING
+        value = (
+            f"{number.value:{pattern}}".replace("-", "−")
+            if math.isfinite(number.value)
+            else MISSING
+        )
         some = number.high - number.low >= 1e-9  # else no draw of a bootstrap differs
         return cls(label, value, between(*number[1:], pattern) if some else "", compared)
 
@@ -61,8 +68,12 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
-    beside: Sequence[tuple[str, str]] = ()  # (picture, title) of others, side by side with the first
-    similar: Sequence[tuple[str, str]] = ()  # (picture, title) of training images, which the reader can open
+    beside: Sequence[
+        tuple[str, str]
+    ] = ()  # (picture, title) of others, side by side with the first
+    similar: Sequence[
+        tuple[str, str]
+    ] = ()  # (picture, title) of training images, which the reader can open
 
 
 @dataclass(frozen=True)
@@ -95,10 +106,14 @@ class Page:
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
     warnings: Sequence[str] = ()  # shown at the top
-    details: Sequence[tuple[str, str]] = ()  # below the warnings: summary, and a text that the reader can open
+    details: Sequence[
+        tuple[str, str]
+    ] = ()  # below the warnings: summary, and a text that the reader can open
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
-    progress: float | None = None  # 0 … 1, of something that is still running: a browser loads the page again
+    progress: float | None = (
+        None  # 0 … 1, of something that is still running: a browser loads the page again
+    )
     without_ids: bool = False  # whether ids, patients and paths were left out
 
     @property
@@ -107,7 +122,8 @@ class Page:
         return f"{self.title}. {self.lead}".strip()
 
     def save(self, path: str | Path, *, figures: str | Path | None = None) -> list[Path]:
-        """Write the page to an HTML file, and every figure as SVG and PNG to the folder ``figures``."""
+        """Write the page to an HTML file, and every figure as SVG and PNG to the folder
+        ``figures``."""
         write_page(self, Path(path))
         return [Path(path), *save_figures(self, figures)]
 
@@ -140,26 +156,35 @@ _WORD = re.compile(r"[^\s,;()'\"]+")
 def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
     """The page without ids, patients and paths.
 
-    Pictures and numbers stay. names: of samples and patients, which are left out of sentences too; names of one or two
-    letters are left alone there, because they are numbers and words as well.
+    Pictures and numbers stay. names: of samples and patients, which are left out of sentences too;
+    names of one or two letters are left alone there, because they are numbers and words as well.
     """
     known = {name for name in names if len(name) > 2}
 
     def clean(text: str) -> str:
         if text.startswith("data:"):  # a picture
             return text
-        return _WORD.sub(lambda word: LEFT_OUT if word[0].rstrip(".:") in known else word[0], _PATH.sub(LEFT_OUT, text))
+        return _WORD.sub(
+            lambda word: LEFT_OUT if word[0].rstrip(".:") in known else word[0],
+            _PATH.sub(LEFT_OUT, text),
+        )
 
     def clean_table(table: Table) -> Table:
-        hidden = {place for place, column in enumerate(table.columns) if column.name.casefold() in NAMING}
+        hidden = {
+            place for place, column in enumerate(table.columns) if column.name.casefold() in NAMING
+        }
         rows = []
         for number, row in enumerate(table.rows, start=1):
             cells = [walk(cell) for cell in row.cells]
             for place in hidden:
                 if cells[place].text not in ("", MISSING, "all"):
-                    cells[place] = replace(cells[place], text=f"{table.columns[place].name} {number}")
+                    cells[place] = replace(
+                        cells[place], text=f"{table.columns[place].name} {number}"
+                    )
             rows.append(replace(row, cells=tuple(cells)))
-        return replace(table, title=clean(table.title), caption=clean(table.caption), rows=tuple(rows))
+        return replace(
+            table, title=clean(table.title), caption=clean(table.caption), rows=tuple(rows)
+        )
 
     def walk(value: Any) -> Any:
         if isinstance(value, str):
@@ -170,9 +195,14 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
             others: dict[str, Any] = {}
             for name in ("beside", "similar"):
                 others[name] = [(one, "") for one, _ in getattr(value, name)]
-            return replace(value, title=clean(value.title), detail=clean(value.detail), text="", **others)
+            return replace(
+                value, title=clean(value.title), detail=clean(value.detail), text="", **others
+            )
         if isinstance(value, (Page, Section, TableCell)):
-            return replace(value, **{own.name: walk(getattr(value, own.name)) for own in fields(value) if own.init})
+            return replace(
+                value,
+                **{own.name: walk(getattr(value, own.name)) for own in fields(value) if own.init},
+            )
         if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
             return type(value)(walk(part) for part in value)
         return value
@@ -183,7 +213,8 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
 
 @singledispatch
 def page_of(result: object) -> Page:
-    """The page of a result: ``result.report()``. A new kind of result registers the function that makes its page."""
+    """The page of a result: ``result.report()``. A new kind of result registers the function that
+    makes its page."""
     raise SrjtError(f"There is no page for a {type(result).__name__}.")
 
 
@@ -207,7 +238,8 @@ Verdict = tuple[Callable[[Facts], Any], str, str]  # condition, title, lead
 
 
 def sentences(rules: Iterable[Rule[Facts]], facts: Facts) -> list[str]:
-    """The templates whose condition holds, filled: ``"{f.samples:,} samples"`` with ``f = facts``."""
+    """The templates whose condition holds, filled: ``"{f.samples:,} samples"`` with ``f =
+    facts``."""
     return [template.format(f=facts) for holds, template in rules if holds(facts)]
 
 
@@ -217,10 +249,15 @@ def verdict(rules: Iterable[Verdict[Facts]], facts: Facts) -> tuple[str, str]:
     return title.format(f=facts), lead.format(f=facts)
 
 
-def said(facts: Facts, verdicts: Iterable[Verdict[Facts]], **more: Iterable[Rule[Facts]]) -> dict[str, Any]:
-    """The fields of a page that are sentences. more: the rules of its ``warnings`` and ``remarks``."""
+def said(
+    facts: Facts, verdicts: Iterable[Verdict[Facts]], **more: Iterable[Rule[Facts]]
+) -> dict[str, Any]:
+    """The fields of a page that are sentences. more: the rules of its ``warnings`` and
+    ``remarks``."""
     title, lead = verdict(verdicts, facts)
-    return {"title": title, "lead": lead} | {name: sentences(rules, facts) for name, rules in more.items()}
+    return {"title": title, "lead": lead} | {
+        name: sentences(rules, facts) for name, rules in more.items()
+    }
 
 
 # HTML: a whole file, or the part of it that a notebook shows.
@@ -234,16 +271,19 @@ def render(page: Page) -> str:
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src"
+        " data:; base-uri 'none'; form-action 'none'"
     )
     style = Markup(_asset("colours.css") + _asset("page.css"))
     template = templates().get_template("page.html")
-    return template.render(page=page, policy=policy, style=style, script=Markup(script), version=__version__)
+    return template.render(
+        page=page, policy=policy, style=style, script=Markup(script), version=__version__
+    )
 
 
 def notebook_html(page: Page) -> str:
-    """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the notebook."""
+    """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the
+    notebook."""
     parts: Any = templates().get_template("parts.html").module
     shown = str(parts.first(page))
     for section in filter(lambda section: section.brief, page.sections):
@@ -254,8 +294,11 @@ def notebook_html(page: Page) -> str:
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 
 
-def write_page(page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output) -> None:
-    """Write the page to an HTML file. write: ``write_atomically`` for a file in a folder of ours."""
+def write_page(
+    page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output
+) -> None:
+    """Write the page to an HTML file. write: ``write_atomically`` for a file in a folder of
+    ours."""
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     with explain_write_errors(f"{path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -316,7 +359,9 @@ def page_text(page: Page) -> str:
 
     from srjt.console import Console
 
-    console = Console(width=WIDTH, file=io.StringIO(), markup=False, highlight=False, color_system=None)
+    console = Console(
+        width=WIDTH, file=io.StringIO(), markup=False, highlight=False, color_system=None
+    )
     for part in terminal(page):
         if isinstance(part, Text):  # broken at spaces only: a path stays in one piece
             part = textwrap.fill(part.plain, WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -332,5 +377,9 @@ def markdown(page: Page) -> str:
     parts = [f"# {escape_markdown(page.title)}", escape_markdown(page.lead)]
     for section in page.sections:
         tables = [table.markdown().rstrip() for table in section.tables]
-        parts += [f"## {escape_markdown(section.heading)}", *map(escape_markdown, section.text), *tables]
+        parts += [
+            f"## {escape_markdown(section.heading)}",
+            *map(escape_markdown, section.text),
+            *tables,
+        ]
     return "\n\n".join(filter(None, parts)) + "\n"

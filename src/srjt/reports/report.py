@@ -1,4 +1,5 @@
-"""``srjt.report``: a study, a run or an audit as one HTML page; and the page that follows a training while it runs."""
+"""``srjt.report``: a study, a run or an audit as one HTML page; and the page that follows a
+training while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
-from srjt.reports.page import NAMING, Page, leave_out_ids, page_of as page_of, save_figures, write_page
+from srjt.reports.page import (
+    NAMING,
+    Page,
+    leave_out_ids,
+    page_of as page_of,
+    save_figures,
+    write_page,
+)
 from srjt.reports.pages import answers, audit, evaluation, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
@@ -43,8 +51,8 @@ def report(
 ) -> list[Path]:
     """Write the folder of a study, a run or an audit as one self-contained HTML page.
 
-    The page needs no network and opens from disk. It lists failed and unfinished runs at its top. For a result in
-    memory, such as an evaluation, use ``result.report().save("page.html")``.
+    The page needs no network and opens from disk. It lists failed and unfinished runs at its top.
+    For a result in memory, such as an evaluation, use ``result.report().save("page.html")``.
 
     Parameters
     ----------
@@ -57,10 +65,11 @@ def report(
     tables : path, optional
         Folder for the tables of a study as Markdown, CSV and LaTeX.
     metrics : sequence of str
-        Metrics of the tables, for example ``("accuracy", "mae", "qwk")``. Default: the paper's three.
+        Metrics of the tables, for example ``("accuracy", "mae", "qwk")``. Default: the paper's
+        three.
     checklist : {"tripod-ai", "claim", "stard-ai"}, optional
-        Write the items of this checklist of reporting instead, with what the files of a finished run know, as HTML for
-        a word processor and as Markdown. Each answer names its file.
+        Write the items of this checklist of reporting instead, with what the files of a finished
+        run know, as HTML for a word processor and as Markdown. Each answer names its file.
     also : sequence of path
         For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``.
     without_ids : bool
@@ -77,7 +86,9 @@ def report(
     >>> srjt.report("study", figures="figures")  # doctest: +SKIP
     """
     if not isinstance(folder, (str, os.PathLike)):
-        raise SrjtError('srjt.report takes a folder. For a result in memory: result.report().save("page.html").')
+        raise SrjtError(
+            'srjt.report takes a folder. For a result in memory: result.report().save("page.html").'
+        )
     folder = Path(folder)
     path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
     # The folder may come from somebody else, with a report.html that links to a file of the user.
@@ -89,7 +100,9 @@ def report(
         page = leave_out_ids(page, _names_in(folder)) if without_ids else page
         return write_checklist(page, path, write=write)
     if also:
-        raise SrjtError("`also` belongs to a checklist: leave it out, or choose one with `checklist`.")
+        raise SrjtError(
+            "`also` belongs to a checklist: leave it out, or choose one with `checklist`."
+        )
     for name in metrics:
         if name not in METRICS:
             raise unknown_name("metric", name, METRICS)
@@ -116,15 +129,19 @@ def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResul
             return audit.audit_page(folder), None
         if (folder / "readers.json").exists():
             again = f"srjt readers TABLE --out {folder} --force"
-            raise SrjtError(f"{folder} is the folder of srjt readers, which writes its page itself: {again}.")
+            raise SrjtError(
+                f"{folder} is the folder of srjt readers, which writes its page itself: {again}."
+            )
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
-        raise SrjtError(f"The files in {folder} are damaged or not from srjt ({reason}).") from problem
+        raise SrjtError(
+            f"The files in {folder} are damaged or not from srjt ({reason})."
+        ) from problem
     raise SrjtError(
-        f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
-        "audit.json."
+        f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json,"
+        " run.json or audit.json."
     )
 
 
@@ -133,7 +150,9 @@ def _names_in(folder: Path) -> set[str]:
     names: set[str] = set()
     for file in ("history.csv", "held_out.csv", "audit.csv", "readings.csv"):
         with contextlib.suppress(OSError, ValueError):
-            table = pd.read_csv(folder / file, dtype=str, keep_default_na=False, usecols=lambda name: name in NAMING)
+            table = pd.read_csv(
+                folder / file, dtype=str, keep_default_na=False, usecols=lambda name: name in NAMING
+            )
             names.update(*(table[column] for column in table))
     return names
 
@@ -145,7 +164,11 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
             name = re.sub(r"[^a-z0-9]+", "-", table.title.lower()).strip("-")
-            for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
+            for suffix, text in (
+                (".md", table.markdown()),
+                (".csv", table.csv()),
+                (".tex", table.latex()),
+            ):
                 written.append(folder / f"{number}-{name}{suffix}")
                 write_atomically(written[-1], text.encode())
     return written
@@ -160,7 +183,8 @@ PAUSE = 10.0  # seconds between two drawings, each of which takes a part of one
 class LiveReporter(Forwarding):
     """Writes the page of the run, too: a context manager around a training.
 
-    The page is there at once, and at the end it is the report of the run, which does not reload itself.
+    The page is there at once, and at the end it is the report of the run, which does not reload
+    itself.
     """
 
     def __init__(self, inner: Reporter, folder: Path) -> None:
@@ -176,7 +200,9 @@ class LiveReporter(Forwarding):
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if not (self.folder / "run.json").exists():
             return
-        if problem is not None and self._next > 0.0:  # an error before: the folder may be that of another run
+        if (
+            problem is not None and self._next > 0.0
+        ):  # an error before: the folder may be that of another run
             reason = " ".join(str(problem).split())
             self._write(live="stopped", problem=f"{reason.rstrip('.')}." if reason else "")
         elif problem is None and has_summary(self.folder):
@@ -188,7 +214,9 @@ class LiveReporter(Forwarding):
         self.inner.begin(title, epochs=epochs, folds=folds)
         self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
         self._next = 0.0
-        if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
+        if (
+            not self._recording and not (self.folder / "run.json").exists()
+        ):  # or the run is somebody's
             self._write(live="training")
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:

@@ -1,4 +1,5 @@
-"""Sections that many pages share: the model, the settings, how a run was made; and small pictures of samples."""
+"""Sections that many pages share: the model, the settings, how a run was made; and small pictures
+of samples."""
 
 from __future__ import annotations
 
@@ -26,10 +27,18 @@ from srjt.training.trained import Trained
 
 # The settings of a run or a study as a section of a page.
 
-OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")  # without effect on rows of features
+OF_IMAGES = (
+    "image_size",
+    "crop",
+    "resize",
+    "flip",
+    "pretrained",
+)  # without effect on rows of features
 
 
-def settings_section(config: Mapping[str, Any], *, own_network: bool = False, features: bool = False) -> list[Section]:
+def settings_section(
+    config: Mapping[str, Any], *, own_network: bool = False, features: bool = False
+) -> list[Section]:
     """The settings that were given; no section if there are none."""
     shown = {name: value for name, value in config.items() if value not in (None, {}, [], ())}
     if features:
@@ -44,13 +53,16 @@ def settings_section(config: Mapping[str, Any], *, own_network: bool = False, fe
 
 
 def _text(value: Any) -> str:
-    """A value as a reader writes it: yes or no, numbers, lists; the rows of a matrix are separated by semicolons."""
+    """A value as a reader writes it: yes or no, numbers, lists; the rows of a matrix are separated
+    by semicolons."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{str(name).replace('_', ' ')}: {_text(item)}" for name, item in value.items())
+        return ", ".join(
+            f"{str(name).replace('_', ' ')}: {_text(item)}" for name, item in value.items()
+        )
     if isinstance(value, (list, tuple)):
         nested = any(isinstance(item, (list, tuple)) for item in value)
         return ("; " if nested else ", ").join(_text(item) for item in value)
@@ -90,7 +102,8 @@ def small(picture: str) -> str:
 
 
 def pictures_of(data: Manifest | None) -> Callable[[str], str]:
-    """Name of an image in ``data`` → its picture; without data the names are paths. Features have none."""
+    """Name of an image in ``data`` → its picture; without data the names are paths. Features have
+    none."""
     if data is None:
         return thumbnail
     place = {str(image): row for row, image in enumerate(data.table["image"])}
@@ -107,14 +120,19 @@ def run_name(run: Trained) -> str:
     return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
 
 
-def run_section(run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None) -> Section:
+def run_section(
+    run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
+) -> Section:
     """Which run answered, and how a page about new samples was made: enough to make it again."""
     facts = [
         ("run", run_name(run)),
         ("method", display_name(run.config.method)),
         ("network", "your own" if run.facts.own_network else run.config.network_name),
         ("training samples", f"{(run.facts.data.get('samples') or {}).get('train', 0):,}"),
-        ("trained", f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip()),
+        (
+            "trained",
+            f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip(),
+        ),
     ]
     for source in sources[:SOURCES]:
         facts += _file_facts("data", describe_source(os.fspath(source)))
@@ -128,7 +146,9 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
     source, labels = facts.data.get("source"), facts.data.get("labels")
     features = len(facts.data["in_shape"]) == 1
-    settings = settings_section(facts.config.to_dict(), own_network=facts.own_network, features=features)
+    settings = settings_section(
+        facts.config.to_dict(), own_network=facts.own_network, features=features
+    )
     data = [
         *_file_facts("features from" if labels else "labels from", source),
         *_file_facts("labels from", labels),
@@ -143,9 +163,13 @@ def _file_facts(term: str, source: Mapping[str, str] | None) -> list[tuple[str, 
 
 
 def _reproduce(
-    made: Mapping[str, Any], version: str, data: Sequence[tuple[str, str]], settings: Sequence[Section] = ()
+    made: Mapping[str, Any],
+    version: str,
+    data: Sequence[tuple[str, str]],
+    settings: Sequence[Section] = (),
 ) -> Section:
-    """The command, the data, when, on which device, with which versions, as far as it is recorded."""
+    """The command, the data, when, on which device, with which versions, as far as it is
+    recorded."""
     processes, device = int(made.get("processes", 1)), str(made.get("device", ""))
     facts = [
         *data,

@@ -3,9 +3,10 @@
     pip install -r requirements.txt
     python predict.py IMAGES > predictions.csv
 
-IMAGES are image files and folders; for a model of features, .npy or .npz files of features. Columns: image, grade,
-probabilities and the expected grade. What cannot be read is named on standard error, and the exit status is 1: so are
-DICOM images, which need srjt. Other files of a folder are left out, and named too.
+IMAGES are image files and folders; for a model of features, .npy or .npz files of features.
+Columns: image, grade, probabilities and the expected grade. What cannot be read is named on
+standard error, and the exit status is 1: so are DICOM images, which need srjt. Other files of a
+folder are left out, and named too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,20 @@ from PIL import Image
 
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF", "JPEG2000", "PPM")
 DICOM = {".dcm", ".dicom"}  # not read, but not left out either
-SUFFIXES = {"", ".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".jp2", ".ppm", *DICOM}
+SUFFIXES = {
+    "",
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".gif",
+    ".jp2",
+    ".ppm",
+    *DICOM,
+}
 UPRIGHT = {  # EXIF orientation → what makes it upright
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
@@ -38,8 +52,10 @@ Array = npt.NDArray[Any]
 
 
 def read_image(path: Path, *, size: int, resize: str) -> Array:
-    """(size, size, 3) uint8: upright, RGB, on black where it is transparent, resized as for the training."""
-    # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row length
+    """(size, size, 3) uint8: upright, RGB, on black where it is transparent, resized as for the
+    training."""
+    # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row
+    # length
     with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
         if image.format != "MPO" and (pages := getattr(image, "n_frames", 1)) > 1:
             raise ValueError(f"the {image.format} file has {pages} pages or frames")
@@ -54,11 +70,16 @@ def read_image(path: Path, *, size: int, resize: str) -> Array:
         scale = size / max(width, height)
         inner = (max(1, round(width * scale)), max(1, round(height * scale)))
         square = Image.new("RGB", (size, size), PADDING)
-        square.paste(picture.resize(inner, Image.Resampling.BILINEAR), ((size - inner[0]) // 2, (size - inner[1]) // 2))
+        square.paste(
+            picture.resize(inner, Image.Resampling.BILINEAR),
+            ((size - inner[0]) // 2, (size - inner[1]) // 2),
+        )
         return np.array(square)
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    box = (left, top, left + side, top + side) if resize == "crop" else None  # None: all of it is squashed
+    box = (
+        (left, top, left + side, top + side) if resize == "crop" else None
+    )  # None: all of it is squashed
     return np.array(picture.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
 
@@ -77,7 +98,8 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 
 def to_8bit(values: Array) -> Array:
-    """16 bits by their full range, floats in [0, 1] by theirs, others from the smallest value to the largest."""
+    """16 bits by their full range, floats in [0, 1] by theirs, others from the smallest value to
+    the largest."""
     if values.dtype.kind == "u":
         return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
     known = values[~np.isnan(values)]
@@ -93,7 +115,8 @@ def to_8bit(values: Array) -> Array:
 
 
 def read_features(path: Path) -> list[tuple[str, Array]]:
-    """Names and rows: the array of a .npy file, or the array features of a .npz file, named by images or ids."""
+    """Names and rows: the array of a .npy file, or the array features of a .npz file, named by
+    images or ids."""
     opened = np.load(path, allow_pickle=False)
     arrays = {"features": opened} if isinstance(opened, np.ndarray) else opened
     rows = arrays["features"].astype(np.float32)
@@ -114,10 +137,16 @@ def find_files(sources: list[Path]) -> Iterator[Path]:
                 print(f"{path} is left out: its suffix is not that of an image.", file=sys.stderr)
 
 
-def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> Iterator[tuple[str, Array]]:
+def samples(
+    config: dict[str, Any], sources: list[Path], failed: list[Path]
+) -> Iterator[tuple[str, Array]]:
     """Names and inputs of the model; files that cannot be read are added to ``failed``."""
     how = config["preprocessing"]
-    what = "features: a .npy file, or a .npz file with an array features" if how is None else "an image"
+    what = (
+        "features: a .npy file, or a .npz file with an array features"
+        if how is None
+        else "an image"
+    )
     for path in find_files(sources):
         try:
             if how is None:
@@ -130,7 +159,9 @@ def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> 
 
 
 def main() -> int:
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # onnxruntime would write an id of this machine, and send it
+    os.environ["ORT_DISABLE_TELEMETRY"] = (
+        "1"  # onnxruntime would write an id of this machine, and send it
+    )
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()
@@ -140,7 +171,9 @@ def main() -> int:
         return 2
     folder = Path(__file__).resolve().parent
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    session = onnxruntime.InferenceSession(str(folder / config["model"]), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / config["model"]), providers=["CPUExecutionProvider"]
+    )
     grades, names = config["grades"], config["grade_names"]
     columns = ["image", "grade", "grade_name"] if names else ["image", "grade"]
     table = csv.writer(sys.stdout, lineterminator="\n")
@@ -149,7 +182,9 @@ def main() -> int:
     rows = samples(config, sources, failed)
     while batch := list(itertools.islice(rows, BATCH)):
         ids, values = zip(*batch, strict=True)
-        outputs = session.run(["probabilities", "grade", "severity"], {config["input"]["name"]: np.stack(values)})
+        outputs = session.run(
+            ["probabilities", "grade", "severity"], {config["input"]["name"]: np.stack(values)}
+        )
         for name, p, grade, severity in zip(ids, *outputs, strict=True):
             named = [names[grades[grade]]] if names else []
             numbers = [f"{value:.6g}" for value in (*p, severity)]

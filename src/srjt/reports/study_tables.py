@@ -1,4 +1,5 @@
-"""The tables of a study: the comparison and the ablation as in the paper, and paired tests, single and pooled."""
+"""The tables of a study: the comparison and the ablation as in the paper, and paired tests, single
+and pooled."""
 
 from __future__ import annotations
 
@@ -32,21 +33,27 @@ from srjt.studies.results import (
 )
 from srjt.training.folder import NAIVE
 
-# Words of a study's tables, figures and pages: metrics, noises, and which runs form the paper's ablation.
+# Words of a study's tables, figures and pages: metrics, noises, and which runs form the paper's
+# ablation.
 
 PAPER_METRICS = ("accuracy", "mae", "macro_f1")
-NOISE_NAMES = {**{kind: family.name for kind, family in FAMILIES.items()}, "none": "labels as given"}
+NOISE_NAMES = {
+    **{kind: family.name for kind, family in FAMILIES.items()},
+    "none": "labels as given",
+}
 
 
 def noise_name(noise: str) -> str:
-    """ "quasi:0.2" → "Quasi-Gaussian noise, ε = 0.2"; "none@0.5" → "Labels as given, 50% of the patients"."""
+    """ "quasi:0.2" → "Quasi-Gaussian noise, ε = 0.2"; "none@0.5" → "Labels as given, 50% of the
+    patients"."""
     spec = parse_noise(noise)
     name = "corrected labels" if spec.corrected else NOISE_NAMES[spec.kind]
     return ", ".join([name[0].upper() + name[1:], *_noise_numbers(spec)])
 
 
 def noise_label(noise: str) -> str:
-    """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as given"."""
+    """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as
+    given"."""
     spec = parse_noise(noise)
     return noise_name(noise) if spec.kind == "none" else ", ".join(_noise_numbers(spec))
 
@@ -58,20 +65,27 @@ def _noise_numbers(spec: NoiseSpec) -> list[str]:
     return [*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts
 
 
-# The runs of a study that form the paper's ablation: hard or soft loss for selection and update, for every host.
+# The runs of a study that form the paper's ablation: hard or soft loss for selection and update,
+# for every host.
 
 LossUsage = tuple[str, str]  # loss for selection, loss for the update: hard or soft
 MethodVariant = tuple[str, str]  # method, variant
 
 # in the paper's order; the first is the host itself, the third is "+ours"
-LOSS_USAGES: tuple[LossUsage, ...] = (("hard", "hard"), ("soft", "soft"), ("hard", "soft"), ("soft", "hard"))
+LOSS_USAGES: tuple[LossUsage, ...] = (
+    ("hard", "hard"),
+    ("soft", "soft"),
+    ("hard", "soft"),
+    ("soft", "hard"),
+)
 
 
 def ablation(sources: Iterable[MethodVariant]) -> dict[str, dict[LossUsage, MethodVariant]]:
-    """Host, in the paper's order → (select, update), in the order of LOSS_USAGES → the method and variant with it.
+    """Host, in the paper's order → (select, update), in the order of LOSS_USAGES → the method and
+    variant with it.
 
-    A method with "+ours", or with a variant that sets select or update, is a host. Other variants are ignored, and a
-    method without variant takes precedence over an equal variant.
+    A method with "+ours", or with a variant that sets select or update, is a host. Other variants
+    are ignored, and a method without variant takes precedence over an equal variant.
     """
     every = list(sources)
     usages: dict[str, dict[LossUsage, MethodVariant]] = {}
@@ -82,12 +96,18 @@ def ablation(sources: Iterable[MethodVariant]) -> dict[str, dict[LossUsage, Meth
             usage = {"select": "hard", "update": "soft" if host else "hard", **(chosen or {})}
             of_host = usages.setdefault(host or method, {})
             of_host.setdefault((usage["select"], usage["update"]), (method, variant))
-    hosts = paper_order(host_of(m) or m for m, variant in every if host_of(m) or loss_usage(variant))
-    return {host: {usage: usages[host][usage] for usage in LOSS_USAGES if usage in usages[host]} for host in hosts}
+    hosts = paper_order(
+        host_of(m) or m for m, variant in every if host_of(m) or loss_usage(variant)
+    )
+    return {
+        host: {usage: usages[host][usage] for usage in LOSS_USAGES if usage in usages[host]}
+        for host in hosts
+    }
 
 
 def loss_usage(variant: str) -> dict[str, str] | None:
-    """The options select and update of a variant ("select=soft,update=soft"); None for other variants."""
+    """The options select and update of a variant ("select=soft,update=soft"); None for other
+    variants."""
     options = dict(part.partition("=")[::2] for part in variant.split(",") if part)
     return options if options and options.keys() <= {"select", "update"} else None
 
@@ -118,26 +138,29 @@ TEST_CAPTION: list[Rule[Any]] = [
 
 
 class MeanRow(NamedTuple):
-    """A row of a table of means, without its numbers. Best and second best are marked within a block; a line is
-    drawn where the family, a host with its "+ours", changes."""
+    """A row of a table of means, without its numbers. Best and second best are marked within a
+    block; a line is drawn where the family, a host with its "+ours", changes."""
 
     labels: tuple[str, ...]
     source: MethodVariant
     host: MethodVariant | None
     block: str
     family: str
-    paper: tuple[str, str, str]  # method, select, update; the method is empty if the paper has no such row
+    paper: tuple[
+        str, str, str
+    ]  # method, select, update; the method is empty if the paper has no such row
 
 
 def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> list[Table]:
-    """All tables of a study, with the paper's values if the study uses the paper's preset, and naive scores."""
+    """All tables of a study, with the paper's values if the study uses the paper's preset, and
+    naive scores."""
     tables = StudyTables(results, metrics)
     return [*tables.comparison(), *tables.ablation(), *tables.paired(), *tables.pooled()]
 
 
 def test_train_ratio(results: StudyResults) -> float:
-    """For paired tests, from the sizes of the sides in ``splits.csv``; without it, those of k folds with one part for
-    test, one for validation and k − 2 for training."""
+    """For paired tests, from the sizes of the sides in ``splits.csv``; without it, those of k folds
+    with one part for test, one for validation and k − 2 for training."""
     splits = results.folder / "splits.csv"
     if not splits.exists():
         return 1.0 / max(1, int(results.facts.get("folds") or 5) - 2)
@@ -148,7 +171,8 @@ def test_train_ratio(results: StudyResults) -> float:
 
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
-    """How the scores of a method's networks are combined, and of which epoch others are, for a caption."""
+    """How the scores of a method's networks are combined, and of which epoch others are, for a
+    caption."""
     config, combined = facts["study"]["train"], " and the networks"
     if config.get("convention") == "published-code":
         combined = ", predictions of the networks pooled"
@@ -175,13 +199,19 @@ def naive_values(results: StudyResults, noise: str, metric: str) -> pd.Series[fl
 def comparable_means(
     values: Mapping[MethodVariant, pd.Series[float]], naive: pd.Series[float] | None = None
 ) -> dict[MethodVariant, float]:
-    """The means of those with the same runs: of the largest set of runs, the most common one of that size.
+    """The means of those with the same runs: of the largest set of runs, the most common one of
+    that size.
 
-    naive: the scores of one grade for all, which are compared too (``NAIVE_ROW``) if they are known of all these runs.
+    naive: the scores of one grade for all, which are compared too (``NAIVE_ROW``) if they are known
+    of all these runs.
     """
     sets = Counter(frozenset(own.index) for own in values.values() if len(own))
     common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset())
-    means = {who: _rounded(own.mean()) for who, own in values.items() if len(own) and frozenset(own.index) == common}
+    means = {
+        who: _rounded(own.mean())
+        for who, own in values.items()
+        if len(own) and frozenset(own.index) == common
+    }
     if naive is not None and means and common <= frozenset(naive.index):
         means[NAIVE_ROW] = _rounded(naive[naive.index.isin(common)].mean())
     return means
@@ -197,16 +227,21 @@ class StudyTables:
     def __post_init__(self) -> None:
         """A metric that no run has is an error with a suggestion."""
         scores = self.results.scores
-        available = set(scores.loc[scores["split"] == "test"].dropna(subset=["value"])["metric"]) or set(METRICS)
+        available = set(
+            scores.loc[scores["split"] == "test"].dropna(subset=["value"])["metric"]
+        ) or set(METRICS)
         if not self.metrics:
-            raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.")
+            raise SrjtError(
+                "A table needs a metric: accuracy, mae, macro_f1 or another metric of the study."
+            )
         for metric in self.metrics:
             if metric not in available:
                 raise unknown_name("metric", metric, available)
 
     @cached_property
     def values(self) -> dict[tuple[str, ...], pd.Series[float]]:
-        """Method, variant, noise, metric → the values of the finished runs; index: fold and seed."""
+        """Method, variant, noise, metric → the values of the finished runs; index: fold and
+        seed."""
         by_run = finished(self.results).set_index(["fold", "seed"])
         groups = by_run.groupby(["method", "variant", "noise", "metric"])["value"]
         return {tuple(map(str, key)): group for key, group in groups}
@@ -229,19 +264,30 @@ class StudyTables:
 
     @cached_property
     def compared(self) -> list[MethodVariant]:
-        """The methods of the comparison, in the paper's order, without the variants of the ablation."""
+        """The methods of the comparison, in the paper's order, without the variants of the
+        ablation."""
         order = paper_order(method for method, _, _ in self.planned)
-        sources = {(method, variant) for method, variant, _ in self.planned if loss_usage(variant) is None}
+        sources = {
+            (method, variant) for method, variant, _ in self.planned if loss_usage(variant) is None
+        }
         return sorted(sources, key=lambda source: (order.index(source[0]), source[1]))
 
     def comparison(self) -> list[Table]:
-        """One table per kind of noise: methods in the paper's order, the rates side by side, naive scores last."""
+        """One table per kind of noise: methods in the paper's order, the rates side by side, naive
+        scores last."""
         rows, hosts = [], {host_of(method) for method, _ in self.compared}
         for method, variant in self.compared:
             host = host_of(method)
             of_host = (host, variant if (host, variant) in self.compared else "") if host else None
-            family, paper = host or (method if method in hosts else ""), ("" if variant else method, "", "")
-            rows.append(MeanRow((display_name(method, variant),), (method, variant), of_host, "", family, paper))
+            family, paper = (
+                host or (method if method in hosts else ""),
+                ("" if variant else method, "", ""),
+            )
+            rows.append(
+                MeanRow(
+                    (display_name(method, variant),), (method, variant), of_host, "", family, paper
+                )
+            )
         return [self._mean_table(rows, kind, "Comparison", ("method",)) for kind in self.kinds]
 
     def ablation(self) -> list[Table]:
@@ -260,22 +306,35 @@ class StudyTables:
         ]  # fmt: skip
         soft = {row.source for row in rows if row.labels[1] == "soft"}
         return [
-            self._mean_table(rows, kind, "Selection and updating", ("host", "selection", "updating"))
+            self._mean_table(
+                rows, kind, "Selection and updating", ("host", "selection", "updating")
+            )
             for kind, noises in self.kinds.items()
             if any((*source, noise) in self.planned for source in soft for noise in noises)
         ]
 
-    def _mean_table(self, rows: Sequence[MeanRow], kind: str, what: str, labels: tuple[str, ...]) -> Table:
+    def _mean_table(
+        self, rows: Sequence[MeanRow], kind: str, what: str, labels: tuple[str, ...]
+    ) -> Table:
         noises, is_comparison = self.kinds[kind], len(labels) == 1
-        rows = [row for row in rows if any((*row.source, noise) in self.planned for noise in noises)]
+        rows = [
+            row for row in rows if any((*row.source, noise) in self.planned for noise in noises)
+        ]
         columns: dict[Column, list[TableCell]] = {}  # a cell per row, and that of one grade for all
         for place, label in enumerate(labels):
-            texts = [*(row.labels[place] for row in rows), "" if place else NAIVE_LABEL.capitalize()]
-            columns[Column(name=label, label=label.capitalize())] = [TableCell(text=text) for text in texts]
+            texts = [
+                *(row.labels[place] for row in rows),
+                "" if place else NAIVE_LABEL.capitalize(),
+            ]
+            columns[Column(name=label, label=label.capitalize())] = [
+                TableCell(text=text) for text in texts
+            ]
         for noise, metric in itertools.product(noises, self.metrics):
             better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
             label, group = METRICS[metric].short_name, noise_label(noise)
-            column = Column(name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean")
+            column = Column(
+                name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean"
+            )
             naive_scores = naive_values(self.results, noise, metric)
             if not is_comparison:
                 naive_scores = naive_scores[:0]  # there is no such row
@@ -283,13 +342,17 @@ class StudyTables:
             printed = [self._paper_cell(row, noise, metric) for row in rows]
             if any(cell.value is not None for cell in printed):
                 name = f"{column.name} paper"
-                quoted = replace(column, name=name, label=f"{label}, paper", better="", kind="quoted")
+                quoted = replace(
+                    column, name=name, label=f"{label}, paper", better="", kind="quoted"
+                )
                 columns[quoted] = [*printed, TableCell()]
         *lines, naive = zip(*columns.values(), strict=True)
         families = [row.family for row in rows]  # a line where they change
         body = [
             Row(cells=line, rule=family != before, ours=row.host is not None)
-            for row, line, family, before in zip(rows, lines, families, families[:1] + families, strict=False)
+            for row, line, family, before in zip(
+                rows, lines, families, families[:1] + families, strict=False
+            )
         ]
         with_naive = is_comparison and any(cell.value is not None for cell in naive)
         if with_naive:
@@ -316,8 +379,11 @@ class StudyTables:
             rows=tuple(body),
         )
 
-    def _mean_cells(self, rows: Sequence[MeanRow], noise: str, metric: str, naive: pd.Series[float]) -> list[TableCell]:
-        """One cell per row and one for one grade for all, which takes part in the best; each with its marks."""
+    def _mean_cells(
+        self, rows: Sequence[MeanRow], noise: str, metric: str, naive: pd.Series[float]
+    ) -> list[TableCell]:
+        """One cell per row and one for one grade for all, which takes part in the best; each with
+        its marks."""
         empty = pd.Series(dtype=np.float64)
         of_row = {row.source: self.values.get((*row.source, noise, metric), empty) for row in rows}
         cells = []
@@ -328,14 +394,23 @@ class StudyTables:
             gain = (values - host).dropna() if len(host) else host  # over the runs that both have
             mean = _rounded(gain.mean()) if len(gain) else 0.0
             bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
-            block = {other.source: of_row[other.source] for other in rows if other.block == row.block}
+            block = {
+                other.source: of_row[other.source] for other in rows if other.block == row.block
+            }
             means = comparable_means(block, naive if len(naive) else None)
             mark = _mark(means.get(row.source), list(means.values()), metric)
             cells.append(replace(mean_cell(values), mark=mark, bold=bold, partial=partial))
-        if not len(naive):  # a metric without a naive score; a dash would mean that no run has finished
+        if not len(
+            naive
+        ):  # a metric without a naive score; a dash would mean that no run has finished
             return [*cells, TableCell()]
         means = comparable_means(of_row, naive)
-        return [*cells, replace(mean_cell(naive), mark=_mark(means.get(NAIVE_ROW), list(means.values()), metric))]
+        return [
+            *cells,
+            replace(
+                mean_cell(naive), mark=_mark(means.get(NAIVE_ROW), list(means.values()), metric)
+            ),
+        ]
 
     @cached_property
     def _paper_dataset(self) -> str | None:
@@ -345,19 +420,25 @@ class StudyTables:
         """The settings that are not the paper's, for a caption."""
         if self._paper_dataset is None:
             return ""
-        return "; ".join(map(_difference, paper_differences(self.results.facts, self._paper_dataset)))
+        return "; ".join(
+            map(_difference, paper_differences(self.results.facts, self._paper_dataset))
+        )
 
     def _paper_cell(self, row: MeanRow, noise: str, metric: str) -> TableCell:
         """The paper's value for a row, or an empty cell."""
         method, select, update = row.paper
-        printed = paper_value(self._paper_dataset or "", noise, method, metric, select=select, update=update)
+        printed = paper_value(
+            self._paper_dataset or "", noise, method, metric, select=select, update=update
+        )
         return TableCell() if printed is None else _number_cell(*printed)
 
     # Tables of tests
 
     def paired(self) -> list[Table]:
         """Every "+ours" against its host and the best baseline; none without "+ours"."""
-        tests = compare_ours(finished(self.results), test_train_ratio=self.ratio, metrics=self.metrics)
+        tests = compare_ours(
+            finished(self.results), test_train_ratio=self.ratio, metrics=self.metrics
+        )
         if tests.empty:
             return []
         # one row instead of two if the host is the best baseline
@@ -365,7 +446,9 @@ class StudyTables:
         tests["role"] = tests.groupby(keys, sort=False)["role"].transform(", ".join)
         tests = tests.drop_duplicates(keys)
         methods, noises = paper_order(tests["method"]), list(itertools.chain(*self.kinds.values()))
-        tests = tests.iloc[np.lexsort((tests["noise"].map(noises.index), tests["method"].map(methods.index)))]
+        tests = tests.iloc[
+            np.lexsort((tests["noise"].map(noises.index), tests["method"].map(methods.index)))
+        ]
         labels = {
             "Method": tests["method"].map(display_name),
             "Noise": tests["noise"].map(noise_name),
@@ -378,20 +461,25 @@ class StudyTables:
         return [self._test_table(tests, labels, "paired", "Paired comparison")]
 
     def pooled(self) -> list[Table]:
-        """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer than two pairs."""
+        """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer
+        than two pairs."""
         alike: dict[tuple[Any, ...], list[str]] = {}
         for noise in itertools.chain(*self.kinds.values()):  # from weak to strong
             alike.setdefault(_strength(noise), []).append(noise)
         groups = {_pooled_name(noises): noises for noises in alike.values()}
         if len(groups) > 1:
             groups["all"] = [noise for noises in groups.values() for noise in noises]
-        tests = pool_ours(finished(self.results), groups, test_train_ratio=self.ratio, metrics=self.metrics)
+        tests = pool_ours(
+            finished(self.results), groups, test_train_ratio=self.ratio, metrics=self.metrics
+        )
         if tests.empty:
             return []
         pairs = zip(tests["hosts"], tests["noises"], strict=True)
         labels = {
             "Noise": tests["group"],
-            "Hosts × noises": [f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs],
+            "Hosts × noises": [
+                f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs
+            ],
             "Metric": tests["metric"].map(partial(metric_heading, short=True)),
         }
         return [self._test_table(tests, labels, "pooled", "“+ Ours” against hosts, pooled")]
@@ -400,7 +488,9 @@ class StudyTables:
     def ratio(self) -> float:
         return test_train_ratio(self.results)
 
-    def _test_table(self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str) -> Table:
+    def _test_table(
+        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str
+    ) -> Table:
         """labels: the first columns. A line is drawn where the first of them changes."""
         frame = pd.DataFrame({
             **{name: list(column) for name, column in labels.items()},
@@ -423,20 +513,26 @@ class StudyTables:
             title=title,
             slug=slug,
             caption=" ".join(sentences(TEST_CAPTION, facts)),
-            formats={**dict.fromkeys(("Difference", "from", "to"), "+.3f"), "p": _p_value, "p, Holm": _p_value},
+            formats={
+                **dict.fromkeys(("Difference", "from", "to"), "+.3f"),
+                "p": _p_value,
+                "p, Holm": _p_value,
+            },
             groups=dict.fromkeys(("from", "to"), "95% interval"),
             rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
         )
 
 
 def _strength(noise: str) -> tuple[Any, ...]:
-    """What noises that are pooled have in common: the rate, or, where only ρ is given, the noise itself."""
+    """What noises that are pooled have in common: the rate, or, where only ρ is given, the noise
+    itself."""
     spec = parse_noise(noise)
     return (spec.share, spec.labels) if spec.rate is None else (spec.share, spec.rate)
 
 
 def _pooled_name(noises: Sequence[str]) -> str:
-    """ "Quasi-Gaussian and Truncated-Gaussian noise, ε = 0.2": the noises of a row, without ρ if they differ in it."""
+    """ "Quasi-Gaussian and Truncated-Gaussian noise, ε = 0.2": the noises of a row, without ρ if
+    they differ in it."""
     if len(noises) == 1:
         return noise_name(noises[0])
     specs = [parse_noise(noise) for noise in noises]
@@ -454,7 +550,8 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
 
 
 def _rounded(number: float) -> float:
-    """The last bit of a sum differs between processors, and must not round half a digit or decide who is best."""
+    """The last bit of a sum differs between processors, and must not round half a digit or decide
+    who is best."""
     return round(float(number), 9)
 
 
@@ -464,7 +561,8 @@ def _number_cell(mean: float, std: float | None, runs: int | None = None) -> Tab
 
 
 def _mark(mean: float | None, means: Sequence[float], metric: str) -> Literal["", "best", "second"]:
-    """The place of a mean, None if it is not comparable, among those of methods with the same runs."""
+    """The place of a mean, None if it is not comparable, among those of methods with the same
+    runs."""
     if mean is None or len(means) < 2:
         return ""
     best, second = sorted(means, reverse=metric not in LOWER_IS_BETTER)[:2]

@@ -24,7 +24,9 @@ _CSV_PARTS = {  # kind of a column → what follows its name → field of a cell
     "mean": {" mean": "value", " std": "std", " runs": "runs"},
     "quoted": {" mean": "value", " std": "std"},
 }
-_SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # shrink to the line width, never enlarge
+_SHRINK = (  # shrink to the line width, never enlarge
+    r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +75,15 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """The upper row of the heading: label (may be empty) and the number of columns it spans."""
-        return [(group, len(list(columns))) for group, columns in groupby(self.columns, lambda c: c.group)]
+        return [
+            (group, len(list(columns)))
+            for group, columns in groupby(self.columns, lambda c: c.group)
+        ]
 
     @property
     def wide(self) -> bool:
-        """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 8, a margin 20, names 187."""
+        """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 8, a
+        margin 20, names 187."""
         texts = [[column.heading for column in self.columns]]
         texts += [[cell.text for cell in row.cells] for row in self.rows]
         first, *others = (20 + 8 * max(map(len, column)) for column in zip(*texts, strict=True))
@@ -85,7 +91,8 @@ class Table:
 
     @property
     def legend(self) -> dict[str, str]:
-        """The marks that occur in this table (best, second, bold, partial, missing) → their meaning."""
+        """The marks that occur in this table (best, second, bold, partial, missing) → their
+        meaning."""
         meanings = {
             "best": "best",
             "second": "second best",
@@ -97,18 +104,31 @@ class Table:
         for row in self.rows:
             for column, cell in zip(self.columns, row.cells, strict=True):
                 missing = column.kind == "mean" and cell.text == MISSING
-                occurring |= {cell.mark, "bold" * cell.bold, "partial" * cell.partial, "missing" * missing}
+                occurring |= {
+                    cell.mark,
+                    "bold" * cell.bold,
+                    "partial" * cell.partial,
+                    "missing" * missing,
+                }
         return {kind: sentence for kind, sentence in meanings.items() if kind in occurring}
 
     def markdown(self) -> str:
         """A pipe table with its title above and its caption below. ¹: best, ²: second best."""
-        signs = {"best": "¹", "second": "²", "bold": "**bold**", "partial": "†n", "missing": MISSING}
+        signs = {
+            "best": "¹",
+            "second": "²",
+            "bold": "**bold**",
+            "partial": "†n",
+            "missing": MISSING,
+        }
         heads = [
             escape_markdown(f"{column.group}: {column.heading}" if column.group else column.heading)
             for column in self.columns
         ]
         lines = [f"### {escape_markdown(self.title)}", "", pipe_row(heads)]
-        lines.append(pipe_row([":--" if column.kind == "text" else ":-:" for column in self.columns]))
+        lines.append(
+            pipe_row([":--" if column.kind == "text" else ":-:" for column in self.columns])
+        )
         lines += [pipe_row([_markdown_cell(cell) for cell in row.cells]) for row in self.rows]
         lines += ["", self._explained(escape_markdown(self.caption), signs)]
         return "\n".join(lines) + "\n"
@@ -125,8 +145,12 @@ class Table:
         title = printable(self.title) or None
         table = RichTable(title=title, title_justify="left", title_style="bold", show_edge=False)
         for column in self.columns:
-            heading = printable(f"{column.group} {column.heading}" if column.group else column.heading)
-            table.add_column(heading, justify="left" if column.kind == "text" else "right", overflow="fold")
+            heading = printable(
+                f"{column.group} {column.heading}" if column.group else column.heading
+            )
+            table.add_column(
+                heading, justify="left" if column.kind == "text" else "right", overflow="fold"
+            )
         for row in self.rows:
             if row.rule:
                 table.add_section()
@@ -134,7 +158,8 @@ class Table:
         return table
 
     def csv(self) -> str:
-        """One header row; numbers with six digits, a mean with its std and number of runs. No marks."""
+        """One header row; numbers with six digits, a mean with its std and number of runs. No
+        marks."""
         content = {
             column.name + heading: [getattr(row.cells[k], field) for row in self.rows]
             for k, column in enumerate(self.columns)
@@ -182,7 +207,11 @@ class Table:
             return []
         heads = [rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}" for label, span in self.groups]
         ends = accumulate(span for _, span in self.groups)
-        spans = [(end - span + 1, end) for (label, span), end in zip(self.groups, ends, strict=True) if label]
+        spans = [
+            (end - span + 1, end)
+            for (label, span), end in zip(self.groups, ends, strict=True)
+            if label
+        ]
         rules = [rf"\cmidrule(lr){{{start}-{end}}}" for start, end in spans]
         return [" & ".join(heads) + r" \\", " ".join(rules)]
 
@@ -203,9 +232,10 @@ def data_table(
 ) -> Table:
     """A table from a DataFrame, column by column.
 
-    A column of numbers is right-aligned and sorted by value, an ordered categorical by its order; a missing value is a
-    dash. formats: column → how its values are written (numbers: ".3f" unless they are integers). groups: column → the
-    heading above it. rule_before: rows with a line above. extra: columns that a page shows when somebody asks for them.
+    A column of numbers is right-aligned and sorted by value, an ordered categorical by its order; a
+    missing value is a dash. formats: column → how its values are written (numbers: ".3f" unless
+    they are integers). groups: column → the heading above it. rule_before: rows with a line above.
+    extra: columns that a page shows when somebody asks for them.
     """
     given, columns, cells = formats or {}, [], []
     for name, values in frame.items():
@@ -214,11 +244,18 @@ def data_table(
         usual = "" if not number else "," if pd.api.types.is_integer_dtype(values) else ".3f"
         kind: Literal["number", "text"] = "number" if number else "text"
         group = (groups or {}).get(str(name), "")
-        columns.append(Column(name=str(name), label=str(name), group=group, kind=kind, extra=str(name) in extra))
+        columns.append(
+            Column(
+                name=str(name), label=str(name), group=group, kind=kind, extra=str(name) in extra
+            )
+        )
         order = values if number else values.cat.codes if ordered else [None] * len(values)
         how = given.get(str(name), usual)
         cells.append([_cell(value, how, place) for value, place in zip(values, order, strict=True)])
-    rows = [Row(cells=row, rule=place in rule_before) for place, row in enumerate(zip(*cells, strict=True))]
+    rows = [
+        Row(cells=row, rule=place in rule_before)
+        for place, row in enumerate(zip(*cells, strict=True))
+    ]
     return Table(
         slug=slug or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),
         title=title,
@@ -233,7 +270,9 @@ def _cell(value: Any, how: Format, order: Any) -> TableCell:
         return TableCell(text=MISSING)
     text = how(value) if callable(how) else format(value, how) if how else str(value)
     number = None if order is None else float(order)
-    return TableCell(text=text.replace("-", "−") if how and not callable(how) else text, value=number)
+    return TableCell(
+        text=text.replace("-", "−") if how and not callable(how) else text, value=number
+    )
 
 
 def between(low: float, high: float, pattern: str = ".3f") -> str:
@@ -241,13 +280,18 @@ def between(low: float, high: float, pattern: str = ".3f") -> str:
     if not (math.isfinite(low) and math.isfinite(high)):
         return MISSING
     ends = (f"{end:{pattern}}" for end in (low, high))
-    return " – ".join(end.replace("-", "−") if end.strip("-0.%") else end.lstrip("-") for end in ends)
+    return " – ".join(
+        end.replace("-", "−") if end.strip("-0.%") else end.lstrip("-") for end in ends
+    )
 
 
 def metric_heading(name: str, *, short: bool = False) -> str:
     """A metric in words, with an arrow in the better direction."""
     metric = METRICS[name]
-    return f"{metric.short_name if short else metric.long_name} {'↓' if metric.lower_is_better else '↑'}"
+    return (
+        f"{metric.short_name if short else metric.long_name}"
+        f" {'↓' if metric.lower_is_better else '↑'}"
+    )
 
 
 def pipe_row(cells: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
-"""The settings of a study: the same from options, a YAML file or a preset; how a noise is written, and where the
-runs take the noise rate from.
+"""The settings of a study: the same from options, a YAML file or a preset; how a noise is written,
+and where the runs take the noise rate from.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:  # the help of srjt study reads the settings without waiting f
     import numpy as np
     import numpy.typing as npt
 
-# Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``; in a learning curve with
-# ``@0.25`` for a quarter of the training patients, and ``corrected`` for the true or verified grades.
+# Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``; in a
+# learning curve with ``@0.25`` for a quarter of the training patients, and ``corrected`` for the
+# true or verified grades.
 
 CORRECTED = "corrected"
 
@@ -31,8 +32,9 @@ CORRECTED = "corrected"
 class NoiseSpec:
     """The noise injected into training and validation labels, and the rate given to the methods.
 
-    With ``rate`` alone, ρ is solved on the whole dataset's class mix. With ``rho`` alone, the rate follows from that
-    mix. With both, ρ is fixed and the methods get the nominal rate, as in the paper (0.1 and 0.2 for LIMUC).
+    With ``rate`` alone, ρ is solved on the whole dataset's class mix. With ``rho`` alone, the rate
+    follows from that mix. With both, ρ is fixed and the methods get the nominal rate, as in the
+    paper (0.1 and 0.2 for LIMUC).
     """
 
     label: str
@@ -43,7 +45,8 @@ class NoiseSpec:
 
     @property
     def corrected(self) -> bool:
-        """Whether training and validation labels are the true or verified grades, where these are known."""
+        """Whether training and validation labels are the true or verified grades, where these are
+        known."""
         return self.labels == CORRECTED
 
     @property
@@ -54,7 +57,8 @@ class NoiseSpec:
     def on(
         self, class_counts: Sequence[int] | npt.NDArray[np.int64]
     ) -> tuple[float | None, npt.NDArray[np.float64] | None, float | None]:
-        """The rate ε that the methods get; the transition matrix (C, C); and ρ as given, or solved for the rate.
+        """The rate ε that the methods get; the transition matrix (C, C); and ρ as given, or solved
+        for the rate.
 
         All are None if nothing is injected.
         """
@@ -83,7 +87,9 @@ def parse_noise(text: str) -> NoiseSpec:
     except ValueError:
         share = math.nan
     if not 0.0 < share <= 1.0:
-        raise SrjtError(f"A share of the training patients is written quasi:0.2@0.25; got {text!r}.")
+        raise SrjtError(
+            f"A share of the training patients is written quasi:0.2@0.25; got {text!r}."
+        )
     if written in ("none", CORRECTED):
         return NoiseSpec(label=label, kind="none", share=share)
     if kind not in (*noise.FAMILIES, "none"):
@@ -97,14 +103,17 @@ def parse_noise(text: str) -> NoiseSpec:
             values[name] = float(number)
     except ValueError:
         raise SrjtError(f"Write noise as quasi:0.2, quasi:rho=0.1 or none; got {text!r}.") from None
-    return NoiseSpec(label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"), share=share)
+    return NoiseSpec(
+        label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"), share=share
+    )
 
 
 def learning_curve(noises: Iterable[str], *, corrected: bool = False) -> tuple[str, ...]:
-    """The noises of a learning curve: a quarter, half and all of the training patients, and better labels.
+    """The noises of a learning curve: a quarter, half and all of the training patients, and better
+    labels.
 
-    Better labels: half of the injected noise and none of it. Where nothing is injected, the true or verified grades, if
-    the data have some (``corrected``).
+    Better labels: half of the injected noise and none of it. Where nothing is injected, the true or
+    verified grades, if the data have some (``corrected``).
 
     Examples
     --------
@@ -124,7 +133,9 @@ def learning_curve(noises: Iterable[str], *, corrected: bool = False) -> tuple[s
 
 def better_labels(spec: NoiseSpec) -> str:
     """The noise to compare with: half of what is injected, or corrected labels."""
-    halves = [f"{name}={value / 2:g}" for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value]
+    halves = [
+        f"{name}={value / 2:g}" for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value
+    ]
     return f"{spec.kind}:{','.join(halves)}" if halves else CORRECTED
 
 
@@ -145,11 +156,14 @@ class MethodSpec:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of its training; they override the study's
+    settings: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of its training; they override the study's
 
     @property
     def own_rate(self) -> float | Literal["auto"] | None:
-        """The noise rate that overrides the study's: the variant's, or else its recipe's; None: the study's is used."""
+        """The noise rate that overrides the study's: the variant's, or else its recipe's; None: the
+        study's is used."""
         given: float | Literal["auto"] | None = self.settings.get("noise_rate")
         return methods.lookup(self.name).recipe.noise_rate if given is None else given
 
@@ -164,9 +178,9 @@ def parse_method(text: str) -> MethodSpec:
     """A method as the command line and files write it.
 
     ``co-teaching``; with options ``co-teaching:select=soft,update=soft``; with a training setting
-    ``jocor+ours:balance=0.5``; with soft labels that follow the estimated noise ``sord:label_matrix=estimated``;
-    ``jocor+ours:noise_rate=auto`` estimates the rate even if the study knows it, ``f-correction:noise_rate=auto`` the
-    matrix.
+    ``jocor+ours:balance=0.5``; with soft labels that follow the estimated noise
+    ``sord:label_matrix=estimated``; ``jocor+ours:noise_rate=auto`` estimates the rate even if the
+    study knows it, ``f-correction:noise_rate=auto`` the matrix.
     """
     name, _, rest = str(text).strip().partition(":")
     known = methods.options(name)
@@ -179,7 +193,9 @@ def parse_method(text: str) -> MethodSpec:
     for part in filter(None, rest.split(",")):
         option, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise SrjtError(f"Options of a method are written name=value; {part!r} of {text!r} is not.")
+            raise SrjtError(
+                f"Options of a method are written name=value; {part!r} of {text!r} is not."
+            )
         if option not in known and option not in trainable:
             raise unknown_name(f"option of {name}", option, {*known, *trainable})
         try:
@@ -187,11 +203,15 @@ def parse_method(text: str) -> MethodSpec:
         except ValueError:
             raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
     if settings.get("noise_rate", "auto") != "auto" and "noise_rate" not in needs:
-        raise SrjtError(f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates it.")
+        raise SrjtError(
+            f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates it."
+        )
     if options:  # report a misspelt value now, not once from every run
         identity = [[float(i == j) for j in range(4)] for i in range(4)]
         estimated = {"label_matrix": identity} if options.get("label_matrix") == ESTIMATED else {}
-        methods.create(name, num_classes=4, noise_rate=0.2, transition=identity, **{**options, **estimated})
+        methods.create(
+            name, num_classes=4, noise_rate=0.2, transition=identity, **{**options, **estimated}
+        )
     TrainConfig().replace(**settings)
     return MethodSpec(name=name, options=options, settings=settings)
 
@@ -210,13 +230,17 @@ def _texts(value: Any) -> Any:
 class StudyConfig(Plain):
     """A grid of trainings: methods × noises × folds × seeds."""
 
-    source: str = setting("", more="What `srjt.data.read` accepts, or synthetic.", takes="a path, or synthetic")
+    source: str = setting(
+        "", more="What `srjt.data.read` accepts, or synthetic.", takes="a path, or synthetic"
+    )
     reading: Mapping[str, Any] = setting(
         {},
         more="Options of `srjt.data.read`, or of `srjt.data.synthetic.generate`.",
         takes="settings by name",
     )
-    on_bad_image: Literal["error", "skip"] = setting("error", more="Stop at unusable samples, or leave them out.")
+    on_bad_image: Literal["error", "skip"] = setting(
+        "error", more="Stop at unusable samples, or leave them out."
+    )
     methods: tuple[str, ...] = setting(
         ("all",), "Methods to compare: all, or names separated by spaces, such as codis:select=soft. Repeatable.",
         more="all: the paper's fourteen and your own.", shown="all", metavar="NAMES", listed=True,
@@ -247,7 +271,9 @@ class StudyConfig(Plain):
         None, "Run only this fold. Repeatable.", flag="--fold", metavar="K",
         takes="numbers of folds, at least one", listed=True,
     )  # fmt: skip
-    split_by: str = setting("random", more="random, or stratified by grade.", takes="random or stratified")
+    split_by: str = setting(
+        "random", more="random, or stratified by grade.", takes="random or stratified"
+    )
     split_seed: int = setting(0, more="Seed of the folds.")
     splits: str | None = setting(
         None, "Folds from a file of srjt data split.", more="They replace the settings above.", metavar="FILE",
@@ -266,17 +292,25 @@ class StudyConfig(Plain):
         takes=SEEDS, listed=True,
     )  # fmt: skip
     train: Mapping[str, Any] = setting(
-        {}, more="Settings of `TrainConfig` that all runs share.", takes="settings of the runs by name"
+        {},
+        more="Settings of `TrainConfig` that all runs share.",
+        takes="settings of the runs by name",
     )
-    preset: str | None = setting(None, more="Name of the preset that it began with.", takes="a name")
+    preset: str | None = setting(
+        None, more="Name of the preset that it began with.", takes="a name"
+    )
     paper_table: Literal["limuc", "private-uc", "dr"] | None = setting(
         None,
-        more="The data set of the paper whose printed values the tables show beside these. Unless it is named, they "
-        "are shown if the data have the paper's number of images of each grade.",
+        more=(
+            "The data set of the paper whose printed values the tables show beside these. Unless it"
+            " is named, they are shown if the data have the paper's number of images of each grade."
+        ),
         takes="limuc, private-uc or dr",
     )
     grade_names: Mapping[str, str] = setting(
-        {}, more="Grade → its name, for people; the grades themselves stay.", takes="a name for each grade"
+        {},
+        more="Grade → its name, for people; the grades themselves stay.",
+        takes="a name for each grade",
     )
 
     def __post_init__(self) -> None:
@@ -286,9 +320,13 @@ class StudyConfig(Plain):
         if not all(0 <= seed < 2**63 for seed in self.seeds):
             raise SrjtError(f"`seeds` takes {SEEDS}; got {show(self.seeds)}.")
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
-            raise SrjtError(f"{min(reserved)} is set by the study: write it beside 'train', not inside.")
+            raise SrjtError(
+                f"{min(reserved)} is set by the study: write it beside 'train', not inside."
+            )
         if "soft_labels" in self.train:
-            raise SrjtError("A study sets soft labels by method: co-teaching+ours:label_matrix=estimated.")
+            raise SrjtError(
+                "A study sets soft labels by method: co-teaching+ours:label_matrix=estimated."
+            )
         if self.source not in ("", "synthetic"):
             ReadOptions.of(self.reading)
         if self.splits is not None and self.hold_out is not None:
@@ -303,13 +341,18 @@ class StudyConfig(Plain):
 
     def method_specs(self) -> list[MethodSpec]:
         """The methods in order, each once; ``all`` is the paper's fourteen and your own."""
-        texts = [t for text in self.methods for t in (methods.plain_names() if text == "all" else (text,))]
+        texts = [
+            t
+            for text in self.methods
+            for t in (methods.plain_names() if text == "all" else (text,))
+        ]
         specs = [parse_method(text) for text in texts]
         return list({(spec.name, spec.variant): spec for spec in specs}.values())
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:
-        """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
+        """Settings from a mapping, as a file holds them; an unknown name is an error that suggests
+        the nearest."""
         return from_names(cls, values, kind="study setting")
 
 

@@ -1,4 +1,5 @@
-"""A study's folder: its plan, the state of its runs, and how one of them is trained in a worker process."""
+"""A study's folder: its plan, the state of its runs, and how one of them is trained in a worker
+process."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected n
 
 
 class _Cell(BaseModel, extra="forbid"):
-    """A planned run. Its key is the name of a folder as StudyPlan makes it: no separators, not hidden, not ".."."""
+    """A planned run. Its key is the name of a folder as StudyPlan makes it: no separators, not
+    hidden, not ".."."""
 
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,249}$")]
     method: str
@@ -53,7 +55,8 @@ class _Cell(BaseModel, extra="forbid"):
 
 
 class _Settings(BaseModel, extra="allow"):
-    """Those of ``StudyConfig`` that a report shows; it may name methods that are not installed here."""
+    """Those of ``StudyConfig`` that a report shows; it may name methods that are not installed
+    here."""
 
     source: str = ""
     noise_rate: float | str | None = None
@@ -89,8 +92,12 @@ class StudyFile(BaseModel, extra="allow"):
     grades: Annotated[list[str], AfterValidator(distinct)]
     class_counts: list[NonNegativeInt]
     patients: NonNegativeInt | None
-    features: bool | None = None  # whether the samples are features; None: a study of an earlier version
-    true_grades: bool | None = None  # whether the data have them; None: a study of an earlier version
+    features: bool | None = (
+        None  # whether the samples are features; None: a study of an earlier version
+    )
+    true_grades: bool | None = (
+        None  # whether the data have them; None: a study of an earlier version
+    )
     folds: PositiveInt
     held_out: list[str] = []
     noise: list[_Noise]
@@ -103,7 +110,8 @@ class StudyFile(BaseModel, extra="allow"):
 
 @contextlib.contextmanager
 def lock_study(folder: Path) -> Iterator[None]:
-    """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
+    """Allow one study at a time in a folder: a second one would change the plan while the first one
+    runs."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with files.lock_folder(folder):
@@ -116,7 +124,8 @@ def writing(folder: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
-    """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
+    """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not
+    repeated."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         file, before = folder / "study.json", dict[str, Any]()
@@ -130,8 +139,12 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
         draft = folder / f".splits.csv.{os.getpid()}.tmp"
         write_splits(draft, data.manifest, data.splits)
         splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
-        if before.get("splits_hash") == splits_hash and before["images"] != image_digest(data.manifest):
-            raise SrjtError("An image has changed since this study began: restore it, or change `out`.")
+        if before.get("splits_hash") == splits_hash and before["images"] != image_digest(
+            data.manifest
+        ):
+            raise SrjtError(
+                "An image has changed since this study began: restore it, or change `out`."
+            )
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
         write_sealed_json(
@@ -156,11 +169,14 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             },
         )
         draft.replace(folder / "splits.csv")
-        former = {cell["key"] for cell in before.get("cells", ())} - {planned.key for planned in planned_runs}
+        former = {cell["key"] for cell in before.get("cells", ())} - {
+            planned.key for planned in planned_runs
+        }
         if done := sum(run_status(folder, key) == "done" for key in former):
             warn(
-                f"{count_of(done, 'finished run')} of {folder} {'is' if done == 1 else 'are'} not part of the study as "
-                "it is asked for now: results and report leave them out. To add methods, name the former ones too."
+                f"{count_of(done, 'finished run')} of {folder} {'is' if done == 1 else 'are'} not"
+                " part of the study as it is asked for now: results and report leave them out. To"
+                " add methods, name the former ones too."
             )
         return planned_runs
 
@@ -180,7 +196,9 @@ def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, 
         "told_matrix": matrix,
         "injected": injected is not None,
         **{name: getattr(injected, name, None) for name in REALISED},
-        "condition_number": None if matrix is None else float(np.nan_to_num(np.linalg.cond(matrix))),
+        "condition_number": (
+            None if matrix is None else float(np.nan_to_num(np.linalg.cond(matrix)))
+        ),
     }
 
 
@@ -198,8 +216,13 @@ def read_study(folder: Path) -> dict[str, Any]:
 def check_splits(folder: Path, facts: Mapping[str, Any]) -> None:
     """Raise an error if ``splits.csv`` is not the one that the runs were planned with."""
     file = folder / "splits.csv"
-    if file.is_file() and hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest() != facts["splits_hash"]:
-        raise SrjtError(f"{file} is not the file that srjt has written: run the same srjt study command again.")
+    if (
+        file.is_file()
+        and hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest() != facts["splits_hash"]
+    ):
+        raise SrjtError(
+            f"{file} is not the file that srjt has written: run the same srjt study command again."
+        )
 
 
 def run_folder(folder: Path, key: str) -> Path:
@@ -214,7 +237,11 @@ def read_error(folder: Path, key: str) -> str:
     """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
     path = error_file(folder, key)
     with contextlib.suppress(OSError):  # the run may just have been started again
-        return path.read_text(encoding="utf-8", errors="replace") if files.is_inside(path, folder) else ""
+        return (
+            path.read_text(encoding="utf-8", errors="replace")
+            if files.is_inside(path, folder)
+            else ""
+        )
     return ""
 
 
@@ -229,17 +256,25 @@ def run_status(folder: Path, key: str) -> str:
     return "failed" if damaged or error_file(folder, key).exists() else "left"
 
 
-# Train one run of a study in a worker process: if it crashes or runs out of memory, the other runs continue.
+# Train one run of a study in a worker process: if it crashes or runs out of memory, the other runs
+# continue.
 
 
 def run_planned(
-    folder: Path, data: StudyPlan, planned: PlannedRun, *, device: str | None, cache: Path | None = None
+    folder: Path,
+    data: StudyPlan,
+    planned: PlannedRun,
+    *,
+    device: str | None,
+    cache: Path | None = None,
 ) -> None:
     """Train a planned run in its folder, or resume it."""
     config = planned.config
     manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
     if manifest.arrays is not None and not manifest.are_features:
-        manifest = replace(manifest, arrays=data.resized_images(config.image_size, config.resize, cache))
+        manifest = replace(
+            manifest, arrays=data.resized_images(config.image_size, config.resize, cache)
+        )
     run, split = run_folder(folder, planned.key), data.split(planned.noise, planned.fold)
     # not the method: all methods share an estimate, and what is said twice is shown once
     with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
@@ -247,7 +282,8 @@ def run_planned(
             manifest,
             out=run,
             config=config,
-            # of a share the others are left out on purpose: no warning says that they are on no side
+            # of a share the others are left out on purpose: no warning says that they are on no
+            # side
             split=split if planned.noise.share == 1.0 else lambda manifest: split,
             device=device,
             cache=cache,
@@ -256,22 +292,30 @@ def run_planned(
             progress=False,
             feeds=FEEDS,
         )
-    # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.
+    # A finished run is never resumed, and its checkpoints would be three quarters of the study's
+    # disk space.
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
     error_file(folder, planned.key).unlink(missing_ok=True)
 
 
 def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
-    text = f"{problem}\n" if isinstance(problem, SrjtError) else "".join(traceback.format_exception(problem))
+    text = (
+        f"{problem}\n"
+        if isinstance(problem, SrjtError)
+        else "".join(traceback.format_exception(problem))
+    )
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(report, text.encode("utf-8", "surrogateescape"))
 
 
-def run_by_key(folder: Path, key: str, cache: Path | None = None, *, device: str | None = None) -> None:
-    """The task of a worker process: open the study, unless it is open, find the planned run, and train it."""
+def run_by_key(
+    folder: Path, key: str, cache: Path | None = None, *, device: str | None = None
+) -> None:
+    """The task of a worker process: open the study, unless it is open, find the planned run, and
+    train it."""
     try:
         facts = read_study(folder)
         import_modules(facts["study"]["train"].get("imports", ()))

@@ -1,9 +1,10 @@
-"""The results that the paper prints, the data that they belong to, and in what a study differs from the paper's.
+"""The results that the paper prints, the data that they belong to, and in what a study differs from
+the paper's.
 
-``paper_results.csv`` has the numbers of its nine tables: LIMUC and the private UC dataset with both noises, the
-ablations (host: Co-teaching) and DR (means only). The paper has one inconsistency: the macro-F1 of hard/soft on the
-private dataset, Quasi-Gaussian at ε = 0.4, is 0.555 ± 0.031 in the comparison and 0.555 ± 0.036 in the ablation. The
-file keeps both as printed.
+``paper_results.csv`` has the numbers of its nine tables: LIMUC and the private UC dataset with both
+noises, the ablations (host: Co-teaching) and DR (means only). The paper has one inconsistency: the
+macro-F1 of hard/soft on the private dataset, Quasi-Gaussian at ε = 0.4, is 0.555 ± 0.031 in the
+comparison and 0.555 ± 0.036 in the ablation. The file keeps both as printed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,24 @@ from srjt.data.sources.folders import DR_COUNTS, DR_PAPER_COUNTS, LIMUC_COUNTS
 from srjt.studies.config import PAPER_TABLES, parse_noise
 from srjt.training.config import TrainConfig
 
-# Images per grade (Sec. 4.1). They sum to 11,276, 10,265 and 35,108. Kaggle's training set has 35,126: 8, 5, 4, 1 and
-# 0 more. The paper does not say which it left out, so the values of DR are shown beside all of them, too.
-PUBLISHED_COUNTS = {"limuc": LIMUC_COUNTS, "private": (6678, 1995, 1395, 197), "dr": DR_PAPER_COUNTS}
+# Images per grade (Sec. 4.1). They sum to 11,276, 10,265 and 35,108. Kaggle's training set has
+# 35,126: 8, 5, 4, 1 and 0 more. The paper does not say which it left out, so the values of DR are
+# shown beside all of them, too.
+PUBLISHED_COUNTS = {
+    "limuc": LIMUC_COUNTS,
+    "private": (6678, 1995, 1395, 197),
+    "dr": DR_PAPER_COUNTS,
+}
 DR_RATE = 0.3  # assumed by the paper, not injected
-RATE_OF_RHO = {("quasi", 0.1): 0.2, ("quasi", 0.2): 0.4, ("truncated", 0.15): 0.2, ("truncated", 0.3): 0.4}
+RATE_OF_RHO = {
+    ("quasi", 0.1): 0.2,
+    ("quasi", 0.2): 0.4,
+    ("truncated", 0.15): 0.2,
+    ("truncated", 0.3): 0.4,
+}
 
-# Settings of the trainings that the paper states (Sec. 4.1), and two that only its published code has.
+# Settings of the trainings that the paper states (Sec. 4.1), and two that only its published code
+# has.
 STATED = {
     "network": "resnet18",
     "pretrained": True,
@@ -55,10 +67,12 @@ class Difference(NamedTuple):
 
 
 def paper_results() -> pd.DataFrame:
-    """All 450 printed values: table (comparison | ablation), dataset (limuc | private | dr), noise, rate, method,
-    select, update (both empty in the comparisons), metric, mean, std (nan for DR)."""
+    """All 450 printed values: table (comparison | ablation), dataset (limuc | private | dr), noise,
+    rate, method, select, update (both empty in the comparisons), metric, mean, std (nan for DR)."""
     with resources.as_file(resources.files("srjt.studies") / "paper_results.csv") as file:
-        return pd.read_csv(file, dtype={"select": str, "update": str}).fillna({"select": "", "update": ""})
+        return pd.read_csv(file, dtype={"select": str, "update": str}).fillna(
+            {"select": "", "update": ""}
+        )
 
 
 def paper_value(
@@ -66,8 +80,8 @@ def paper_value(
 ) -> tuple[float, float | None] | None:
     """Mean and standard deviation that the paper prints for this setting; None if it prints none.
 
-    noise: as in a study, "quasi:0.2" or with the paper's ρ "quasi:rho=0.1"; "none" for DR. select, update: for a
-    value of the ablation, whose ``method`` is the host.
+    noise: as in a study, "quasi:0.2" or with the paper's ρ "quasi:rho=0.1"; "none" for DR. select,
+    update: for a value of the ablation, whose ``method`` is the host.
     """
     spec = parse_noise(noise)
     if spec.share < 1.0 or spec.corrected:
@@ -90,8 +104,8 @@ def _printed() -> dict[tuple[Any, ...], tuple[float, float | None]]:
 def paper_dataset(facts: Mapping[str, Any]) -> str | None:
     """The dataset of the paper whose values belong beside those of a study; None for other data.
 
-    It is the one that the study names (``paper_table``), or the one whose images per grade the data have; of DR also
-    all of Kaggle's. facts: of ``study.json``.
+    It is the one that the study names (``paper_table``), or the one whose images per grade the data
+    have; of DR also all of Kaggle's. facts: of ``study.json``.
     """
     named = facts["study"].get("paper_table")
     if named is not None:
@@ -99,7 +113,9 @@ def paper_dataset(facts: Mapping[str, Any]) -> str | None:
     counts = tuple(facts.get("class_counts", ()))
     if counts == DR_COUNTS:
         return "dr"
-    return next((dataset for dataset, published in PUBLISHED_COUNTS.items() if published == counts), None)
+    return next(
+        (dataset for dataset, published in PUBLISHED_COUNTS.items() if published == counts), None
+    )
 
 
 def paper_differences(facts: Mapping[str, Any], dataset: str) -> list[Difference]:
@@ -107,7 +123,11 @@ def paper_differences(facts: Mapping[str, Any], dataset: str) -> list[Difference
 
     Settings that the paper leaves open, and that its published code has, count as the paper's.
     """
-    return [*_of_the_data(facts, dataset), *_of_the_folds(facts["study"]), *_of_the_trainings(facts, dataset)]
+    return [
+        *_of_the_data(facts, dataset),
+        *_of_the_folds(facts["study"]),
+        *_of_the_trainings(facts, dataset),
+    ]
 
 
 def _of_the_data(facts: Mapping[str, Any], dataset: str) -> list[Difference]:
@@ -121,8 +141,18 @@ def _of_the_data(facts: Mapping[str, Any], dataset: str) -> list[Difference]:
 
 
 def _of_the_folds(study: Mapping[str, Any]) -> list[Difference]:
-    wanted = {"folds": 5, "only_folds": None, "splits": None, "hold_out": None, "split_by": "random"}
-    found = [Difference(name, study[name], paper) for name, paper in wanted.items() if study.get(name, paper) != paper]
+    wanted = {
+        "folds": 5,
+        "only_folds": None,
+        "splits": None,
+        "hold_out": None,
+        "split_by": "random",
+    }
+    found = [
+        Difference(name, study[name], paper)
+        for name, paper in wanted.items()
+        if study.get(name, paper) != paper
+    ]
     if len(study.get("seeds", (0,))) > 1:
         found.append(Difference("seeds", len(study["seeds"]), 1))
     return found
@@ -140,21 +170,28 @@ def _of_the_trainings(facts: Mapping[str, Any], dataset: str) -> list[Difference
         ours = getattr(config, name)
         if ours != paper and not (name == "balance" and ours is None):
             found.append(Difference(name, ours, paper))
-    scaled = config.replace(milestones=None).effective_milestones  # of 90, 120 and 140, to the number of epochs
+    scaled = config.replace(
+        milestones=None
+    ).effective_milestones  # of 90, 120 and 140, to the number of epochs
     if config.schedule == "steps" and config.effective_milestones != scaled:
         found.append(Difference("milestones", config.effective_milestones, scaled))
     if config.convention == "original":
         found.append(Difference("convention", "original", "paper"))
     rate = DR_RATE if is_dr else None
     if study.get("noise_rate") != rate:
-        found.append(Difference("noise_rate", study.get("noise_rate"), "told" if rate is None else rate))
+        found.append(
+            Difference("noise_rate", study.get("noise_rate"), "told" if rate is None else rate)
+        )
     solved = [noise for noise in study.get("noises", ()) if _has_solved_rho(noise)]
     if solved:
-        found.append(Difference("ρ", "solved for the rate", "0.1, 0.2 (quasi), 0.15, 0.3 (truncated)"))
+        found.append(
+            Difference("ρ", "solved for the rate", "0.1, 0.2 (quasi), 0.15, 0.3 (truncated)")
+        )
     return found
 
 
 def _has_solved_rho(noise: str) -> bool:
-    """Whether ρ follows from the rate and the class mix; the paper fixes ρ and calls the rate 0.2 or 0.4."""
+    """Whether ρ follows from the rate and the class mix; the paper fixes ρ and calls the rate 0.2
+    or 0.4."""
     spec = parse_noise(noise)
     return spec.kind in ("quasi", "truncated") and spec.rho is None

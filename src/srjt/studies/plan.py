@@ -1,5 +1,5 @@
-"""The planned runs of a study, each with its settings and the key of its folder; its data, opened once; how long they
-will take, and how their progress is followed.
+"""The planned runs of a study, each with its settings and the key of its folder; its data, opened
+once; how long they will take, and how their progress is followed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,25 @@ from srjt.errors import SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
 from srjt.progress import Bar
-from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
+from srjt.studies.config import (
+    ESTIMATED,
+    MethodSpec,
+    NoiseSpec,
+    StudyConfig,
+    learning_curve,
+    parse_noise,
+)
 from srjt.training.config import TrainConfig
 from srjt.training.folder import image_digest
 from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest
 
-# The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its folder.
+# The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key
+# of its folder.
 #
-# All methods use the same splits and, per noise, fold and seed, the same corrupted labels: comparisons are paired.
+# All methods use the same splits and, per noise, fold and seed, the same corrupted labels:
+# comparisons are paired.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +72,11 @@ class PlannedRun:
 
     def facts(self) -> dict[str, Any]:
         """Its entry in ``study.json``."""
-        named = {"method": self.method.name, "variant": self.method.variant, "noise": self.noise.label}
+        named = {
+            "method": self.method.name,
+            "variant": self.method.variant,
+            "noise": self.noise.label,
+        }
         return {"key": self.key, **named, "fold": self.fold, "seed": self.seed}
 
 
@@ -81,7 +94,9 @@ class StudyPlan:
         if wanted is None:
             return tuple(range(len(self.splits)))
         if strange := [k for k in wanted if not 0 <= k < len(self.splits)]:
-            raise SrjtError(f"There is no fold {strange[0]}: folds are numbered 0 … {len(self.splits) - 1}.")
+            raise SrjtError(
+                f"There is no fold {strange[0]}: folds are numbered 0 … {len(self.splits) - 1}."
+            )
         return wanted
 
     @property
@@ -93,16 +108,19 @@ class StudyPlan:
 
     @cached_property
     def _better_labels(self) -> tuple[npt.NDArray[np.int64] | None, float]:
-        """(N,) the true grades, or the verified ones where there are some, and the share of labels without one; None
-        if neither is known."""
+        """(N,) the true grades, or the verified ones where there are some, and the share of labels
+        without one; None if neither is known."""
         true, verified = self.manifest.true_labels, self.manifest.verified_labels
         if true is not None or verified is None:
             return true, 0.0
         return np.where(verified >= 0, verified, self.manifest.labels), float((verified < 0).mean())
 
     @lru_cache(maxsize=8)  # noqa: B019 (the object lives as long as one command)
-    def labelled(self, spec: NoiseSpec, fold: int, seed: int) -> tuple[Manifest, noise.NoiseReport | None]:
-        """The manifest with the labels of one noise, fold and seed, and a report of the injected noise."""
+    def labelled(
+        self, spec: NoiseSpec, fold: int, seed: int
+    ) -> tuple[Manifest, noise.NoiseReport | None]:
+        """The manifest with the labels of one noise, fold and seed, and a report of the injected
+        noise."""
         manifest, split = self.manifest, self.splits[fold]
         better, _ = self._better_labels
         if self.config.learning_curve and better is not None:
@@ -120,18 +138,25 @@ class StudyPlan:
         return corrupt_sides(manifest, split, matrix, seed=int.from_bytes(draw, "big"))
 
     def split(self, spec: NoiseSpec, fold: int) -> Split:
-        """The fold, with the share of its training patients that a noise has. Small shares are part of larger ones."""
+        """The fold, with the share of its training patients that a noise has. Small shares are part
+        of larger ones."""
         split = self.splits[fold]
         if spec.share == 1.0:
             return split
         groups = self.manifest.groups
-        owner = np.array([row if groups is None else groups[row] for row in split.train]).astype(str)
+        owner = np.array([row if groups is None else groups[row] for row in split.train]).astype(
+            str
+        )
         patients = np.unique(owner)
-        kept = np.random.default_rng([fold, 0]).permutation(patients)[: math.ceil(spec.share * len(patients))]
+        kept = np.random.default_rng([fold, 0]).permutation(patients)[
+            : math.ceil(spec.share * len(patients))
+        ]
         return replace(split, train=split.train[np.isin(owner, kept)])
 
     @lru_cache(maxsize=1)  # noqa: B019
-    def resized_images(self, size: int, resize: Resize, cache: Path | None) -> npt.NDArray[np.generic]:
+    def resized_images(
+        self, size: int, resize: Resize, cache: Path | None
+    ) -> npt.NDArray[np.generic]:
         """Images that are in memory, resized once for all runs."""
         return open_store(self.manifest, size=size, resize=resize, cache=cache).pixels
 
@@ -139,8 +164,8 @@ class StudyPlan:
     def given_noise(self, spec: NoiseSpec) -> tuple[float | Literal["auto"] | None, Any]:
         """ε and P that the methods get; ε is "auto" if both are estimated from the training labels.
 
-        If no noise is injected, ε is the study's ``noise_rate``, and P its ``transition`` or, without one, the quasi
-        matrix with rate ε on the observed class mix.
+        If no noise is injected, ε is the study's ``noise_rate``, and P its ``transition`` or,
+        without one, the quasi matrix with rate ε on the observed class mix.
         """
         counts = self.manifest.class_counts
         if self.config.noise_rate == "auto":
@@ -148,7 +173,9 @@ class StudyPlan:
         if spec.kind != "none":
             return spec.on(counts)[:2]
         rate, matrix = self.config.noise_rate, self.config.transition
-        if self.config.learning_curve and spec.labels not in self.config.noises:  # wrong labels that are left
+        if (
+            self.config.learning_curve and spec.labels not in self.config.noises
+        ):  # wrong labels that are left
             rate, matrix = (rate or 0.0) * (spec.corrected and self._better_labels[1]), None
         if matrix is not None:
             return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
@@ -159,11 +186,13 @@ class StudyPlan:
         return "auto", given and noise.check_matrix(given, num_classes=self.manifest.num_classes)
 
     def labellings(self) -> Iterator[tuple[NoiseSpec, int, int]]:
-        """The noise, seed and fold of each set of labels, in the order in which runs are planned."""
+        """The noise, seed and fold of each set of labels, in the order in which runs are
+        planned."""
         return product(self.noises, self.config.seeds, self.fold_numbers)
 
     def planned_runs(self) -> Iterator[PlannedRun]:
-        """All runs, noise by noise and fold by fold, so that an unfinished study already compares all methods."""
+        """All runs, noise by noise and fold by fold, so that an unfinished study already compares
+        all methods."""
         for (spec, seed, fold), method in product(self.labellings(), self.config.method_specs()):
             yield self._plan(method, spec, fold, seed)
 
@@ -179,15 +208,20 @@ class StudyPlan:
             rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
         elif own is not None:
             rate = own
-        given = {"noise_rate": rate, "transition": None if matrix is None else np.asarray(matrix).tolist()}
+        given = {
+            "noise_rate": rate,
+            "transition": None if matrix is None else np.asarray(matrix).tolist(),
+        }
         needs = lookup(method.name).method.needs
         for need in needs:
             if given[need] is None and rate != "auto":
                 raise SrjtError(
-                    f"{method.name} needs the noise of the labels: give `noise_rate` for data that are noisy "
-                    "already (a number, or auto), or inject noise with `noise='quasi:0.2'`."
+                    f"{method.name} needs the noise of the labels: give `noise_rate` for data that"
+                    " are noisy already (a number, or auto), or inject noise with"
+                    " `noise='quasi:0.2'`."
                 )
-        # Only what a method needs is part of its settings: a different P must not repeat co-teaching.
+        # Only what a method needs is part of its settings: a different P must not repeat
+        # co-teaching.
         used = {need: given[need] for need in needs}
         options = dict(method.options)
         if options.get("label_matrix") == ESTIMATED:
@@ -206,16 +240,27 @@ class StudyPlan:
         return PlannedRun(method=method, noise=spec, fold=fold, seed=seed, config=config, key=key)
 
     def estimate_name(self, planned: PlannedRun) -> str:
-        """Folder name of the noise estimate that a run uses: the same for all methods with the same labels and the
-        same settings of the warm-up."""
+        """Folder name of the noise estimate that a run uses: the same for all methods with the same
+        labels and the same settings of the warm-up."""
         return self._name(
-            warm_up(planned.config, samples=len(self.manifest)), planned.noise, planned.fold, planned.seed
+            warm_up(planned.config, samples=len(self.manifest)),
+            planned.noise,
+            planned.fold,
+            planned.seed,
         )
 
-    def _name(self, config: TrainConfig, spec: NoiseSpec, fold: int, seed: int, *method: str) -> str:
+    def _name(
+        self, config: TrainConfig, spec: NoiseSpec, fold: int, seed: int, *method: str
+    ) -> str:
         """A folder's name, with a hash of all that decides what is in it."""
-        facts = [config.determining(), self._fingerprint(spec, fold, seed), image_digest(self.manifest)]
-        digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
+        facts = [
+            config.determining(),
+            self._fingerprint(spec, fold, seed),
+            image_digest(self.manifest),
+        ]
+        digest = hashlib.blake2b(
+            json.dumps(facts, sort_keys=True).encode(), digest_size=6
+        ).hexdigest()
         parts = [*method, spec.label, f"fold{fold}", f"seed{seed}", digest]
         return "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
 
@@ -224,7 +269,8 @@ class StudyPlan:
         return fingerprint(self.labelled(spec, fold, seed)[0], self.split(spec, fold))
 
 
-# Open a study's data: the same way in the process that plans it and in every process that trains a run.
+# Open a study's data: the same way in the process that plans it and in every process that trains a
+# run.
 
 
 def open_data(
@@ -236,18 +282,24 @@ def open_data(
 ) -> StudyPlan:
     """Read the source, find identical images, and make the folds.
 
-    cache: folder for the hashes of the images. progress: called with (images hashed, images in all). quiet: show no
-    bar while the headers of DICOM files are read.
+    cache: folder for the hashes of the images. progress: called with (images hashed, images in
+    all). quiet: show no bar while the headers of DICOM files are read.
     """
     if not config.source:
-        raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
+        raise SrjtError(
+            "A study needs data: give a source, or 'synthetic' for the synthetic dataset."
+        )
     if config.source == "synthetic":
         manifest = _synthetic(dict(config.reading))
     else:
         reading = read_source(config.source, **config.reading, progress=not quiet)
-        manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=config.on_bad_image)
+        manifest = drop_unusable(
+            reading.manifest, reading.problems, on_bad_image=config.on_bad_image
+        )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
+        warnings.simplefilter(
+            "ignore", LeakageWarning
+        )  # shown once by the command, and in the report
         near = config.group_near_duplicates
         manifest = group_duplicates(manifest, near=near, cache=cache, progress=progress)
         if config.on_bad_image == "skip":
@@ -261,7 +313,8 @@ def open_data(
 
 
 def _without_unreadable(manifest: Manifest, *, quiet: bool) -> Manifest:
-    """The samples whose images have a hash: the runs of a study share the positions of their rows."""
+    """The samples whose images have a hash: the runs of a study share the positions of their
+    rows."""
     if manifest.hashes is None or manifest.arrays is not None:
         return manifest
     unreadable = np.flatnonzero((manifest.hashes == UNKNOWN).all(axis=1)).tolist()
@@ -270,14 +323,15 @@ def _without_unreadable(manifest: Manifest, *, quiet: bool) -> Manifest:
     if unreadable and not quiet:
         named = few(manifest.ids[row] for row in unreadable)
         warn(
-            f"{count_of(len(unreadable), 'image')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
-            f"out: {named}."
+            f"{count_of(len(unreadable), 'image')} cannot be read and"
+            f" {'is' if len(unreadable) == 1 else 'are'} left out: {named}."
         )
     return manifest.leave_out(dict.fromkeys(unreadable, ("unreadable-image", "it cannot be read")))
 
 
 def _synthetic(options: dict[str, Any]) -> Manifest:
-    """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
+    """The synthetic dataset, generated once and cached: it takes seconds, and every process of a
+    study needs it."""
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     file = cache_folder() / "synthetic" / f"{name}.npz"
@@ -285,12 +339,15 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     with contextlib.suppress(ValueError, KeyError):
         table = pd.read_json(io.StringIO(str(cached["table"])), orient="split", dtype=False)
         table["patient"] = table["patient"].astype(str)
-        return Manifest(table=table, grades=tuple(map(str, cached["grades"])), arrays=cached["pixels"])
+        return Manifest(
+            table=table, grades=tuple(map(str, cached["grades"])), arrays=cached["pixels"]
+        )
     try:
         manifest = generate(**options)
     except TypeError as problem:
         raise SrjtError(
-            f"The synthetic dataset takes images, patients, size, grades and seed, whole numbers: {problem}."
+            "The synthetic dataset takes images, patients, size, grades and seed, whole numbers:"
+            f" {problem}."
         ) from None
     assert manifest.arrays is not None
     table_text = np.array(manifest.table.to_json(orient="split", double_precision=15))
@@ -330,28 +387,38 @@ def _file_facts(data: StudyPlan) -> str:
     return file_facts([*(Path(name) for name in named if isinstance(name, str)), *images])
 
 
-# How long the runs of a study will take: a few steps of each method, times the runs; and which are started first.
+# How long the runs of a study will take: a few steps of each method, times the runs; and which are
+# started first.
 
 
-def run_seconds(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: torch.device) -> list[float]:
+def run_seconds(
+    data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: torch.device
+) -> list[float]:
     """Seconds of each run, by a few steps on ``device``; nothing is decoded, written or downloaded.
 
-    Methods with as many networks and the same settings share one measurement. Start-up, decoding and noise estimates
-    are not included.
+    Methods with as many networks and the same settings share one measurement. Start-up, decoding
+    and noise estimates are not included.
     """
     measured: dict[object, float] = {}
     seconds = []
     for planned in planned_runs:
-        kind = (_networks(planned), planned.noise.share, str(sorted(planned.method.settings.items())))
+        kind = (
+            _networks(planned),
+            planned.noise.share,
+            str(sorted(planned.method.settings.items())),
+        )
         if kind not in measured:
             split = data.split(planned.noise, planned.fold)
-            measured[kind] = training_seconds(data.manifest, split, config=planned.config, device=device)
+            measured[kind] = training_seconds(
+                data.manifest, split, config=planned.config, device=device
+            )
         seconds.append(measured[kind])
     return seconds
 
 
 def longest_first(planned_runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """In the order in which runs are started: a long one that starts last would leave the other devices idle."""
+    """In the order in which runs are started: a long one that starts last would leave the other
+    devices idle."""
     return sorted(planned_runs, key=_networks, reverse=True)
 
 
@@ -363,7 +430,8 @@ def _networks(planned: PlannedRun) -> int:
 
 
 class StudyWatcher:
-    """Receives the progress of a study, and moves a bar, if any; override what should do something else."""
+    """Receives the progress of a study, and moves a bar, if any; override what should do something
+    else."""
 
     def __init__(self, bar: Bar | None = None) -> None:
         self.bar, self.done, self.total = bar or Bar(), 0, 0

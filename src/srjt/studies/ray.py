@@ -1,9 +1,10 @@
-"""Run a study on a Ray cluster, or with Ray on this machine alone: one task per run, each with the share of a GPU
-that Ray gave it.
+"""Run a study on a Ray cluster, or with Ray on this machine alone: one task per run, each with the
+share of a GPU that Ray gave it.
 
-Ray chooses the nodes, and restarts a task whose node or process died. A run works in the study's folder if its node
-sees it; otherwise in a temporary copy of the study without its runs, and the files of the run are sent back. A run
-that raises an exception has failed: it is not repeated, and the others continue.
+Ray chooses the nodes, and restarts a task whose node or process died. A run works in the study's
+folder if its node sees it; otherwise in a temporary copy of the study without its runs, and the
+files of the run are sent back. A run that raises an exception has failed: it is not repeated, and
+the others continue.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 5.0  # between two attempts to reach the head of the cluster
 STOP_SECONDS = 60.0  # time for interrupted runs to save their state
-LOCK_SECONDS = 120.0  # to wait for a process that Ray has given up and that still writes to the run's folder
+LOCK_SECONDS = (
+    120.0  # to wait for a process that Ray has given up and that still writes to the run's folder
+)
 AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows because of them
 
 # of a finished run, its summary last: a run with it is done
@@ -54,7 +57,9 @@ class RunTask:
     """Everything that a node needs to train one planned run."""
 
     folder: Path  # of the study, on the driver
-    identity: tuple[int, int] | None  # of study.json: a node that finds the same file sees the same folder
+    identity: (
+        tuple[int, int] | None
+    )  # of study.json: a node that finds the same file sees the same folder
     scratch: str  # name of the folder of a node that does not
     study: dict[str, Any]  # study.json
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
@@ -67,7 +72,8 @@ class RunTask:
 
 
 def file_identity(file: Path) -> tuple[int, int] | None:
-    """What a file has in common on all machines that see it, and no copy of it has; None if there is none."""
+    """What a file has in common on all machines that see it, and no copy of it has; None if there
+    is none."""
     with contextlib.suppress(OSError):
         facts = file.stat()
         return facts.st_ino, facts.st_mtime_ns
@@ -75,10 +81,15 @@ def file_identity(file: Path) -> tuple[int, int] | None:
 
 
 def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
-    """Train the run. Returns done, failed or left: an exception is not raised, so that Ray repeats only what died. And,
-    if the node does not see the study, files by their paths in it: the finished run, or its error, and estimates."""
-    shared = task.identity is not None and task.identity == file_identity(task.folder / "study.json")
-    # the same scratch folder in every attempt, so that a new process on this node finds the checkpoints
+    """Train the run. Returns done, failed or left: an exception is not raised, so that Ray repeats
+    only what died. And, if the node does not see the study, files by their paths in it: the
+    finished run, or its error, and estimates.
+    """
+    shared = task.identity is not None and task.identity == file_identity(
+        task.folder / "study.json"
+    )
+    # the same scratch folder in every attempt, so that a new process on this node finds the
+    # checkpoints
     folder = task.folder if shared else Path(tempfile.gettempdir()) / task.scratch
     run = study_folder.run_folder(folder, task.key)
     status, wanted = "done", [f"runs/{task.key}/{name}" for name in RUN_FILES]
@@ -86,21 +97,26 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
         _check_node(task)
         if not shared:
             _write_study(folder, task)
-        # A process may outlive the connection to its node by seconds; two must not write to one folder.
+        # A process may outlive the connection to its node by seconds; two must not write to one
+        # folder.
         until = time.monotonic() + LOCK_SECONDS
         while is_locked(run) and time.monotonic() < until:
             time.sleep(0.2)
         study_folder.run_by_key(folder, task.key, task.cache, device="cuda" if task.gpu else "cpu")
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
-            os._exit(stopped.status)  # the node is being drained: Ray restarts the run on another one
+            os._exit(
+                stopped.status
+            )  # the node is being drained: Ray restarts the run on another one
         status, wanted = "left", []  # the driver has interrupted it
     except Exception as problem:
         study_folder.write_error_report(folder, task.key, problem)
         status, wanted = "failed", [f"errors/{task.key}.txt"]
     files = dict[str, bytes]()
     if not shared:
-        files = {name: made for name, made in _read_estimates(folder).items() if name not in task.files}
+        files = {
+            name: made for name, made in _read_estimates(folder).items() if name not in task.files
+        }
         files |= {name: (folder / name).read_bytes() for name in wanted if (folder / name).exists()}
         shutil.rmtree(run, ignore_errors=True)
     release_memory()
@@ -108,19 +124,22 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
 
 
 def _check_node(task: RunTask) -> None:
-    """An error if the node cannot train the run; else its threads and its working folder are set."""
+    """An error if the node cannot train the run; else its threads and its working folder are
+    set."""
     import torch
 
     node, version = platform.node(), task.study["versions"]["srjt"]
     if version != __version__:
         raise SrjtError(
-            f"{node} has srjt {__version__}, but the study was started with {version}: install the same version on "
-            "all nodes."
+            f"{node} has srjt {__version__}, but the study was started with {version}: install the"
+            " same version on all nodes."
         )
-    if task.gpu and not torch.cuda.is_available():  # training on the CPU would block the GPU for days
+    if (
+        task.gpu and not torch.cuda.is_available()
+    ):  # training on the CPU would block the GPU for days
         raise SrjtError(
-            f"Ray gave this run a GPU of {node}, but torch {torch.__version__} finds none there: install a CUDA build "
-            "of torch on the node, or pass --gpus-per-run 0."
+            f"Ray gave this run a GPU of {node}, but torch {torch.__version__} finds none there:"
+            " install a CUDA build of torch on the node, or pass --gpus-per-run 0."
         )
     if task.threads is not None:
         torch.set_num_threads(task.threads)
@@ -129,11 +148,14 @@ def _check_node(task: RunTask) -> None:
 
 
 def _write_study(folder: Path, task: RunTask) -> None:
-    """The study on a node that does not see its folder, so that a run is trained there as anywhere."""
+    """The study on a node that does not see its folder, so that a run is trained there as
+    anywhere."""
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, task.files)
     splits = {"splits": str(folder / "splits.csv")} if "splits.csv" in task.files else {}
-    write_sealed_json(folder / "study.json", {**task.study, "study": {**task.study["study"], **splits}})
+    write_sealed_json(
+        folder / "study.json", {**task.study, "study": {**task.study["study"], **splits}}
+    )
 
 
 def _read_estimates(folder: Path) -> dict[str, bytes]:
@@ -142,7 +164,8 @@ def _read_estimates(folder: Path) -> dict[str, bytes]:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files by their paths in the study. An estimate that exists is kept: all methods use the same."""
+    """Write files by their paths in the study. An estimate that exists is kept: all methods use the
+    same."""
     for name, content in files.items():
         file = folder / name
         if file.parent.parent.name != "estimates" or not file.exists():
@@ -165,11 +188,11 @@ def run_on_ray(
 ) -> None:
     """Run what is not done yet, as ``run_locally`` does.
 
-    address: of an existing cluster (``auto``: the one of this machine). Default: ``$RAY_ADDRESS``, else Ray is
-    started here and stopped at the end.
-    gpus_per_run: 0.5 puts two runs on a GPU. Default: 1 if the cluster has GPUs, else 0.
-    cpus_per_run: CPU cores reserved for each run. Default: 1.
-    shared: a run works in the study's folder if its node sees it; False: results are always sent back.
+    address: of an existing cluster (``auto``: the one of this machine). Default: ``$RAY_ADDRESS``,
+    else Ray is started here and stopped at the end. gpus_per_run: 0.5 puts two runs on a GPU.
+    Default: 1 if the cluster has GPUs, else 0. cpus_per_run: CPU cores reserved for each run.
+    Default: 1. shared: a run works in the study's folder if its node sees it; False: results are
+    always sent back.
     """
     cpus = 1.0 if cpus_per_run is None else cpus_per_run
     folder = work.folder.absolute()
@@ -189,7 +212,9 @@ def run_on_ray(
             threads=None if gpus > 0 else max(1, int(cpus)),
             files={splits.name: splits.read_bytes()} if study["study"].get("splits") else {},
         )
-        on_ray = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD")
+        on_ray = ray.remote(
+            num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD"
+        )
         driver = _Driver(ray, on_ray(train_on_node), task, work, wanted={"CPU": cpus, "GPU": gpus})
         while (driver.waiting or driver.submitted) and work.stop.number is None:
             driver.poll()
@@ -200,7 +225,9 @@ def run_on_ray(
 class _Driver:
     """The tasks of a study. task: what all runs have in common; wanted: resources of a run."""
 
-    def __init__(self, ray: Any, remote: Any, task: RunTask, work: Work, *, wanted: dict[str, float]) -> None:
+    def __init__(
+        self, ray: Any, remote: Any, task: RunTask, work: Work, *, wanted: dict[str, float]
+    ) -> None:
         self.ray, self.remote, self.task, self.work, self.wanted = ray, remote, task, work, wanted
         self.folder, self.waiting = task.folder, list(work.waiting)
         self.submitted: dict[Any, PlannedRun] = {}  # in the order in which Ray starts them
@@ -212,7 +239,9 @@ class _Driver:
         while self.waiting and len(self.submitted) < self.room + AHEAD:
             planned = self.waiting.pop(0)
             files = {**self.task.files, **_read_estimates(self.folder)}
-            self.submitted[self.remote.remote(replace(self.task, key=planned.key, files=files))] = planned
+            self.submitted[self.remote.remote(replace(self.task, key=planned.key, files=files))] = (
+                planned
+            )
         running = list(self.submitted.values())[: self.room]
         for planned in running:
             self.work.begin(planned)
@@ -232,7 +261,8 @@ class _Driver:
             self.poll()
 
     def _look_at_nodes(self) -> None:
-        """Count how many runs the nodes have room for; warn of a node that died, also where progress is not shown.
+        """Count how many runs the nodes have room for; warn of a node that died, also where
+        progress is not shown.
 
         Ray itself would wait for its head for a minute, and for the node of this process for ever.
         """
@@ -241,21 +271,28 @@ class _Driver:
         alive = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
         if context.get_node_id() not in alive:
             raise SrjtError(
-                "The Ray node on which this command runs died: start Ray again, and run the same command again. "
-                "Finished runs are kept."
+                "The Ray node on which this command runs died: start Ray again, and run the same"
+                " command again. Finished runs are kept."
             )
         wanted = [(name, amount) for name, amount in self.wanted.items() if amount > 0]
-        rooms = [min(has.get(name, 0) // amount for name, amount in wanted) for has in alive.values()]
+        rooms = [
+            min(has.get(name, 0) // amount for name, amount in wanted) for has in alive.values()
+        ]
         self.room = int(sum(rooms))
         if self.nodes - set(alive):
             left = count_of(len(alive), "is", "are")
-            warn(f"A node of the Ray cluster died; {left} left, with room for {count_of(self.room, 'run')}.")
+            warn(
+                f"A node of the Ray cluster died; {left} left, with room for"
+                f" {count_of(self.room, 'run')}."
+            )
         self.nodes = set(alive)
 
     def _status(self, result: Any, key: str) -> str:
-        """The status of a run that has ended, whose files are written here if its node does not see the study.
+        """The status of a run that has ended, whose files are written here if its node does not see
+        the study.
 
-        It is the one that the node reports: a network file system may show its files here seconds later.
+        It is the one that the node reports: a network file system may show its files here seconds
+        later.
         """
         try:
             status, files = self.ray.get(result)
@@ -295,8 +332,8 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     where = address or os.environ.get("RAY_ADDRESS") or "local"
     if where.startswith("ray://"):
         raise SrjtError(
-            f"{where} is the address of a Ray client server: run this command on a node of the cluster with --address "
-            "auto, or submit it with ray job submit."
+            f"{where} is the address of a Ray client server: run this command on a node of the"
+            " cluster with --address auto, or submit it with ray job submit."
         )
     _check_reachable(where)
     own = where == "local"
@@ -305,7 +342,9 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     try:
         ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as problem:
-        raise SrjtError(f"The Ray cluster at {where!r} cannot be used: {str(problem).splitlines()[0]}") from None
+        raise SrjtError(
+            f"The Ray cluster at {where!r} cannot be used: {str(problem).splitlines()[0]}"
+        ) from None
     try:
         yield ray, own
     finally:
@@ -322,19 +361,26 @@ def _check_reachable(address: str, *, attempts: int = 1) -> None:
         except OSError as problem:
             if attempt == attempts - 1:
                 raise SrjtError(
-                    f"No Ray cluster answers at {address} ({problem.strerror or problem}): start one with ray start "
-                    "--head, or omit --address to use this machine alone."
+                    f"No Ray cluster answers at {address} ({problem.strerror or problem}): start"
+                    " one with ray start --head, or omit --address to use this machine alone."
                 ) from None
             time.sleep(RETRY_SECONDS)
 
 
-def _resolve_gpus(ray: Any, requested: float | None, *, cpus: float, own: bool, work: Work) -> float:
-    """The share of a GPU for each run; an error, or a note, if no node has the resources of a run."""
+def _resolve_gpus(
+    ray: Any, requested: float | None, *, cpus: float, own: bool, work: Work
+) -> float:
+    """The share of a GPU for each run; an error, or a note, if no node has the resources of a
+    run."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = requested if requested is not None else float(any(node.get("GPU", 0) for node in nodes))
     if not any(node.get("GPU", 0) >= gpus and node.get("CPU", 0) >= cpus for node in nodes):
         resources = f"{cpus:g} CPUs and {gpus:g} GPUs for a run"
         if own:
-            raise SrjtError(f"This machine does not have {resources}: request less, or give --address.")
-        work.watcher.note(f"No node of the cluster has {resources} now: the runs wait until one does.")
+            raise SrjtError(
+                f"This machine does not have {resources}: request less, or give --address."
+            )
+        work.watcher.note(
+            f"No node of the cluster has {resources} now: the runs wait until one does."
+        )
     return gpus

@@ -1,5 +1,5 @@
-"""The results of a study, finished or not, as tables; its noises, the paper's numbers beside them, the time that
-remains; and whether "+ours" is better: paired tests over folds.
+"""The results of a study, finished or not, as tables; its noises, the paper's numbers beside them,
+the time that remains; and whether "+ours" is better: paired tests over folds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def host_of(method: str) -> str | None:
 
 
 def is_recipe(method: str) -> bool:
-    """Whether the method has its own training recipe, as ``srjt`` has; False for an unknown method."""
+    """Whether the method has its own training recipe, as ``srjt`` has; False for an unknown
+    method."""
     return method in registered.names() and registered.lookup(method).is_recipe
 
 
@@ -84,7 +85,8 @@ def display_name(method: str, variant: str = "") -> str:
 
 
 def paper_order(methods: Iterable[str]) -> list[str]:
-    """Methods in the paper's order; your own follow in the given order, each "+ours" directly after its host."""
+    """Methods in the paper's order; your own follow in the given order, each "+ours" directly after
+    its host."""
     given = list(dict.fromkeys(methods))
 
     def place(method: str) -> tuple[int, int, int]:
@@ -106,10 +108,13 @@ NOISE_COLUMNS = [
 
 
 def _noise_table(
-    recorded: list[dict[str, Any]], estimates: dict[tuple[str, int, int], NoiseEstimate], *, given_used: bool
+    recorded: list[dict[str, Any]],
+    estimates: dict[tuple[str, int, int], NoiseEstimate],
+    *,
+    given_used: bool,
 ) -> pd.DataFrame:
-    """recorded: ``noise`` of ``study.json``. estimates: (noise, fold, seed) → the noise estimate that the methods made.
-    given_used: whether a method uses the noise that the study knows."""
+    """recorded: ``noise`` of ``study.json``. estimates: (noise, fold, seed) → the noise estimate
+    that the methods made. given_used: whether a method uses the noise that the study knows."""
     rows = []
     for row in recorded:
         estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
@@ -143,10 +148,12 @@ NAIVE_COLUMNS = ["noise", "fold", "seed", "metric", "value"]
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResults(Reported):
-    """The results of a study, as ``srjt.study`` returns them. Tables, figures and the report are made from these.
+    """The results of a study, as ``srjt.study`` returns them. Tables, figures and the report are
+    made from these.
 
-    The tables ``runs``, ``metrics`` and ``scores`` share the columns that identify a run: ``key`` (its folder in
-    ``runs/``), ``method``, ``variant`` (options such as ``select=soft``, else empty), ``noise``, ``fold``, ``seed``.
+    The tables ``runs``, ``metrics`` and ``scores`` share the columns that identify a run: ``key``
+    (its folder in ``runs/``), ``method``, ``variant`` (options such as ``select=soft``, else
+    empty), ``noise``, ``fold``, ``seed``.
 
     Attributes
     ----------
@@ -155,25 +162,29 @@ class StudyResults(Reported):
     facts : dict
         The contents of ``study.json``: settings, grades, class counts, versions, command.
     runs : DataFrame
-        One row per planned run, with ``status`` (done, running, failed or left), ``seconds`` of training,
-        ``error`` (the traceback of a failed run), ``rate_source`` (where its noise rate comes from: given, own, for a
-        variant with its own rate, estimate, readers or none) and ``used_rate`` (nan: none, or not known yet).
+        One row per planned run, with ``status`` (done, running, failed or left), ``seconds`` of
+        training, ``error`` (the traceback of a failed run), ``rate_source`` (where its noise rate
+        comes from: given, own, for a variant with its own rate, estimate, readers or none) and
+        ``used_rate`` (nan: none, or not known yet).
     metrics : DataFrame
-        One row per run, ``epoch``, ``split`` (train, validation, test), ``network`` and ``metric``, with its ``value``.
+        One row per run, ``epoch``, ``split`` (train, validation, test), ``network`` and ``metric``,
+        with its ``value``.
     scores : DataFrame
-        One row per finished run, ``split`` and ``metric``. ``value`` is the mean over the last ten epochs and the
-        networks; of a run with early stopping (``keep=best``), the mean over the networks at its best epoch.
+        One row per finished run, ``split`` and ``metric``. ``value`` is the mean over the last ten
+        epochs and the networks; of a run with early stopping (``keep=best``), the mean over the
+        networks at its best epoch.
     confusions : dict of str to ndarray
-        Key of a finished run → (C, C) counts on the test side of the networks' ensemble, one per sample; rows are the
-        grades that judge it.
+        Key of a finished run → (C, C) counts on the test side of the networks' ensemble, one per
+        sample; rows are the grades that judge it.
     noise : DataFrame
-        One row per noise, fold and seed: ``rho``, ``given_rate`` (to methods that need a rate), ``estimated_rate``,
-        ``nominal_rate``, ``realised_rate``, ``condition_number``, ``matrix`` (``matrix_estimated``: whether it is an
-        estimate) and ``realised_matrix``; ``estimated_low`` and ``estimated_high``, the 95 % interval of the estimate,
-        and ``determined``, whether the labels determine it: otherwise only the interval means something.
+        One row per noise, fold and seed: ``rho``, ``given_rate`` (to methods that need a rate),
+        ``estimated_rate``, ``nominal_rate``, ``realised_rate``, ``condition_number``, ``matrix``
+        (``matrix_estimated``: whether it is an estimate) and ``realised_matrix``; ``estimated_low``
+        and ``estimated_high``, the 95 % interval of the estimate, and ``determined``, whether the
+        labels determine it: otherwise only the interval means something.
     naive : DataFrame
-        One row per noise, fold, seed and ``metric`` (accuracy, mae): the ``value`` on the test side of one grade for
-        all samples, the most frequent training label; for the mae their median.
+        One row per noise, fold, seed and ``metric`` (accuracy, mae): the ``value`` on the test side
+        of one grade for all samples, the most frequent training label; for the mae their median.
     """
 
     folder: Path
@@ -185,7 +196,9 @@ class StudyResults(Reported):
     noise: pd.DataFrame
     naive: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=NAIVE_COLUMNS))
 
-    def table(self, metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"), *, split: str = "test") -> pd.DataFrame:
+    def table(
+        self, metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"), *, split: str = "test"
+    ) -> pd.DataFrame:
         """The comparison of the methods: mean ± standard deviation over the finished runs, as text.
 
         Parameters
@@ -198,7 +211,8 @@ class StudyResults(Reported):
         Returns
         -------
         DataFrame
-            Rows: methods in the paper's order. Columns: (noise, metric). ``scores`` has the numbers.
+            Rows: methods in the paper's order. Columns: (noise, metric). ``scores`` has the
+            numbers.
         """
         of_side = self.scores[self.scores["split"] == split]
         for name in metrics:
@@ -238,7 +252,9 @@ def collect_results(folder: Path) -> StudyResults:
     for planned in facts["cells"]:
         labels = (planned["noise"], planned["fold"], planned["seed"])
         run, status = run_folder(folder, planned["key"]), run_status(folder, planned["key"])
-        source = rate_source(planned["method"], planned["variant"], study_rate=facts["study"]["noise_rate"])
+        source = rate_source(
+            planned["method"], planned["variant"], study_rate=facts["study"]["noise_rate"]
+        )
         seconds = used_rate = float("nan")
         table = estimate = about = summary = None
         error = ""
@@ -266,11 +282,16 @@ def collect_results(folder: Path) -> StudyResults:
             metrics.append(table.assign(**planned))
             seconds = float(table.loc[table["metric"] == "seconds", "value"].sum())
             if status == "done":
-                scores.append(last_epochs(table, pooled=pooled).drop(columns="std").assign(**planned))
+                scores.append(
+                    last_epochs(table, pooled=pooled).drop(columns="std").assign(**planned)
+                )
         if summary is not None and "test" in summary["confusion"]:
             counts = np.array(summary["confusion"]["test"])
             confusions[planned["key"]] = counts[-1]  # the ensemble's: each sample counts once
-            if about is not None and (baseline := baseline_from(about, counts[0].sum(axis=1))) is not None:
+            if (
+                about is not None
+                and (baseline := baseline_from(about, counts[0].sum(axis=1))) is not None
+            ):
                 naive.setdefault(labels, baseline)
         if estimate is not None and source == "estimate":
             estimates.setdefault(labels, estimate)
@@ -282,7 +303,9 @@ def collect_results(folder: Path) -> StudyResults:
             error = error or read_error(folder, planned["key"])
         runs.append((*planned.values(), status, seconds, error, source, used_rate))
     given_used = any(source == "given" for *_, source, _ in runs)
-    naive_rows = [(*labels, *score) for labels, of in naive.items() for score in of._asdict().items()]
+    naive_rows = [
+        (*labels, *score) for labels, of in naive.items() for score in of._asdict().items()
+    ]
     return StudyResults(
         folder=folder,
         facts=facts,
@@ -296,21 +319,30 @@ def collect_results(folder: Path) -> StudyResults:
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+    return (
+        pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+    )
 
 
 # The state of a study, and the remaining time, estimated from the finished runs.
 
 
 def remaining_seconds(results: StudyResults) -> float | None:
-    """Seconds of training that remain, one run after the other; None before the first run has finished.
+    """Seconds of training that remain, one run after the other; None before the first run has
+    finished.
 
     A network counts as the median of those of the finished runs. A run in progress counts in full.
     """
     runs, done = results.runs, results.runs["status"] == "done"
     imports = results.facts["study"]["train"].get("imports", ())
-    networks = runs["method"].map(lambda name: registered.lookup(name, registered_by=imports).networks)
-    return float((runs["seconds"] / networks)[done].median() * networks[~done].sum()) if done.any() else None
+    networks = runs["method"].map(
+        lambda name: registered.lookup(name, registered_by=imports).networks
+    )
+    return (
+        float((runs["seconds"] / networks)[done].median() * networks[~done].sum())
+        if done.any()
+        else None
+    )
 
 
 def status_lines(results: StudyResults) -> Iterator[str]:
@@ -326,9 +358,9 @@ def status_lines(results: StudyResults) -> Iterator[str]:
         else:
             parallel = max(1, int(counts.get("running", 0)))
             yield (
-                f"About {duration(seconds)} of training remain ({duration(seconds / parallel)} with "
-                f"{count_of(parallel, 'run')} at a time), by the median of the finished runs; start-up is not "
-                "counted."
+                f"About {duration(seconds)} of training remain ({duration(seconds / parallel)} with"
+                f" {count_of(parallel, 'run')} at a time), by the median of the finished runs;"
+                " start-up is not counted."
             )
     yield from problem_lines(results)
 
@@ -343,13 +375,14 @@ def problem_lines(results: StudyResults) -> Iterator[str]:
 
 # Compare "+ours" with its host and with the best baseline by a paired test over folds.
 #
-# A fold has its own test patients and its own trainings, so the variance between folds contains both. Folds
-# share training data, so their differences are not independent, and a plain paired t-test reports effects
-# that do not exist. Nadeau and Bengio (Machine Learning 52, 2003) increase the variance of the mean
-# difference from s²/n to (1/n + n_test/n_train)·s².
+# A fold has its own test patients and its own trainings, so the variance between folds contains
+# both. Folds share training data, so their differences are not independent, and a plain paired
+# t-test reports effects that do not exist. Nadeau and Bengio (Machine Learning 52, 2003) increase
+# the variance of the mean difference from s²/n to (1/n + n_test/n_train)·s².
 #
-# The best of several methods looks better on the results that it was chosen by than on others. So the
-# opponent in a fold is the method that is best in the *other* folds, whose test patients are others.
+# The best of several methods looks better on the results that it was chosen by than on others. So
+# the opponent in a fold is the method that is best in the *other* folds, whose test patients are
+# others.
 
 CONFIDENCE = 0.95
 LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if metric.lower_is_better)
@@ -357,7 +390,8 @@ LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if metric.l
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTest:
-    """The mean of n paired differences with its test and confidence interval; None where there is none."""
+    """The mean of n paired differences with its test and confidence interval; None where there is
+    none."""
 
     n: int
     difference: float | None
@@ -368,17 +402,20 @@ class PairedTest:
     high: float | None = None
 
 
-def corrected_t_test(differences: npt.ArrayLike, *, test_train_ratio: float, largest: float = math.inf) -> PairedTest:
-    """Nadeau and Bengio's corrected resampled t-test of paired differences against 0: of n folds (n,), or of n folds
-    and S seeds (n, S), nan where there is no run.
+def corrected_t_test(
+    differences: npt.ArrayLike, *, test_train_ratio: float, largest: float = math.inf
+) -> PairedTest:
+    """Nadeau and Bengio's corrected resampled t-test of paired differences against 0: of n folds
+    (n,), or of n folds and S seeds (n, S), nan where there is no run.
 
-    Seeds are averaged within a fold. What a seed does to all folds, such as its initial weights, does not show between
-    the folds: its variance over S, estimated between the seeds, is added (a two-way random-effects model), with
-    Satterthwaite's degrees of freedom. One seed cannot show it.
+    Seeds are averaged within a fold. What a seed does to all folds, such as its initial weights,
+    does not show between the folds: its variance over S, estimated between the seeds, is added (a
+    two-way random-effects model), with Satterthwaite's degrees of freedom. One seed cannot show it.
 
-    test_train_ratio: size of a test set over that of a training set, 1/3 for 60/20/20; 0 gives the plain
-    paired t-test. With one or two differences, or with equal ones, there is no test, only the mean: an interval of two
-    would be wider than the range of most metrics. largest: the largest difference that the metric allows.
+    test_train_ratio: size of a test set over that of a training set, 1/3 for 60/20/20; 0 gives the
+    plain paired t-test. With one or two differences, or with equal ones, there is no test, only the
+    mean: an interval of two would be wider than the range of most metrics. largest: the largest
+    difference that the metric allows.
     """
     from scipy.stats import t as student  # type: ignore[import-untyped]
 
@@ -410,8 +447,10 @@ def corrected_t_test(differences: npt.ArrayLike, *, test_train_ratio: float, lar
 
 
 def _seed_variance(table: Floats) -> tuple[float, int]:
-    """(n, S) differences of folds and seeds → the variance of their mean by effects of the seeds on all folds, and its
-    degrees of freedom. Of the variance between the seeds' means, 1/n of that of single runs is chance."""
+    """(n, S) differences of folds and seeds → the variance of their mean by effects of the seeds on
+    all folds, and its degrees of freedom. Of the variance between the seeds' means, 1/n of that of
+    single runs is chance.
+    """
     table = table[np.isfinite(table).all(axis=1)]
     folds, seeds = table.shape
     if folds < 2 or seeds < 2:
@@ -423,8 +462,13 @@ def _seed_variance(table: Floats) -> tuple[float, int]:
 
 
 def largest_difference(metric: str) -> float:
-    """Of two values of a metric: 1 for a share, 2 for a coefficient, and no limit for a distance between grades."""
-    return math.inf if metric in LOWER_IS_BETTER or metric not in METRICS else 1.0 - METRICS[metric].lowest
+    """Of two values of a metric: 1 for a share, 2 for a coefficient, and no limit for a distance
+    between grades."""
+    return (
+        math.inf
+        if metric in LOWER_IS_BETTER or metric not in METRICS
+        else 1.0 - METRICS[metric].lowest
+    )
 
 
 def compare_ours(
@@ -434,13 +478,14 @@ def compare_ours(
     metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"),
     split: str = "test",
 ) -> pd.DataFrame:
-    """Compare every "+ours" with its host and with the best baseline; compare a recipe, which has no host, with the
-    best baseline and the best "+ours". The best is chosen for each fold by the other folds; a single fold chooses by
-    itself.
+    """Compare every "+ours" with its host and with the best baseline; compare a recipe, which has
+    no host, with the best baseline and the best "+ours". The best is chosen for each fold by the
+    other folds; a single fold chooses by itself.
 
-    scores: of a study (method, variant, noise, fold, seed, split, metric, value); variants are left out. Columns of
-    the result: noise, metric, method, role (host | best + Ours | best baseline), against (several, if folds choose
-    differently: "sord, cdr", the most frequent first), better (None: equal or unknown) and the fields of PairedTest.
+    scores: of a study (method, variant, noise, fold, seed, split, metric, value); variants are left
+    out. Columns of the result: noise, metric, method, role (host | best + Ours | best baseline),
+    against (several, if folds choose differently: "sord, cdr", the most frequent first), better
+    (None: equal or unknown) and the fields of PairedTest.
     """
     known = set(scores.loc[scores["split"] == split, "metric"])
     rows = []
@@ -457,27 +502,42 @@ def compare_ours(
                 opponents["best + Ours"] = _best_elsewhere(wide, ours, other=method, metric=metric)
             elif (host := host_of(method)) in baselines:
                 opponents["host"] = dict.fromkeys(wide.index.get_level_values("fold"), str(host))
-            opponents["best baseline"] = _best_elsewhere(wide, baselines, other=method, metric=metric)
+            opponents["best baseline"] = _best_elsewhere(
+                wide, baselines, other=method, metric=metric
+            )
             for role, chosen in opponents.items():
                 if not chosen:
                     continue
-                by_fold, largest = _differences_by_fold(wide, method, chosen), largest_difference(metric)
+                by_fold, largest = (
+                    _differences_by_fold(wide, method, chosen),
+                    largest_difference(metric),
+                )
                 test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
                 against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
                 lower = (test.difference or 0.0) < 0
                 better = lower == (metric in LOWER_IS_BETTER) if test.difference else None
                 rows.append((noise, metric, method, role, against, better, *astuple(test)))
-    columns = ["noise", "metric", "method", "role", "against", "better", *PairedTest.__dataclass_fields__]
+    columns = [
+        "noise",
+        "metric",
+        "method",
+        "role",
+        "against",
+        "better",
+        *PairedTest.__dataclass_fields__,
+    ]
     return pd.DataFrame(rows, columns=columns).astype({"better": object})
 
 
 def gains_over_one_grade(
     scores: pd.DataFrame, naive: pd.DataFrame, *, metric: Purpose, test_train_ratio: float
 ) -> dict[tuple[str, str, str], Gain]:
-    """(method, variant, noise) → what its runs gain over one grade for all, with a paired test over folds.
+    """(method, variant, noise) → what its runs gain over one grade for all, with a paired test over
+    folds.
 
-    scores: of finished runs on the test side. naive: of the same folds and seeds, as in ``StudyResults``. Fewer than
-    three folds have no interval, so they never show that a method is better.
+    scores: of finished runs on the test side. naive: of the same folds and seeds, as in
+    ``StudyResults``. Fewer than three folds have no interval, so they never show that a method is
+    better.
     """
     sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
     both = scores[scores["metric"] == metric].merge(
@@ -487,7 +547,9 @@ def gains_over_one_grade(
     for (method, variant, noise), runs in both.groupby(["method", "variant", "noise"], sort=False):
         differences = runs.assign(gain=sign * (runs["value"] - runs["value_naive"]))
         by_fold = differences.pivot_table(index="fold", columns="seed", values="gain").to_numpy()
-        test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest_difference(metric))
+        test = corrected_t_test(
+            by_fold, test_train_ratio=test_train_ratio, largest=largest_difference(metric)
+        )
         gains[str(method), str(variant), str(noise)] = Gain(
             metric=metric,
             score=float(runs["value"].mean()),
@@ -509,20 +571,30 @@ def _runs_by_method(scores: pd.DataFrame, *, noise: str, metric: str, split: str
     """One row per (fold, seed), one column per method; nan where there is no run."""
     mine = (scores["noise"] == noise) & (scores["metric"] == metric) & (scores["split"] == split)
     plain = scores[mine & (scores["variant"] == "")]
-    return plain.pivot_table(index=["fold", "seed"], columns="method", values="value", aggfunc="mean")
+    return plain.pivot_table(
+        index=["fold", "seed"], columns="method", values="value", aggfunc="mean"
+    )
 
 
-def _differences_by_fold(wide: pd.DataFrame, method: str, chosen: Mapping[int, str]) -> list[Floats]:
+def _differences_by_fold(
+    wide: pd.DataFrame, method: str, chosen: Mapping[int, str]
+) -> list[Floats]:
     """One row per fold, one column per seed: the method minus the opponent in the fold."""
     names = set(chosen.values())
     off = {name: (wide[method] - wide[name]).unstack("seed").dropna(how="all") for name in names}
-    return [off[name].loc[fold].to_numpy() for fold, name in chosen.items() if fold in off[name].index]
+    return [
+        off[name].loc[fold].to_numpy() for fold, name in chosen.items() if fold in off[name].index
+    ]
 
 
-def _best_elsewhere(wide: pd.DataFrame, candidates: list[str], *, other: str, metric: str) -> dict[int, str]:
-    """For each fold of ``other`` the candidate that is best in the other folds; a single fold chooses by itself.
+def _best_elsewhere(
+    wide: pd.DataFrame, candidates: list[str], *, other: str, metric: str
+) -> dict[int, str]:
+    """For each fold of ``other`` the candidate that is best in the other folds; a single fold
+    chooses by itself.
 
-    The best has the best mean over the runs shared with ``other``, among the candidates that share the most.
+    The best has the best mean over the runs shared with ``other``, among the candidates that share
+    the most.
     """
     chosen = {}
     shared = wide[wide[other].notna()]
@@ -538,18 +610,23 @@ def _best_elsewhere(wide: pd.DataFrame, candidates: list[str], *, other: str, me
     return chosen
 
 
-def ours_minus_host(scores: pd.DataFrame, noise: str, metric: str, *, split: str) -> dict[str, pd.Series[float]]:
-    """Name of each "+ours" that has its host in the study → their differences. Index: fold, seed."""
+def ours_minus_host(
+    scores: pd.DataFrame, noise: str, metric: str, *, split: str
+) -> dict[str, pd.Series[float]]:
+    """Name of each "+ours" that has its host in the study → their differences. Index: fold,
+    seed."""
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
     pairs = [(name, host) for name in paper_order(wide.columns) if (host := host_of(name))]
-    return {name: (wide[name] - wide[host]).dropna() for name, host in pairs if host in wide.columns}
+    return {
+        name: (wide[name] - wide[host]).dropna() for name, host in pairs if host in wide.columns
+    }
 
 
 # Does "+ours" improve its host, over all hosts and noises together?
 #
-# Single comparisons of three to five folds are weak. The mean of a fold's differences over hosts and noises
-# is one number per fold, and the same paired test applies to it. Hosts share a fold's patients, so they do
-# not count as more folds.
+# Single comparisons of three to five folds are weak. The mean of a fold's differences over hosts
+# and noises is one number per fold, and the same paired test applies to it. Hosts share a fold's
+# patients, so they do not count as more folds.
 
 
 def pool_ours(
@@ -560,10 +637,12 @@ def pool_ours(
     metrics: Sequence[str],
     split: str = "test",
 ) -> pd.DataFrame:
-    """The mean of "+ours" minus host over the hosts and noises of each group, one row per group and metric.
+    """The mean of "+ours" minus host over the hosts and noises of each group, one row per group and
+    metric.
 
-    groups: name → noises. Only folds and seeds that all pairs have are used. Columns: group, metric, hosts and noises
-    (how many), pairs, and the fields of PairedTest; no row for a group with fewer than two pairs.
+    groups: name → noises. Only folds and seeds that all pairs have are used. Columns: group,
+    metric, hosts and noises (how many), pairs, and the fields of PairedTest; no row for a group
+    with fewer than two pairs.
     """
     rows = []
     for (group, noises), metric in product(groups.items(), metrics):
@@ -579,6 +658,8 @@ def pool_ours(
         largest = largest_difference(metric)
         test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
         of_noise, of_host = zip(*pairs, strict=True)
-        rows.append((group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test)))
+        rows.append(
+            (group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test))
+        )
     columns = ["group", "metric", "hosts", "noises", "pairs", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns)

@@ -1,5 +1,5 @@
-"""``srjt.study``: compare methods over noises, folds and seeds, several runs at a time in worker processes on
-this machine, or on a Ray cluster, and return the results.
+"""``srjt.study``: compare methods over noises, folds and seeds, several runs at a time in worker
+processes on this machine, or on a Ray cluster, and return the results.
 """
 
 from __future__ import annotations
@@ -41,39 +41,52 @@ def train_runs(
 ) -> dict[str, str]:
     """Train what is not done yet; return key → status. A failing run does not stop the others.
 
-    When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is raised.
+    When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is
+    raised.
     """
-    outcome = {planned.key: study_folder.run_status(folder, planned.key) for planned in planned_runs}
+    outcome = {
+        planned.key: study_folder.run_status(folder, planned.key) for planned in planned_runs
+    }
     watcher.begin(planned_runs, done=list(outcome.values()).count("done"))
     # also those that a process of a killed study still works on: they wait for it
     waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
     with study_folder.writing(folder):
-        for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
+        for (
+            planned
+        ) in waiting:  # a new attempt starts without the old error; its checkpoints are kept
             study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
     if stop.number is not None:
         done = list(outcome.values()).count("done")
-        raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
+        raise Interrupted(
+            stop.number, f"The study stopped with {done} of {len(outcome)} runs done."
+        )
     return outcome
 
 
-# Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
+# Run a study on this machine: several runs at a time, in worker processes that execute one run
+# after another.
 
 
-def choose_devices(*, jobs: int | None = None, device: str | None = None) -> tuple[tuple[str, ...], int | None]:
-    """The device of each worker process, and the threads of each: ``jobs`` (default 1) per GPU; without a GPU one run
-    per core, one thread each.
+def choose_devices(
+    *, jobs: int | None = None, device: str | None = None
+) -> tuple[tuple[str, ...], int | None]:
+    """The device of each worker process, and the threads of each: ``jobs`` (default 1) per GPU;
+    without a GPU one run per core, one thread each.
 
-    device: one, or several GPUs as in ``cuda:0,cuda:2``. Default: all GPUs, or the CPU if there is none.
+    device: one, or several GPUs as in ``cuda:0,cuda:2``. Default: all GPUs, or the CPU if there is
+    none.
     """
     if device is None and torch.cuda.is_available():
         gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     else:
         names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
-        gpus = [name for name in names if choose_device(name).type == "cuda"]  # an error if there is none
+        gpus = [
+            name for name in names if choose_device(name).type == "cuda"
+        ]  # an error if there is none
         if gpus and len(gpus) < len(names):
             raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
     if gpus:
@@ -82,18 +95,26 @@ def choose_devices(*, jobs: int | None = None, device: str | None = None) -> tup
     return ("cpu",) * jobs, max(1, cores() // jobs)
 
 
-def run_locally(work: Work, *, devices: Sequence[str], threads: int | None, cache: Path | None = None) -> None:
-    """Run what is not done yet. A worker process keeps torch, the opened data and the images on its GPU from one run to
-    the next."""
+def run_locally(
+    work: Work, *, devices: Sequence[str], threads: int | None, cache: Path | None = None
+) -> None:
+    """Run what is not done yet. A worker process keeps torch, the opened data and the images on its
+    GPU from one run to the next."""
     _fetch_weights(work.waiting)
     folder, stop, waiting = work.folder, work.stop, list(work.waiting)
     by_key = {planned.key: planned for planned in waiting}
-    networks = sorted({str(planned.config.backbone or planned.config.network) for planned in waiting})
+    networks = sorted(
+        {str(planned.config.backbone or planned.config.network) for planned in waiting}
+    )
     with WorkerPool(devices=devices, threads=threads, networks=networks) as pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
                 # a run whose study was killed may still be saving its state
-                free = (run for run in waiting if not is_locked(study_folder.run_folder(folder, run.key)))
+                free = (
+                    run
+                    for run in waiting
+                    if not is_locked(study_folder.run_folder(folder, run.key))
+                )
                 if (planned := next(free, None)) is None:
                     break
                 waiting.remove(planned)
@@ -113,7 +134,8 @@ def _weights_of(config: TrainConfig) -> tuple[Any, ...]:
 
 
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
-    """Fetch pretrained weights before every run reads its images; an error if no run can have its weights."""
+    """Fetch pretrained weights before every run reads its images; an error if no run can have its
+    weights."""
     problems, wanted = [], {_weights_of(p.config): p for p in waiting}
     for planned in wanted.values():
         try:
@@ -125,14 +147,15 @@ def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
 
 
 def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
-    """The status of a run whose process has ended; a process that died without an error report gets one."""
+    """The status of a run whose process has ended; a process that died without an error report gets
+    one."""
     status = study_folder.run_status(folder, ended.name)
     if status in ("done", "failed") or stopping:
         return status
     if ended.death:  # else it has raised an exception, and its report could not be written
         problem = ended.error or (
-            f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command again to "
-            "resume."
+            f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the"
+            " same command again to resume."
         )
         study_folder.write_error_report(folder, ended.name, SrjtError(problem))
     return "failed"
@@ -156,17 +179,20 @@ def study(
 ) -> StudyResults:
     """Compare methods over noises, folds and seeds.
 
-    Each combination is trained once, in one of a few worker processes. Call it again after an interruption: finished
-    runs are not repeated, unfinished ones are resumed. With one more method, only that method is trained. All methods
-    use the same splits and, per noise, fold and seed, the same labels.
+    Each combination is trained once, in one of a few worker processes. Call it again after an
+    interruption: finished runs are not repeated, unfinished ones are resumed. With one more method,
+    only that method is trained. All methods use the same splits and, per noise, fold and seed, the
+    same labels.
 
-    In a script, call it under ``if __name__ == "__main__":``, because the worker processes import the script.
+    In a script, call it under ``if __name__ == "__main__":``, because the worker processes import
+    the script.
 
     Parameters
     ----------
     source : path, optional
-        A file or folder that ``srjt.data.read`` accepts, or ``"synthetic"`` for the synthetic dataset. Every process
-        reads it again, so a ``Manifest`` in memory is not accepted. Optional if ``preset`` or ``config`` has one.
+        A file or folder that ``srjt.data.read`` accepts, or ``"synthetic"`` for the synthetic
+        dataset. Every process reads it again, so a ``Manifest`` in memory is not accepted. Optional
+        if ``preset`` or ``config`` has one.
     out : path
         Folder of the study.
     preset : {"cpu", "paper", "limuc", "dr", "demo"}, optional
@@ -178,15 +204,15 @@ def study(
     watcher : StudyWatcher, optional
         Receives the progress instead.
     **settings
-        Fields of ``StudyConfig`` (``methods``, ``noises``, also as ``noise``, ``folds``, …), of ``Execution``
-        (``jobs``, ``device``, ``executor``, ``cache``, …), and of ``TrainConfig``, which all runs share (``epochs``,
-        ``network``, …).
+        Fields of ``StudyConfig`` (``methods``, ``noises``, also as ``noise``, ``folds``, …), of
+        ``Execution`` (``jobs``, ``device``, ``executor``, ``cache``, …), and of ``TrainConfig``,
+        which all runs share (``epochs``, ``network``, …).
 
     Returns
     -------
     StudyResults
-        Tables of the runs, their metrics and their scores. A failed run does not stop the others: it causes a
-        warning, and its error is in ``results.runs``.
+        Tables of the runs, their metrics and their scores. A failed run does not stop the others:
+        it causes a warning, and its error is in ``results.runs``.
 
     Examples
     --------
@@ -200,7 +226,9 @@ def study(
     """
     check_not_starting("srjt.study")
     if source is not None and not isinstance(source, (str, Path)):
-        raise SrjtError("srjt.study takes a path or 'synthetic': each process reads the data itself.")
+        raise SrjtError(
+            "srjt.study takes a path or 'synthetic': each process reads the data itself."
+        )
     given = {"preset": preset, "config": config, "source": source, **settings, "out": str(out)}
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     if "noise" in settings:
@@ -217,7 +245,11 @@ def study(
     bar = show_bar("study", shown=shown)
     with closing(bar):
         outcome = run_study(
-            data, folder, command=f"srjt.study({call})", execute=execute, watcher=watcher or StudyWatcher(bar)
+            data,
+            folder,
+            command=f"srjt.study({call})",
+            execute=execute,
+            watcher=watcher or StudyWatcher(bar),
         )
     if failed := [key for key, status in outcome.items() if status != "done"]:
         warn(f"{len(failed)} of {len(outcome)} runs failed: see the column error of results.runs.")
@@ -258,10 +290,16 @@ def resolve_config(
                 value = {} if value is None else value  # None: nothing after the colon
                 # what is no mapping is reported by StudyConfig
                 both = isinstance(below, Mapping) and isinstance(value, Mapping)
-                value = {**below, **value} if both else value if isinstance(below, Mapping) else below
+                value = (
+                    {**below, **value} if both else value if isinstance(below, Mapping) else below
+                )
             merged[name] = value
-    if isinstance(merged["train"], Mapping):  # methods of your own are registered before they are looked up
-        import_modules(TrainConfig.from_dict({"imports": merged["train"].get("imports", ())}).imports)
+    if isinstance(
+        merged["train"], Mapping
+    ):  # methods of your own are registered before they are looked up
+        import_modules(
+            TrainConfig.from_dict({"imports": merged["train"].get("imports", ())}).imports
+        )
     return StudyConfig.from_dict(merged)
 
 
@@ -279,8 +317,14 @@ def _with_backbone(data: StudyPlan) -> StudyPlan:
     """The plan with the name of a backbone in place of "auto", which is the same for all runs."""
     asked = TrainConfig().replace(**data.config.train)
     resolved = resolve_backbone(asked, features=data.manifest.are_features)
-    changed = {name: value for name, value in vars(resolved).items() if getattr(asked, name) != value}
-    return replace(data, config=replace(data.config, train={**data.config.train, **changed})) if changed else data
+    changed = {
+        name: value for name, value in vars(resolved).items() if getattr(asked, name) != value
+    }
+    return (
+        replace(data, config=replace(data.config, train={**data.config.train, **changed}))
+        if changed
+        else data
+    )
 
 
 def run_study(
@@ -289,4 +333,6 @@ def run_study(
     """Write the plan and train what is not done yet; return key → status."""
     data = _with_backbone(data)
     with study_folder.lock_study(folder):
-        return train_runs(folder, study_folder.write_plan(folder, data, command=command), execute, watcher=watcher)
+        return train_runs(
+            folder, study_folder.write_plan(folder, data, command=command), execute, watcher=watcher
+        )

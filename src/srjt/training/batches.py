@@ -17,8 +17,8 @@ from srjt.methods.base import Method
 
 # The plan of an epoch: which samples make each batch, and how each sample is cropped and flipped.
 #
-# All randomness is a function of (seed, purpose, epoch): the batches of epoch 80 can be drawn without
-# drawing those before it, so that a resumed run needs no history.
+# All randomness is a function of (seed, purpose, epoch): the batches of epoch 80 can be drawn
+# without drawing those before it, so that a resumed run needs no history.
 
 
 def subseed(seed: int, *purpose: object) -> int:
@@ -36,7 +36,8 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 class Plan:
     """One epoch: which samples make each batch, and how each is cropped and flipped.
 
-    On the CPU; a copy at fixed addresses on the device is what a captured graph reads at its step counter.
+    On the CPU; a copy at fixed addresses on the device is what a captured graph reads at its step
+    counter.
     """
 
     rows: Tensor  # (steps, B) int64 positions in the training set
@@ -53,7 +54,9 @@ class Plan:
         for name, tensor in vars(self).items():
             tensor.copy_(getattr(other, name), non_blocking=True)
 
-    def batch(self, data: TrainingSet, store_rows: Tensor, step: Tensor, preprocess: Preprocess) -> Batch:
+    def batch(
+        self, data: TrainingSet, store_rows: Tensor, step: Tensor, preprocess: Preprocess
+    ) -> Batch:
         """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
         rows, offsets, flips = (tensor.index_select(0, number)[0] for tensor in vars(self).values())
@@ -76,7 +79,8 @@ def draw_plan(
     flip: bool = True,
     weights: Tensor | None = None,
 ) -> Plan:
-    """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for each sample.
+    """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for
+    each sample.
 
     weights: (samples,) relative frequency of each sample; None: each sample once.
     """
@@ -95,8 +99,11 @@ def draw_plan(
     return Plan(rows=rows, offsets=crops.offsets.view(*rows.shape, 2), flips=flips.view(rows.shape))
 
 
-def balancing_weights(labels: Tensor, *, balance: float, certainty: Tensor | None = None) -> Tensor | None:
-    """(N,) grades → (N,) weights n_c^(−balance), on the CPU, that raise the frequency of rare grades.
+def balancing_weights(
+    labels: Tensor, *, balance: float, certainty: Tensor | None = None
+) -> Tensor | None:
+    """(N,) grades → (N,) weights n_c^(−balance), on the CPU, that raise the frequency of rare
+    grades.
 
     certainty: (N,) factors of the weights. None if all samples weigh the same.
     """
@@ -115,10 +122,11 @@ def draw_grades(probabilities: Tensor, *, epoch: int, seed: int) -> Tensor:
 
 
 def _resample(weights: Tensor, *, generator: torch.Generator) -> Tensor:
-    """Systematic resampling: N positions in proportion to ``weights`` (N,), each as often as expected, rounded up or
-    down.
+    """Systematic resampling: N positions in proportion to ``weights`` (N,), each as often as
+    expected, rounded up or down.
 
-    With N independent draws an epoch would miss a third of the samples even where all weights are equal.
+    With N independent draws an epoch would miss a third of the samples even where all weights are
+    equal.
     """
     edges = weights.cumsum(0) / weights.sum() * len(weights)
     points = torch.arange(len(weights)) + torch.rand((), generator=generator, dtype=torch.float64)
@@ -128,9 +136,13 @@ def _resample(weights: Tensor, *, generator: torch.Generator) -> Tensor:
 # Batches: augmented ones for one epoch of training, crops for evaluation.
 
 Transform = Callable[[Tensor], Tensor]
-Views: TypeAlias = Sequence[Crops | None]  # of each image, from view_crops; None: the usual evaluation crop
+Views: TypeAlias = Sequence[
+    Crops | None
+]  # of each image, from view_crops; None: the usual evaluation crop
 CENTRE: Views = (None,)
-CPU_PIXELS = 32 * 224**2  # of an evaluation batch on a CPU: larger ones are slower, and take gigabytes
+CPU_PIXELS = (
+    32 * 224**2
+)  # of an evaluation batch on a CPU: larger ones are slower, and take gigabytes
 BATCH_MULTIPLE = 64  # of evaluation batches, so that data sets of similar size share a batch shape
 
 
@@ -138,14 +150,16 @@ BATCH_MULTIPLE = 64  # of evaluation batches, so that data sets of similar size 
 class Preprocess:
     """uint8 pixels (B, H, W, 3) → the input of a network.
 
-    Features (B, F) are not changed and stay in float32 even with bf16: rounding them before they are standardised
-    could remove their differences.
+    Features (B, F) are not changed and stay in float32 even with bf16: rounding them before they
+    are standardised could remove their differences.
     """
 
     crop: int
     dtype: torch.dtype = torch.float32
     channels_last: bool = False  # memory layout of the images
-    train_transform: Transform | None = None  # yours: uint8 (B, 3, H, W) → float, instead of crop and flip
+    train_transform: Transform | None = (
+        None  # yours: uint8 (B, 3, H, W) → float, instead of crop and flip
+    )
     eval_transform: Transform | None = None
 
     def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
@@ -156,7 +170,8 @@ class Preprocess:
         return self._normalised(image_feed.crop_and_flip(pixels, offsets, flips, size=self.crop))
 
     def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
-        """view: one of ``view_crops``, the same for all images; None: the centre crop, or ``eval_transform``."""
+        """view: one of ``view_crops``, the same for all images; None: the centre crop, or
+        ``eval_transform``."""
         if pixels.ndim == 2:
             return pixels
         if view is None and self.eval_transform is not None:
@@ -166,15 +181,20 @@ class Preprocess:
 
     def _normalised(self, images: Tensor) -> Tensor:
         """images: (B, 3, H, W) in channels-last order, as they are stored."""
-        return image_feed.normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
+        return image_feed.normalise(
+            images if self.channels_last else images.contiguous(), dtype=self.dtype
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderTargets:
-    """How the N training samples differ from samples with one certain label each; on the CPU, in float64."""
+    """How the N training samples differ from samples with one certain label each; on the CPU, in
+    float64."""
 
     targets: Tensor | None = None  # (N, C) or (N, R, C) what is learnt from in place of the labels
-    draw_from: Tensor | None = None  # (N, C) from which the grades to learn from are drawn each epoch
+    draw_from: Tensor | None = (
+        None  # (N, C) from which the grades to learn from are drawn each epoch
+    )
     certainty: Tensor | None = None  # (N,) relative frequency of the samples
 
 
@@ -193,7 +213,8 @@ class TrainingSet:
 
     @cached_property
     def targets(self) -> Tensor:
-        """(N,), (N, C) or (N, R, C) what is learnt from; at a fixed address, which a captured graph reads."""
+        """(N,), (N, C) or (N, R, C) what is learnt from; at a fixed address, which a captured graph
+        reads."""
         if self.readers.targets is not None:
             return self.readers.targets.float().to(self.labels.device)
         return self.labels if self.readers.draw_from is None else self.labels.clone()
@@ -222,8 +243,8 @@ def train_batches(
 ) -> Generator[Batch, None, None]:
     """The batches of an epoch from step ``first`` on, augmented and prepared by the method.
 
-    part: the columns of each batch that this process works on, when several processes share it. ``Batch.rows``
-    always has the rows of the whole batch.
+    part: the columns of each batch that this process works on, when several processes share it.
+    ``Batch.rows`` always has the rows of the whole batch.
     """
     device = data.labels.device
     plan_rows = plan.rows[first:].to(device, non_blocking=True)
@@ -236,7 +257,8 @@ def train_batches(
 
 
 def evaluation_batch_size(feed: Feed, *, crop: int, largest: int) -> int:
-    """Samples of an evaluation step: ``largest``, but of images on a CPU what its caches and memory bear."""
+    """Samples of an evaluation step: ``largest``, but of images on a CPU what its caches and memory
+    bear."""
     pixels = feed.pixels
     images_on_cpu = pixels is not None and pixels.ndim == 4 and pixels.device.type == "cpu"
     return min(largest, max(1, CPU_PIXELS // crop**2)) if images_on_cpu else largest
@@ -260,12 +282,13 @@ def view_batches(
     views: Views = CENTRE,
     done: int = 0,
 ) -> Iterator[tuple[Iterator[Tensor], slice]]:
-    """Evaluation batches over store rows (N,): an iterator over the views of the images, and the slice of ``rows`` that
-    they belong to. Views are computed one at a time, so that ten need no more memory than one.
+    """Evaluation batches over store rows (N,): an iterator over the views of the images, and the
+    slice of ``rows`` that they belong to. Views are computed one at a time, so that ten need no
+    more memory than one.
 
-    The batches of the first ``done`` rows are skipped; the others are the same as without it. All batches have the same
-    size. The last one is padded with copies of the last row, which the caller cuts off; the
-    size is chosen to need few of them, unless it has to be ``exact``.
+    The batches of the first ``done`` rows are skipped; the others are the same as without it. All
+    batches have the same size. The last one is padded with copies of the last row, which the caller
+    cuts off; the size is chosen to need few of them, unless it has to be ``exact``.
     """
     samples = len(rows)
     if samples == 0:  # a process's part of a small side

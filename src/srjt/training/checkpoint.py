@@ -1,5 +1,5 @@
-"""What a training writes while it runs: ``metrics.csv``, one number per line, and checkpoints that survive a
-crash at any moment.
+"""What a training writes while it runs: ``metrics.csv``, one number per line, and checkpoints that
+survive a crash at any moment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from srjt.errors import SrjtError, warn
 from srjt.files import explain_write_errors, remove_unfinished, write_atomically
 from srjt.ordinal.metrics import METRICS, summary
 
-# ``metrics.csv``: one number per line (epoch, split, network, metric, value), readable during the training.
+# ``metrics.csv``: one number per line (epoch, split, network, metric, value), readable during the
+# training.
 
 HEADER = ("epoch", "split", "network", "metric", "value")
 LAST = 10  # the paper averages over the last ten epochs
@@ -42,7 +43,8 @@ class MetricRow(NamedTuple):
 
 
 def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
-    """(K + 1, C, C) counts → the rows of one split: each network, and for two networks their ensemble and pool."""
+    """(K + 1, C, C) counts → the rows of one split: each network, and for two networks their
+    ensemble and pool."""
     *single, ensemble = counts
     named = {str(k + 1): confusion for k, confusion in enumerate(single)}
     if len(single) > 1:
@@ -55,14 +57,16 @@ def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
 
 
 class MetricsLog:
-    """Append-only; each epoch is written at once. Without a path the rows are kept in memory only."""
+    """Append-only; each epoch is written at once. Without a path the rows are kept in memory
+    only."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.rows: list[MetricRow] = []
 
     def resume(self, rows: Iterable[MetricRow]) -> None:
-        """Start from these rows, those of a checkpoint: the file is written anew, whatever became of it."""
+        """Start from these rows, those of a checkpoint: the file is written anew, whatever became
+        of it."""
         self.rows = list(rows)
         if self.path is not None:
             with self._explained():
@@ -98,13 +102,17 @@ def read_metrics(path: Path, *, epochs: int | None = None) -> pd.DataFrame:
     epochs: of a finished run; an error unless all of them are there, each with as many numbers.
     """
     if not path.exists():
-        raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has started?")
+        raise SrjtError(
+            f"There are no metrics at {path}: is this the folder of a run that has started?"
+        )
     try:
         metrics = pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
     numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
-    if epochs is not None and (numbers.tolist() != list(range(1, epochs + 1)) or len(set(counts)) != 1):
+    if epochs is not None and (
+        numbers.tolist() != list(range(1, epochs + 1)) or len(set(counts)) != 1
+    ):
         raise SrjtError(f"{path} does not contain all epochs of the run.")
     return metrics
 
@@ -123,7 +131,8 @@ def parse_rows(content: bytes) -> list[MetricRow]:
 
 
 def best_epoch(rows: Iterable[MetricRow], metric: str) -> int | None:
-    """The epoch with the best value of a metric on the validation side, the first of equal ones; None without one.
+    """The epoch with the best value of a metric on the validation side, the first of equal ones;
+    None without one.
 
     Two networks are judged by their ensemble. An undefined value (nan) is never the best.
     """
@@ -142,12 +151,13 @@ def kept_epoch(metrics: pd.DataFrame) -> int | None:
 
 
 def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
-    """The numbers that the paper reports: per split and metric the mean over the last ten epochs and the networks.
+    """The numbers that the paper reports: per split and metric the mean over the last ten epochs
+    and the networks.
 
     Of a run that keeps the best epoch, the numbers of that epoch.
 
-    pooled: as in the published code, the metric of the two networks' pooled predictions instead of the mean of their
-    metrics. Columns: split, metric, value (mean), std (over those epochs).
+    pooled: as in the published code, the metric of the two networks' pooled predictions instead of
+    the mean of their metrics. Columns: split, metric, value (mean), std (over those epochs).
     """
     scores = metrics[metrics["split"].isin(["validation", "test"])]
     if scores.empty:
@@ -156,7 +166,11 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     recent = scores[epochs > epochs.max() - LAST if kept is None else epochs == kept]
     single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
     reported = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
-    per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()
+    per_epoch = (
+        recent[recent["network"].isin(reported)]
+        .groupby(["split", "metric", "epoch"])["value"]
+        .mean()
+    )
     grouped = per_epoch.groupby(["split", "metric"])
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
 
@@ -165,19 +179,24 @@ def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in rows:
-        writer.writerow(repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row)
+        writer.writerow(
+            repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row
+        )
     return text.getvalue()
 
 
-# Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed; two are kept.
+# Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed;
+# two are kept.
 #
-# One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
+# One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is
+# ever unpickled.
 
 KEPT = 2
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write tensors (on the CPU) and JSON values to one safetensors file with a checksum, atomically."""
+    """Write tensors (on the CPU) and JSON values to one safetensors file with a checksum,
+    atomically."""
     from safetensors.torch import save
 
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -206,7 +225,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str) -> int:
-    """CRC-32 over everything: safetensors detects a truncated file, but not a changed number or a flipped bit.
+    """CRC-32 over everything: safetensors detects a truncated file, but not a changed number or a
+    flipped bit.
 
     text: the JSON values in the header.
     """
@@ -227,7 +247,11 @@ def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:
             return read(files.pop())
         except SrjtError as problem:
-            fallback = "Falling back to the previous checkpoint." if files else "Starting from the beginning."
+            fallback = (
+                "Falling back to the previous checkpoint."
+                if files
+                else "Starting from the beginning."
+            )
             warn(f"{problem} {fallback}")
     return None
 
@@ -247,7 +271,8 @@ class CheckpointWriter:
         return self._written is not None and not self._written.done()
 
     def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, step: int) -> None:
-        """Copy the tensors now and write them later. ``step`` (of the whole training) orders the files."""
+        """Copy the tensors now and write them later. ``step`` (of the whole training) orders the
+        files."""
         self.wait()
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         path = self.folder / f"step-{step:010d}.safetensors"

@@ -1,4 +1,5 @@
-"""Everything that can be set about a training, with the paper's values as defaults but for the method."""
+"""Everything that can be set about a training, with the paper's values as defaults but for the
+method."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ PAPER_EPOCHS = 150
 PAPER_MILESTONES = (90, 120, 140)
 PAPER_BATCH = 64
 
-# How long a recipe trains on images, by their number. Measured on four sets (benchmarks/evidence/few_labels.py): with
-# 400 images, 240 of them for training, batches of 16 are better than 64 in every metric, and 40 epochs better than 20,
-# 80 or 150; with 1,300 images 40 epochs are better than 20 and level with 80; with 1,400 to 8,300 images 20 and 40
-# epochs are level.
+# How long a recipe trains on images, by their number. Measured on four sets
+# (benchmarks/evidence/few_labels.py): with 400 images, 240 of them for training, batches of 16 are
+# better than 64 in every metric, and 40 epochs better than 20, 80 or 150; with 1,300 images 40
+# epochs are better than 20 and level with 80; with 1,400 to 8,300 images 20 and 40 epochs are
+# level.
 RECIPE_EPOCHS = (20, 40)
 IMAGES_SEEN = 60_000  # in all epochs, between the two
 RECIPE_BATCHES = (16, 32, 64)
@@ -34,8 +36,14 @@ STEPS_OF_AN_EPOCH = 20  # at least, if the epoch saw all images of all sides
 
 PAPER_NETWORK = "resnet18"
 
-# How the weights are learnt, where neither the settings nor the method's recipe say it: as in the published code.
-PAPER_OPTIMISATION = {"optimizer": "adam", "schedule": "steps", "warmup_epochs": 0, "learning_rate": 1e-4}
+# How the weights are learnt, where neither the settings nor the method's recipe say it: as in the
+# published code.
+PAPER_OPTIMISATION = {
+    "optimizer": "adam",
+    "schedule": "steps",
+    "warmup_epochs": 0,
+    "learning_rate": 1e-4,
+}
 WEIGHT_DECAY = {"adam": 1e-4, "adamw": 0.05}
 WARMUP_SHARE = 0.3  # of the learning rate, in the first epoch of a warm-up
 COSINE_END = 0.01  # of the learning rate, in the last epoch
@@ -44,23 +52,47 @@ COSINE_END = 0.01  # of the learning rate, in the last epoch
 HEAD = "mlp"
 ODDS = "odds"
 CHOOSE_HEAD = "auto"  # odds or mlp: the one that makes held-out labels likelier
-MOST_HEAD_EPOCHS = 40  # of the mlp, if it is chosen. Measured: with 300 rows 150 epochs memorise, 12 learn too little
-FITTED_BY_ODDS = ("standard", "f-correction", "srjt")  # methods whose loss is a likelihood of the labels
+# of the mlp, if it is chosen. Measured: with 300 rows 150 epochs memorise, 12 learn too little
+MOST_HEAD_EPOCHS = 40
+FITTED_BY_ODDS = (
+    "standard",
+    "f-correction",
+    "srjt",
+)  # methods whose loss is a likelihood of the labels
 # What has no meaning for the network odds, which is fitted at once; epochs is 1
-NOT_OF_ODDS = ("optimizer", "schedule", "warmup_epochs", "learning_rate", "weight_decay", "milestones", "patience")
+NOT_OF_ODDS = (
+    "optimizer",
+    "schedule",
+    "warmup_epochs",
+    "learning_rate",
+    "weight_decay",
+    "milestones",
+    "patience",
+)
 
 AUTO = "auto"  # of ``backbone``: the first of the registry whose weights can be had
 
-# Settings of *how* to compute, and where the method's code is: they may change the speed, but not what is computed.
-COMPUTE_ONLY = frozenset({"step", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"})
+# Settings of *how* to compute, and where the method's code is: they may change the speed, but not
+# what is computed.
+COMPUTE_ONLY = frozenset(
+    {"step", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
+)
 
 # Nor does what the networks learn depend on which columns are written beside their predictions.
 NOT_LEARNT = COMPUTE_ONLY | {"keep_columns"}
 
-MANY = 10**6  # of epochs or samples: beyond it a value is a slip of the keyboard, and would fail much later
+MANY = (
+    10**6
+)  # of epochs or samples: beyond it a value is a slip of the keyboard, and would fail much later
 
 METHOD = "Method"  # panel of the command line's help
-PRESETS = ("cpu", "paper", "limuc", "dr", "demo")  # files in presets/; their headers say what they are for
+PRESETS = (
+    "cpu",
+    "paper",
+    "limuc",
+    "dr",
+    "demo",
+)  # files in presets/; their headers say what they are for
 
 
 @documented
@@ -68,11 +100,12 @@ PRESETS = ("cpu", "paper", "limuc", "dr", "demo")  # files in presets/; their he
 class TrainConfig(Plain):
     """Settings of one training run; saved with the run. Unknown names are errors.
 
-    Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
-    the rule for predicted grades (``optimise``) and the precision. On the command line a setting is an option
-    (``--batch-size 32``) or given by name (``--set weight_decay=0``). Beside the fields, ``replace`` and ``from_dict``
-    take ``preset``, the name of settings that those given beside it override: ``"cpu"`` (the features of a frozen,
-    pretrained network, which take a CPU minutes), ``"paper"``, ``"limuc"``, ``"dr"``, ``"demo"``.
+    Defaults for images are those of the paper or its published code, except the method and how it
+    learns the weights, the rule for predicted grades (``optimise``) and the precision. On the
+    command line a setting is an option (``--batch-size 32``) or given by name (``--set
+    weight_decay=0``). Beside the fields, ``replace`` and ``from_dict`` take ``preset``, the name of
+    settings that those given beside it override: ``"cpu"`` (the features of a frozen, pretrained
+    network, which take a CPU minutes), ``"paper"``, ``"limuc"``, ``"dr"``, ``"demo"``.
 
     Examples
     --------
@@ -91,9 +124,12 @@ class TrainConfig(Plain):
     )
     noise_rate: float | Literal["auto"] | None = setting(
         None,
-        "ε, the share of wrong labels, such as 0.2; auto estimates it first and is the default of srjt.",
-        more="Methods that select samples or prune weights need it. A number given to srjt replaces its estimate by "
-        "errors of one grade at that rate.",
+        "ε, the share of wrong labels, such as 0.2; auto estimates it first and is the default of"
+        " srjt.",
+        more=(
+            "Methods that select samples or prune weights need it. A number given to srjt replaces"
+            " its estimate by errors of one grade at that rate."
+        ),
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",
         ge=0,
@@ -101,20 +137,23 @@ class TrainConfig(Plain):
     )
     transition: tuple[tuple[float, ...], ...] | None = setting(
         None,
-        "P, the matrix Pr(label | true grade), if the method needs it. On the command line a CSV file.",
+        "P, the matrix Pr(label | true grade), if the method needs it. On the command line a CSV"
+        " file.",
         metavar="FILE",
         takes="a matrix, one list of numbers per row",
     )
     soft_labels: Literal["paper", "estimated"] = setting(
         "paper",
-        "Soft labels of +ours and sord: those of Eq. 3, or the estimated p(true grade | label), which needs "
-        "`noise_rate='auto'`.",
+        "Soft labels of +ours and sord: those of Eq. 3, or the estimated p(true grade | label),"
+        " which needs `noise_rate='auto'`.",
     )
-    reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"] = setting(
+    reader_targets: Literal[
+        "auto", "consensus", "posterior", "readers", "resample", "certainty"
+    ] = setting(
         "auto",
-        "With `several_readings='consensus'`: learn from the consensus, the posterior (auto, where the method takes "
-        "it), the likelihood of the readings, draws from the posterior in each epoch, or the consensus weighted by its "
-        "certainty.",
+        "With `several_readings='consensus'`: learn from the consensus, the posterior (auto, where"
+        " the method takes it), the likelihood of the readings, draws from the posterior in each"
+        " epoch, or the consensus weighted by its certainty.",
     )
     method_options: Mapping[str, Any] = setting(
         {},
@@ -123,14 +162,21 @@ class TrainConfig(Plain):
     )
     convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
-        "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and Co-teaching.",
-        more="It matters where the descriptions of a method differ. For other methods original is the same as paper.",
+        "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and"
+        " Co-teaching.",
+        more=(
+            "It matters where the descriptions of a method differ. For other methods original is"
+            " the same as paper."
+        ),
         metavar="NAME",
     )
     imports: tuple[str, ...] = setting(
         (),
-        more="Modules that register methods of your own, as given to `--import`; named in the error if the method of a "
-        "run is not registered. Setting it imports nothing: in Python, import the module yourself.",
+        more=(
+            "Modules that register methods of your own, as given to `--import`; named in the error"
+            " if the method of a run is not registered. Setting it imports nothing: in Python,"
+            " import the module yourself."
+        ),
         takes="names of modules, such as [my_package.my_methods]",
     )
 
@@ -139,26 +185,37 @@ class TrainConfig(Plain):
         None,
         "Backbone, such as resnet18, tiny or timm:NAME.",
         panel="Network",
-        more="Of features, `auto` (for srjt) chooses between odds and an mlp of at most 40 epochs by how likely they "
-        "make held-out labels. "
-        "`odds`, a proportional-odds model with a ridge penalty, is fitted at once, by the methods standard, "
-        "f-correction and srjt: epochs, batch size, learning rate and seed do not apply to it.",
+        more=(
+            "Of features, `auto` (for srjt) chooses between odds and an mlp of at most 40 epochs by"
+            " how likely they make held-out labels. `odds`, a proportional-odds model with a ridge"
+            " penalty, is fitted at once, by the methods standard, f-correction and srjt: epochs,"
+            " batch size, learning rate and seed do not apply to it."
+        ),
         shown="resnet18; for features auto for srjt, else mlp",
     )
     backbone: str | None = setting(
         None,
         "Freeze this network, such as resnet18 or timm:NAME, and train `network` on its features.",
-        more="Features of all images are computed once and kept in the cache; `network` is then odds, mlp or linear. "
-        "The run is one of images like any other. `auto` takes the first of efficientnet-lite0, resnet18 and "
-        "timm:resnet18 whose weights are here or can be downloaded; without them the network tiny is trained.",
+        more=(
+            "Features of all images are computed once and kept in the cache; `network` is then"
+            " odds, mlp or linear. The run is one of images like any other. `auto` takes the first"
+            " of efficientnet-lite0, resnet18 and timm:resnet18 whose weights are here or can be"
+            " downloaded; without them the network tiny is trained."
+        ),
         metavar="NAME|auto",
     )
     pretrained: bool = setting(True, "Start from ImageNet weights.")
-    weights: str | None = setting(None, "Start from a local file of weights instead.", metavar="FILE")
+    weights: str | None = setting(
+        None, "Start from a local file of weights instead.", metavar="FILE"
+    )
 
     # the images
-    image_size: int = setting(256, "Side of the stored, square images in pixels.", panel="Images", gt=0, le=2**14)
-    crop: int = setting(224, "Side of the random crop from them, and of the centre crop in evaluation.", gt=0)
+    image_size: int = setting(
+        256, "Side of the stored, square images in pixels.", panel="Images", gt=0, le=2**14
+    )
+    crop: int = setting(
+        224, "Side of the random crop from them, and of the centre crop in evaluation.", gt=0
+    )
     resize: Literal["squash", "crop", "pad"] = setting(
         "squash", "Resize to a square, or the short side, then crop, or the long side, then pad."
     )
@@ -174,7 +231,11 @@ class TrainConfig(Plain):
         le=MANY,
     )
     batch_size: int | None = setting(
-        None, "Samples per step.", shown="64; srjt on fewer than 1,280 images 32 or 16", gt=0, le=MANY
+        None,
+        "Samples per step.",
+        shown="64; srjt on fewer than 1,280 images 32 or 16",
+        gt=0,
+        le=MANY,
     )
     optimizer: Literal["adam", "adamw"] | None = setting(
         None,
@@ -200,7 +261,9 @@ class TrainConfig(Plain):
         gt=0,
         lt=math.inf,
     )
-    weight_decay: float | None = setting(None, "Weight decay.", shown="adam 1e-4, adamw 0.05", ge=0, le=1e3)
+    weight_decay: float | None = setting(
+        None, "Weight decay.", shown="adam 1e-4, adamw 0.05", ge=0, le=1e3
+    )
     milestones: tuple[int, ...] | None = setting(
         None,
         "Epochs after which the learning rate falls.",
@@ -227,10 +290,16 @@ class TrainConfig(Plain):
         panel="Evaluation",
     )
     keep: Literal["last", "best"] = setting(
-        "last", "Keep the networks of the last epoch, or of the best one on the validation side by `optimise`."
+        "last",
+        "Keep the networks of the last epoch, or of the best one on the validation side by"
+        " `optimise`.",
     )
     patience: int | None = setting(
-        None, "With `keep='best'`: stop after N epochs without an improvement.", metavar="N", gt=0, le=MANY
+        None,
+        "With `keep='best'`: stop after N epochs without an improvement.",
+        metavar="N",
+        gt=0,
+        le=MANY,
     )
     keep_columns: tuple[str, ...] = setting(
         (),
@@ -242,13 +311,18 @@ class TrainConfig(Plain):
     track_wrong_labels: bool = setting(
         False,
         "If true grades are known, record how many wrong labels the networks repeat.",
-        more="`metrics.csv` then has the split `wrong_labels`, the training samples whose labels are wrong: their "
-        "accuracy is the share of wrong labels that the networks repeat.",
+        more=(
+            "`metrics.csv` then has the split `wrong_labels`, the training samples whose labels are"
+            " wrong: their accuracy is the share of wrong labels that the networks repeat."
+        ),
     )
 
     # how it is computed
     precision: Precision = setting(
-        "auto", "Number format: fp32, tf32 or bf16.", panel="How it is computed", shown="bf16 on a GPU, else fp32"
+        "auto",
+        "Number format: fp32, tf32 or bf16.",
+        panel="How it is computed",
+        shown="bf16 on a GPU, else fp32",
     )
     step: StepMode = setting(
         "auto",
@@ -256,43 +330,63 @@ class TrainConfig(Plain):
         more="The fastest is compiled and captured in a CUDA graph where possible.",
         shown="the fastest",
     )
-    deterministic: bool = setting(False, "Make results reproducible bit for bit on a GPU, too (slower).")
-    sync_batchnorm: bool = setting(False, "Synchronise batch normalisation over distributed processes.")
-    memory_share: float = setting(0.5, "Share of the free GPU memory that the images may fill.", gt=0, le=1)
+    deterministic: bool = setting(
+        False, "Make results reproducible bit for bit on a GPU, too (slower)."
+    )
+    sync_batchnorm: bool = setting(
+        False, "Synchronise batch normalisation over distributed processes."
+    )
+    memory_share: float = setting(
+        0.5, "Share of the free GPU memory that the images may fill.", gt=0, le=1
+    )
     eval_batch_size: int = setting(1024, "Samples per step of an evaluation.", gt=0, le=MANY)
-    checkpoint_seconds: float = setting(30.0, "Shortest time between two checkpoints, in seconds.", ge=0, le=1e9)
+    checkpoint_seconds: float = setting(
+        30.0, "Shortest time between two checkpoints, in seconds.", ge=0, le=1e9
+    )
 
     def __post_init__(self) -> None:
         check_types(self)
         if self.schedule == "cosine" and self.milestones is not None:
-            raise SrjtError("milestones belong to the schedule 'steps', not to 'cosine': set one of them.")
+            raise SrjtError(
+                "milestones belong to the schedule 'steps', not to 'cosine': set one of them."
+            )
         if self.crop > self.image_size:
-            raise SrjtError(f"`crop` ({show(self.crop)}) cannot be larger than `image_size` ({self.image_size}).")
+            raise SrjtError(
+                f"`crop` ({show(self.crop)}) cannot be larger than `image_size`"
+                f" ({self.image_size})."
+            )
         if self.patience is not None and self.keep == "last":
-            raise SrjtError("patience waits for a better epoch, which only keep 'best' looks for: set both.")
+            raise SrjtError(
+                "patience waits for a better epoch, which only keep 'best' looks for: set both."
+            )
         for name, value in self.method_options.items():
             try:
                 json.dumps(value)
             except (TypeError, ValueError):  # a date or a set, which YAML can hold
                 raise SrjtError(
-                    f"method_options.{name} takes a number, a text, true, false or a list of these; got {show(value)}."
+                    f"method_options.{name} takes a number, a text, true, false or a list of these;"
+                    f" got {show(value)}."
                 ) from None
         if (
             self.soft_labels == "estimated"
             and "label_matrix" not in self.method_options  # else they are estimated already
             and self.requested_noise_rate != "auto"
         ):
-            raise SrjtError("`soft_labels='estimated'` needs `noise_rate='auto'`: they follow its estimate.")
+            raise SrjtError(
+                "`soft_labels='estimated'` needs `noise_rate='auto'`: they follow its estimate."
+            )
 
     @property
     def effective_milestones(self) -> tuple[int, ...]:
-        """Epochs after which the learning rate falls; the paper's, scaled to the number of epochs."""
+        """Epochs after which the learning rate falls; the paper's, scaled to the number of
+        epochs."""
         if self.milestones is not None:
             return self.milestones
         return tuple(round(m * self.known_epochs / PAPER_EPOCHS) for m in PAPER_MILESTONES)
 
     def learning_rate_at(self, epoch: int) -> float:
-        """The learning rate during epoch T = 1, 2, …: it rises for the epochs of the warm-up, then falls."""
+        """The learning rate during epoch T = 1, 2, …: it rises for the epochs of the warm-up, then
+        falls."""
         assert self.learning_rate is not None, "for_data chooses it before training begins"
         assert self.warmup_epochs is not None, "for_data chooses it before training begins"
         after = epoch - 1 - self.warmup_epochs
@@ -324,7 +418,8 @@ class TrainConfig(Plain):
 
     @property
     def requested_noise_rate(self) -> float | Literal["auto"] | None:
-        """The noise rate as it was given; else the recipe's, if the method lacks something that it needs."""
+        """The noise rate as it was given; else the recipe's, if the method lacks something that it
+        needs."""
         known = methods.lookup(self.method, registered_by=self.imports)
         if self.noise_rate is None and any(getattr(self, need) is None for need in known.needs):
             return known.recipe.noise_rate
@@ -334,13 +429,17 @@ class TrainConfig(Plain):
     def known_noise_rate(self) -> float | None:
         """The noise rate as a number; an error while it is still to be estimated."""
         if self.noise_rate == "auto":
-            raise SrjtError("`noise_rate='auto'` has not been resolved: srjt.train estimates it first.")
+            raise SrjtError(
+                "`noise_rate='auto'` has not been resolved: srjt.train estimates it first."
+            )
         return self.noise_rate
 
     def with_recipe(self, *, features: bool = False) -> TrainConfig:
-        """A copy in which the method's recipe for images, or for features, fills in what was not given.
+        """A copy in which the method's recipe for images, or for features, fills in what was not
+        given.
 
-        The options of a recipe are written out, so that a run says what it was even if the recipe changes later.
+        The options of a recipe are written out, so that a run says what it was even if the recipe
+        changes later.
         """
         known = methods.lookup(self.method, registered_by=self.imports)
         recipe, options = known.recipe, dict(self.method_options)
@@ -349,21 +448,26 @@ class TrainConfig(Plain):
         if self.epochs is not None and (ramp := recipe.ramp_epochs(self.epochs)) is not None:
             options.setdefault("ramp_epochs", ramp)
         balance = recipe.balance if self.balance is None else self.balance
-        return self.replace(noise_rate=self.requested_noise_rate, balance=balance, method_options=options)
+        return self.replace(
+            noise_rate=self.requested_noise_rate, balance=balance, method_options=options
+        )
 
     def for_data(self, *, features: bool, samples: int) -> TrainConfig:
-        """A copy in which everything is chosen: the network by the kind of data (images get the paper's, features a
-        head), how its weights are learnt by the network and the method's recipe, the rest by the recipe.
+        """A copy in which everything is chosen: the network by the kind of data (images get the
+        paper's, features a head), how its weights are learnt by the network and the method's
+        recipe, the rest by the recipe.
 
-        Where held-out labels shall choose between two heads, the network is ``"auto"``, and what depends on it is not
-        chosen yet.
+        Where held-out labels shall choose between two heads, the network is ``"auto"``, and what
+        depends on it is not chosen yet.
 
         samples: of all sides. The length of a recipe depends on them.
         """
         features = features or self.backbone is not None
         network = self.network or (self._head() if features else PAPER_NETWORK)
         chosen = self.replace(network=network)
-        if self.backbone is not None:  # its features are computed once, in float32, of images that are not mirrored
+        if (
+            self.backbone is not None
+        ):  # its features are computed once, in float32, of images that are not mirrored
             precision = "fp32" if self.precision == "auto" else self.precision
             chosen = chosen.replace(flip=False, precision=precision)
         if network == ODDS:
@@ -377,11 +481,13 @@ class TrainConfig(Plain):
         return chosen.replace(**unset).with_recipe(features=features)
 
     def length(self, samples: int) -> dict[str, int]:
-        """Epochs and batch size for so many samples of all sides: the recipe's, if it also learns the weights of the
-        images' network in its own way, else the paper's."""
+        """Epochs and batch size for so many samples of all sides: the recipe's, if it also learns
+        the weights of the images' network in its own way, else the paper's."""
         recipe = methods.lookup(self.method, registered_by=self.imports).recipe
         own = {"optimizer": self.optimizer, "schedule": self.schedule}
-        differs = any(value not in (None, recipe.for_images.get(name)) for name, value in own.items())
+        differs = any(
+            value not in (None, recipe.for_images.get(name)) for name, value in own.items()
+        )
         is_head = self.network == CHOOSE_HEAD or registry.takes_rows(str(self.network))
         if is_head or not recipe.length_by_size or differs or self.milestones is not None:
             return {"epochs": PAPER_EPOCHS, "batch_size": PAPER_BATCH}
@@ -403,7 +509,8 @@ class TrainConfig(Plain):
         return CHOOSE_HEAD if known.is_recipe and self.method in FITTED_BY_ODDS else HEAD
 
     def optimisation(self) -> dict[str, Any]:
-        """How the method's recipe learns the weights of this network: the settings that were not given."""
+        """How the method's recipe learns the weights of this network: the settings that were not
+        given."""
         assert self.network is not None, "for_data chooses it"
         if self.network in (CHOOSE_HEAD, ODDS):
             return {}  # the head is not known yet; odds is fitted at once
@@ -422,7 +529,8 @@ class TrainConfig(Plain):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
-        """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
+        """Settings from a mapping, as a file holds them; an unknown name is an error that suggests
+        the nearest."""
         return from_names(cls, _expand_preset(values))
 
     def replace(self, **changes: Any) -> TrainConfig:
@@ -437,7 +545,8 @@ class TrainConfig(Plain):
         return values
 
     def identity(self) -> dict[str, Any]:
-        """The settings without those of how to compute: a run in which one of them differs is another run."""
+        """The settings without those of how to compute: a run in which one of them differs is
+        another run."""
         return {name: value for name, value in vars(self).items() if name not in COMPUTE_ONLY}
 
 

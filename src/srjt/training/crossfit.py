@@ -1,4 +1,5 @@
-"""Cross-fitting: networks predict every sample without having been trained on it or on other samples of its patient.
+"""Cross-fitting: networks predict every sample without having been trained on it or on other
+samples of its patient.
 
 fold0/ …           one run per fold, trained on all other folds; with other settings they are an error
 fold0/held_out.npz the predictions of its networks for the held-out samples
@@ -49,7 +50,9 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
     vectors = []
     size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
     with use_run_settings(run):
-        batches = view_batches(feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size)
+        batches = view_batches(
+            feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size
+        )
         for (x,), part in batches:
             with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
                 vectors.append(run.networks.features(x)[: part.stop - part.start].float().cpu())
@@ -59,9 +62,11 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
 def nearest(
     vectors: npt.ArrayLike, queries: Ints, labels: Ints, *, num_classes: int, count: int = 4
 ) -> npt.NDArray[np.int32]:
-    """(N, F) features, (M,) positions of the queries, (N,) grades → (M, C, count) positions, the most similar first.
+    """(N, F) features, (M,) positions of the queries, (N,) grades → (M, C, count) positions, the
+    most similar first.
 
-    By cosine similarity; ties go to the earlier sample. A sample is not its own neighbour; −1: a grade has too few.
+    By cosine similarity; ties go to the earlier sample. A sample is not its own neighbour; −1: a
+    grade has too few.
     """
     array = np.asarray(vectors, dtype=np.float32)
     length = np.linalg.norm(array, axis=1, keepdims=True)
@@ -74,14 +79,18 @@ def nearest(
             distance = -(unit[block] @ unit[members].T)
             distance[block[:, None] == members[None, :]] = np.inf
             order = np.argsort(distance, axis=1, kind="stable")[:, :count]
-            close = np.where(np.take_along_axis(distance, order, axis=1) < np.inf, members[order], -1)
+            close = np.where(
+                np.take_along_axis(distance, order, axis=1) < np.inf, members[order], -1
+            )
             neighbours[start : start + BLOCK, grade, : close.shape[1]] = close
     return neighbours
 
 
 # One fold of a cross-fit: train on all other folds, and predict the held-out samples.
 
-Predicted = dict[str, npt.NDArray[Any]]  # of the held-out samples: probabilities, grades, neighbours
+Predicted = dict[
+    str, npt.NDArray[Any]
+]  # of the held-out samples: probabilities, grades, neighbours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +108,8 @@ class Folds:
 
 
 def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Trained, Predicted]:
-    """Train fold ``k``, or open it if it is finished, and predict its held-out samples; a folder keeps both.
+    """Train fold ``k``, or open it if it is finished, and predict its held-out samples; a folder
+    keeps both.
 
     pixels: of the image store, or the features of a frozen backbone.
     """
@@ -107,7 +117,10 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
 
     def others(readable: Manifest) -> Split:
         if len(readable) != folds.stored:
-            raise SrjtError("Other images can be read than when the folds were made: run the same command again.")
+            raise SrjtError(
+                "Other images can be read than when the folds were made: run the same command"
+                " again."
+            )
         return one_run.train_on(folds.rows[folds.fold != k])
 
     own, out = replace(setup, split=others), folds.out and folds.out / f"fold{k}"
@@ -123,12 +136,16 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
             return run, saved
     feed = setup.feeds.open(pixels, device=run.device, share=run.config.memory_share)
     with use_run_settings(run):
-        probabilities, grades = run.forward(feed).probabilities(torch.from_numpy(folds.rows[held_out]))
+        probabilities, grades = run.forward(feed).probabilities(
+            torch.from_numpy(folds.rows[held_out])
+        )
     classes = run.method.num_classes
     similar = np.empty((len(held_out), classes, 0), dtype=np.int32)
     if folds.neighbours:
         vectors = features(run, feed, folds.rows)
-        similar = nearest(vectors, held_out, folds.labels, num_classes=classes, count=folds.neighbours)
+        similar = nearest(
+            vectors, held_out, folds.labels, num_classes=classes, count=folds.neighbours
+        )
     predicted = {
         "held": held_out,
         "probabilities": probabilities.numpy().astype(np.float64),
@@ -140,12 +157,14 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
     return run, predicted
 
 
-# Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished runs.
+# Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the
+# finished runs.
 
 Jobs = int | Literal["auto"]
 
-# Images, as if of 64 × 64 pixels, that a network sees in all folds, from which worker processes pay: these take ten
-# seconds to start, in which two cores train a large network on a few hundred images and a small one on ten thousand.
+# Images, as if of 64 × 64 pixels, that a network sees in all folds, from which worker processes
+# pay: these take ten seconds to start, in which two cores train a large network on a few hundred
+# images and a small one on ten thousand.
 PARALLEL_PAYS = 4_000
 PARALLEL_PAYS_SMALL = 200_000
 PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch, and MONAI or timm
@@ -161,7 +180,8 @@ class Workers:
     threads: int | None = None
 
     def threads_of(self, k: int, *, folds: int) -> int | None:
-        """Threads of fold ``k``: the last folds share all threads if they are fewer than the workers."""
+        """Threads of fold ``k``: the last folds share all threads if they are fewer than the
+        workers."""
         if self.threads is None:
             return None
         jobs = len(self.devices)
@@ -174,9 +194,10 @@ def choose_workers(
 ) -> Workers | None:
     """The workers for a cross-fit of ``samples``; None: one fold after the other, in this process.
 
-    ``"auto"`` uses one worker per GPU; without a GPU one per core, as far as memory allows and if the trainings are
-    long enough. It depends on the settings, the cores and the free memory, never on a measured time, because the number
-    of threads of a fold changes the last bits of its result. A number of jobs makes it independent of the memory.
+    ``"auto"`` uses one worker per GPU; without a GPU one per core, as far as memory allows and if
+    the trainings are long enough. It depends on the settings, the cores and the free memory, never
+    on a measured time, because the number of threads of a fold changes the last bits of its result.
+    A number of jobs makes it independent of the memory.
 
     out: the folder of the runs, through which workers return them.
     """
@@ -186,21 +207,28 @@ def choose_workers(
         raise SrjtError(f"`jobs` must be at least 1, or auto; got {jobs}.")
     if reason := _why_alone(config, setup, out):
         if jobs != "auto":
-            raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`.")
+            raise SrjtError(
+                f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`."
+            )
         setup.reporter.note(f"Folds are trained one after the other, because {reason}.")
         return None
     if devices.choose_device(setup.device).type == "cuda":
         all_gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         gpus = all_gpus if setup.device is None else [setup.device]
         count = min(folds, len(gpus) if jobs == "auto" else jobs)
-        return None if count < 2 else Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
+        return (
+            None if count < 2 else Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
+        )
     threads = min(cores(), torch.get_num_threads())
     if isinstance(jobs, int):
         count = min(folds, jobs)
     else:
         row = registry.find(str(config.network))
         pays = PARALLEL_PAYS_SMALL if row.small else PARALLEL_PAYS
-        seen, available = folds * samples * config.known_epochs * (config.crop / 64) ** 2, available_memory()
+        seen, available = (
+            folds * samples * config.known_epochs * (config.crop / 64) ** 2,
+            available_memory(),
+        )
         if row.reads == "rows" or seen < pays or available is None:
             return None  # rows of features are trained in seconds
         networks = methods.lookup(config.method, registered_by=config.imports).networks
@@ -227,8 +255,8 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
         return "worker processes cannot import a network or a transform of your own"
     if not methods.is_known_to_workers(config.method, registered_by=config.imports):
         return (
-            f"worker processes do not know the method {config.method!r}, which is registered in this session (name its "
-            "module in `imports` to change that)"
+            f"worker processes do not know the method {config.method!r}, which is registered in"
+            " this session (name its module in `imports` to change that)"
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return "torchrun has started several processes"
@@ -240,7 +268,9 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
 def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     """Train the folds that are not finished; returns their numbers."""
     count, reporter = int(folds.fold.max()) + 1, setup.reporter
-    elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
+    elsewhere = Setup(
+        cache=setup.cache, on_bad_image=setup.on_bad_image
+    )  # what a worker can be sent
     assert folds.out is not None, "choose_workers requires it"
     waiting = [k for k in range(count) if not is_finished(folds.out / f"fold{k}")]
     if not waiting:
@@ -252,7 +282,9 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
         while pool.running or (waiting and stop.number is None):
             while waiting and pool.has_idle and stop.number is None:
                 k = waiting.pop(0)
-                pool.submit(str(k), _train_fold, folds, k, elsewhere, workers.threads_of(k, folds=count))
+                pool.submit(
+                    str(k), _train_fold, folds, k, elsewhere, workers.threads_of(k, folds=count)
+                )
             if stop.number is not None:
                 stop.begin_saving()
                 pool.terminate()
@@ -261,8 +293,9 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                     raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
                 if stop.number is None and ended.death:
                     raise SrjtError(
-                        f"The process that trained fold {int(ended.name) + 1} was ended {ended.death}: run the same "
-                        "command again, with `jobs=1` if memory is short. Finished folds are kept."
+                        f"The process that trained fold {int(ended.name) + 1} was ended"
+                        f" {ended.death}: run the same command again, with `jobs=1` if memory is"
+                        " short. Finished folds are kept."
                     )
                 for note in ended.result or ():
                     reporter.note(f"Fold {int(ended.name) + 1} of {count}: {note}")
@@ -272,7 +305,9 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     return trained
 
 
-def _train_fold(folds: Folds, k: int, setup: Setup, threads: int | None, *, device: str | None) -> list[str]:
+def _train_fold(
+    folds: Folds, k: int, setup: Setup, threads: int | None, *, device: str | None
+) -> list[str]:
     """The task of a worker; returns the notes of the training."""
     methods.import_modules(folds.config.imports)
     if threads is not None:
@@ -327,8 +362,8 @@ class CrossFit:
     fold : ndarray, shape (N,)
         The fold in which the sample was held out.
     selected : ndarray, shape (N,)
-        Share of the times that the sample was selected as clean when it was trained on; nan for methods that select
-        nothing.
+        Share of the times that the sample was selected as clean when it was trained on; nan for
+        methods that select nothing.
     neighbours : ndarray, shape (N, C, count), optional
         Positions of the most similar samples of each given grade; −1 where there are too few.
     skipped : tuple of (str, str)
@@ -358,28 +393,30 @@ def cross_fit(
 ) -> CrossFit:
     """Train once per fold on all other folds, and predict the held-out fold with each run.
 
-    Folds are disjoint by patient and stratified by the *given* grades. True grades are not used, even where they are
-    known.
+    Folds are disjoint by patient and stratified by the *given* grades. True grades are not used,
+    even where they are known.
 
     Parameters
     ----------
     manifest : Manifest
         The samples.
     config : TrainConfig
-        Settings of the runs; ``noise_rate`` is a number, or not needed. ``seed`` also assigns samples to folds.
+        Settings of the runs; ``noise_rate`` is a number, or not needed. ``seed`` also assigns
+        samples to folds.
     folds : int
         Number of folds, at least 2.
     out : Path, optional
-        Folder of the runs. Finished runs in it are reused, an unfinished one is resumed. Without it nothing is
-        written.
+        Folder of the runs. Finished runs in it are reused, an unfinished one is resumed. Without it
+        nothing is written.
     setup : Setup, optional
-        Split, device, reporter and others, as for ``srjt.train``. Of a split only the training side is used.
+        Split, device, reporter and others, as for ``srjt.train``. Of a split only the training side
+        is used.
     title : str
         What the progress is labelled with.
     jobs : int or "auto"
-        Folds that are trained at the same time, in processes of their own; needs ``out``. ``"auto"``: one per GPU or
-        CPU core, as far as memory allows and if the trainings are long enough. With the same number of threads per
-        fold the result is the same for any number.
+        Folds that are trained at the same time, in processes of their own; needs ``out``.
+        ``"auto"``: one per GPU or CPU core, as far as memory allows and if the trainings are long
+        enough. With the same number of threads per fold the result is the same for any number.
     neighbours : int
         How many similar samples of each grade to find for every sample.
 
@@ -403,13 +440,17 @@ def cross_fit(
     setup = setup or Setup()
     reporter = setup.reporter
     config = config.for_data(features=manifest.are_features, samples=len(manifest))
-    workers = choose_workers(jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out)
+    workers = choose_workers(
+        jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out
+    )
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
         fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.known_epochs * at_once, folds=folds // at_once)
     # no fold sees what is true or verified: grades that are verified later train nothing anew
-    table = manifest.table.drop(columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore")
+    table = manifest.table.drop(
+        columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore"
+    )
     without_truth = replace(manifest, table=table)
     store = setup.open_store(without_truth, config)
     if not store.skipped:  # hash the images only once
@@ -423,8 +464,8 @@ def cross_fit(
     for grade, name in enumerate(samples.grades):
         if len(set(groups[samples.labels == grade])) == 1:
             reporter.note(
-                f"Only one {'patient' if samples.patients else 'sample'} has the grade {name}: networks that are not "
-                "trained on it cannot learn that grade."
+                f"Only one {'patient' if samples.patients else 'sample'} has the grade {name}:"
+                " networks that are not trained on it cannot learn that grade."
             )
     common = Folds(
         manifest=without_truth,
@@ -441,7 +482,9 @@ def cross_fit(
     times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
     predictions = []
     for k in range(folds):
-        in_fold = FoldReporter(reporter, before=k * config.known_epochs, title=f"Fold {k + 1} of {folds}: ")
+        in_fold = FoldReporter(
+            reporter, before=k * config.known_epochs, title=f"Fold {k + 1} of {folds}: "
+        )
         watching = BarReporter() if k in trained else in_fold
         run, predicted = fit_fold(common, k, pixels, replace(setup, reporter=watching))
         in_fold.stepped(config.known_epochs, 1, 1)  # also if another process has trained this fold

@@ -1,5 +1,5 @@
-"""Where and how a training computes: the device, the precision and torch's flags, the kernels of a CPU,
-compiled networks, and several processes that share a batch.
+"""Where and how a training computes: the device, the precision and torch's flags, the kernels of a
+CPU, compiled networks, and several processes that share a batch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from srjt.training.config import TrainConfig
 class StackedNetworks(nn.Module):
     """K networks that process the same batch: (B, …) → (K, B, C).
 
-    trunk: a frozen network that makes features (B, F) of images for all K. Where these have been computed already, the
-    batch has the shape (B, F), and the trunk is left out.
+    trunk: a frozen network that makes features (B, F) of images for all K. Where these have been
+    computed already, the batch has the shape (B, F), and the trunk is left out.
 
-    On a GPU each network may run on its own stream: at batch 64 one network does not use the whole GPU. Autograd
-    runs each backward pass on the stream of its forward pass.
+    On a GPU each network may run on its own stream: at batch 64 one network does not use the whole
+    GPU. Autograd runs each backward pass on the stream of its forward pass.
     """
 
     def __init__(self, members: Sequence[nn.Module], *, trunk: nn.Module | None = None) -> None:
@@ -60,7 +60,8 @@ class StackedNetworks(nn.Module):
         return features
 
     def as_rows(self, x: Tensor) -> Tensor:
-        """Images (B, 3, H, W) → the features (B, F) of the trunk; what has another shape, or no trunk, is unchanged."""
+        """Images (B, 3, H, W) → the features (B, F) of the trunk; what has another shape, or no
+        trunk, is unchanged."""
         return x if self.trunk is None or x.ndim != 4 else self.trunk(x)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -87,7 +88,9 @@ class StackedNetworks(nn.Module):
 def choose_device(requested: str | None = None) -> torch.device:
     """The requested device; by default the GPU of this process if there is one, else the CPU."""
     if requested is None:
-        requested = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+        requested = (
+            f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+        )
     device = None
     with contextlib.suppress(RuntimeError, ValueError, TypeError, OverflowError):
         device = torch.device(requested)
@@ -97,9 +100,13 @@ def choose_device(requested: str | None = None) -> torch.device:
     if device.type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise SrjtError(f"torch finds no GPU on this machine for {requested!r}: use `device='cpu'`.")
+        raise SrjtError(
+            f"torch finds no GPU on this machine for {requested!r}: use `device='cpu'`."
+        )
     if (device.index or 0) >= torch.cuda.device_count():
-        raise SrjtError(f"There is no GPU number {device.index}: there are {torch.cuda.device_count()}.")
+        raise SrjtError(
+            f"There is no GPU number {device.index}: there are {torch.cuda.device_count()}."
+        )
     return torch.device("cuda", device.index or 0)
 
 
@@ -120,18 +127,21 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
 def refuse_bf16_on_cpu(precision: str | None, device: torch.device) -> None:
     if precision == "bf16" and device.type == "cpu":
         raise SrjtError(
-            "`precision='bf16'` is for a GPU: most CPUs are slower with it. Use `precision='fp32'` on a CPU."
+            "`precision='bf16'` is for a GPU: most CPUs are slower with it. Use `precision='fp32'`"
+            " on a CPU."
         )
 
 
 @contextlib.contextmanager
-def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = True) -> Iterator[None]:
+def torch_flags(
+    config: TrainConfig, device: torch.device, *, training: bool = True
+) -> Iterator[None]:
     """Set torch's process-wide flags as the configuration requests, and restore them afterwards.
 
-    A GPU stays the current one. Deterministic algorithms are for ``training``: in a process that has used the GPU
-    before, they may no longer be possible.
-    cuDNN's benchmark mode is off: on an H200 it took 2 seconds for a ResNet-18 and 20 to 33 for an EfficientNet-Lite0,
-    in every process, and trained 0.5 % faster and no faster.
+    A GPU stays the current one. Deterministic algorithms are for ``training``: in a process that
+    has used the GPU before, they may no longer be possible. cuDNN's benchmark mode is off: on an
+    H200 it took 2 seconds for a ResNet-18 and 20 to 33 for an EfficientNet-Lite0, in every process,
+    and trained 0.5 % faster and no faster.
     """
     cudnn = torch.backends.cudnn
     before = (cudnn.benchmark, cudnn.deterministic)
@@ -140,7 +150,8 @@ def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = T
     if device.type == "cuda":
         torch.cuda.set_device(device)
         cudnn.benchmark = False
-        # an error if the user has chosen by torch's newer settings, which then stay: torch does not allow both kinds
+        # an error if the user has chosen by torch's newer settings, which then stay: torch does not
+        # allow both kinds
         with contextlib.suppress(RuntimeError):
             tf32 = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     if tf32 is not None:  # whether matrix products and convolutions may round
@@ -157,8 +168,8 @@ def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = T
         if "does not have a deterministic implementation" in str(problem):
             operation = str(problem).split(" ")[0]
             raise SrjtError(
-                f"This network uses {operation}, which has no deterministic version on a GPU: choose another "
-                "network, or choose `deterministic=False`."
+                f"This network uses {operation}, which has no deterministic version on a GPU:"
+                " choose another network, or choose `deterministic=False`."
             ) from None
         raise
     finally:
@@ -166,12 +177,14 @@ def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = T
             torch.set_float32_matmul_precision(tf32[0])
             cudnn.allow_tf32 = tf32[1]
         cudnn.benchmark, cudnn.deterministic = before
-        if torch.get_deterministic_debug_mode() != mode:  # the call imports the compiler, for seconds
+        if (
+            torch.get_deterministic_debug_mode() != mode
+        ):  # the call imports the compiler, for seconds
             torch.use_deterministic_algorithms(mode > 0, warn_only=mode == 1)
 
 
-# How a network runs on a CPU: fixed per processor and kind of network, so that a run has the same bits whichever
-# command computes it. Measured with benchmarks/cpu_training.py.
+# How a network runs on a CPU: fixed per processor and kind of network, so that a run has the same
+# bits whichever command computes it. Measured with benchmarks/cpu_training.py.
 
 ARM = platform.machine() in ("aarch64", "arm64")
 
@@ -181,20 +194,24 @@ def uses_channels_last(
 ) -> bool:
     """Whether the network and its images are laid out as channels last: always on a GPU.
 
-    On a CPU a network of the user's own is not, because it may call ``view``; nor, on ARM, one with grouped
-    convolutions, such as an EfficientNet, which then trains 0.7 times as fast. If it is ``frozen``, and only forward
-    passes are computed, it is 1.3 to 1.6 times as fast with channels last.
+    On a CPU a network of the user's own is not, because it may call ``view``; nor, on ARM, one with
+    grouped convolutions, such as an EfficientNet, which then trains 0.7 times as fast. If it is
+    ``frozen``, and only forward passes are computed, it is 1.3 to 1.6 times as fast with channels
+    last.
     """
-    return device.type == "cuda" or not (own_network or (ARM and not frozen and _is_grouped(network)))
+    return device.type == "cuda" or not (
+        own_network or (ARM and not frozen and _is_grouped(network))
+    )
 
 
 @contextlib.contextmanager
 def backward_kernels(network: nn.Module, device: torch.device) -> Iterator[None]:
-    """Run a backward pass with the kernels that are fastest: on an ARM CPU torch's own, not oneDNN's.
+    """Run a backward pass with the kernels that are fastest: on an ARM CPU torch's own, not
+    oneDNN's.
 
-    On two ARM cores, with images as channels last, a ResNet-18 then trains three times as fast as by torch's default
-    and ``tiny`` 1.1 to 1.4 times, but a network with grouped convolutions half as fast. Forward passes keep oneDNN,
-    which is up to twice as fast.
+    On two ARM cores, with images as channels last, a ResNet-18 then trains three times as fast as
+    by torch's default and ``tiny`` 1.1 to 1.4 times, but a network with grouped convolutions half
+    as fast. Forward passes keep oneDNN, which is up to twice as fast.
     """
     mkldnn = torch.backends.mkldnn
     if device.type != "cpu" or not ARM or not mkldnn.enabled or _is_grouped(network):
@@ -216,14 +233,16 @@ def channels_last(module: nn.Module) -> nn.Module:
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-# Compile networks: once for all networks of the same structure; torch keeps the code on disk for later processes.
+# Compile networks: once for all networks of the same structure; torch keeps the code on disk for
+# later processes.
 
-# Batch shapes for which torch compiles a network; by default 8, but a worker evaluates sides of up to 16 sizes.
+# Batch shapes for which torch compiles a network; by default 8, but a worker evaluates sides of up
+# to 16 sizes.
 SHAPES = 64
 
-# Without these steps the set-up of a ResNet-18 takes a third less time on an H200, and it trains as fast. They
-# time several variants of simple kernels, search for patterns such as attention, pad matrices, and divide the code into
-# parts for CUDA graphs, which we capture ourselves.
+# Without these steps the set-up of a ResNet-18 takes a third less time on an H200, and it trains as
+# fast. They time several variants of simple kernels, search for patterns such as attention, pad
+# matrices, and divide the code into parts for CUDA graphs, which we capture ourselves.
 LEFT_OUT: dict[str, str | int | bool | Callable[..., object]] = {
     "triton.autotune_pointwise": False,
     "pattern_matcher": False,
@@ -238,10 +257,11 @@ _compiled: set[str] = set()
 def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
     """Compile each network; without a working compiler the networks run as they are.
 
-    Networks of the same structure share the compiled code: the two of a method, and those of later trainings in this
-    process. Code for other networks is dropped, because torch compiles a function a limited number of times and then
-    runs it as it is. Shapes are static: if dynamic ones were allowed, the code, and so the last bits of a result, would
-    depend on the shapes that an earlier training in this process had.
+    Networks of the same structure share the compiled code: the two of a method, and those of later
+    trainings in this process. Code for other networks is dropped, because torch compiles a function
+    a limited number of times and then runs it as it is. Shapes are static: if dynamic ones were
+    allowed, the code, and so the last bits of a result, would depend on the shapes that an earlier
+    training in this process had.
     """
     made_for = f"{networks.members[0]}\0{batch_size}"
     if _compiled and made_for not in _compiled:
@@ -251,7 +271,9 @@ def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
     try:
         networks.compiled = [_compile(member) for member in networks.members]
     except RuntimeError as problem:
-        warn(f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.")
+        warn(
+            f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it."
+        )
 
 
 def _compile(network: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -266,7 +288,8 @@ def _compile(network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 @contextlib.contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Compiling makes millions of objects that stay: to search them for garbage took 8 % of its time."""
+    """Compiling makes millions of objects that stay: to search them for garbage took 8 % of its
+    time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -276,11 +299,13 @@ def pause_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-# Several processes share one batch: N processes with B/N samples each select what one process with B would.
+# Several processes share one batch: N processes with B/N samples each select what one process with
+# B would.
 #
-# Under ``torchrun`` every process computes the logits of its part of the batch. The parts are gathered, the (pure)
-# method sees the global batch, and gradients flow through each process's own part. Every process draws the same plan
-# of an epoch (it follows from the seed), so that only logits and targets are sent: a few hundred numbers.
+# Under ``torchrun`` every process computes the logits of its part of the batch. The parts are
+# gathered, the (pure) method sees the global batch, and gradients flow through each process's own
+# part. Every process draws the same plan of an epoch (it follows from the seed), so that only
+# logits and targets are sent: a few hundred numbers.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,13 +324,15 @@ class Process:
         """The columns of each batch that this process works on."""
         if batch_size % self.world_size:
             raise SrjtError(
-                f"A batch of {batch_size} cannot be shared evenly by {self.world_size} processes: change `batch_size`."
+                f"A batch of {batch_size} cannot be shared evenly by {self.world_size} processes:"
+                " change `batch_size`."
             )
         share = batch_size // self.world_size
         return slice(self.rank * share, (self.rank + 1) * share)
 
     def distribute(self, networks: StackedNetworks, *, sync_batchnorm: bool) -> nn.Module:
-        """The networks with gradients averaged over processes, and with common batch statistics if requested."""
+        """The networks with gradients averaged over processes, and with common batch statistics if
+        requested."""
         if self.world_size == 1:
             return networks
         device = next(networks.parameters()).device

@@ -1,5 +1,5 @@
-"""The folder of a run: its files and how to open it, the predictions for its held-out samples, how it was made,
-the identity of its images, and naive scores to compare it with.
+"""The folder of a run: its files and how to open it, the predictions for its held-out samples, how
+it was made, the identity of its images, and naive scores to compare it with.
 """
 
 from __future__ import annotations
@@ -58,7 +58,13 @@ from srjt.training.devices import device_name
 # Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 
 FORMAT = 2
-PLAIN = ("data", "own_network", "noise", "head", "provenance")  # of ``run.json``, as they are in memory
+PLAIN = (
+    "data",
+    "own_network",
+    "noise",
+    "head",
+    "provenance",
+)  # of ``run.json``, as they are in memory
 # written by the noise estimate, and by --log html, before the run itself begins
 SKIPPED = "skipped.csv"
 NOISE_FILES = ("noise.json", "head.json", "warmup", "live.html")
@@ -72,9 +78,15 @@ class RunFacts:
     grades: Grades
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
     own_network: bool = False  # from a Python function, which a folder cannot contain
-    noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
-    head: dict[str, float] | None = None  # mean held-out log-likelihood by network, if the head was chosen by it
-    provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
+    noise: dict[str, Any] | None = (
+        None  # the rate requested, estimated and used, and why; None: unknown
+    )
+    head: dict[str, float] | None = (
+        None  # mean held-out log-likelihood by network, if the head was chosen by it
+    )
+    provenance: dict[str, Any] = field(
+        default_factory=dict
+    )  # command, time, machine, versions; {}: unknown
     version: str = __version__
 
     def identity(self) -> dict[str, Any]:
@@ -88,7 +100,9 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         grades = {"grades": facts.grades, "grade_names": facts.grades.names}
         plain = {name: getattr(facts, name) for name in ("config", *PLAIN)}
-        files.write_json(folder / "run.json", {"format": FORMAT, "srjt": facts.version, **grades, **plain})
+        files.write_json(
+            folder / "run.json", {"format": FORMAT, "srjt": facts.version, **grades, **plain}
+        )
 
 
 class _Source(BaseModel, extra="forbid"):
@@ -112,7 +126,9 @@ class _Data(BaseModel, extra="allow"):
     left_out: dict[str, NonNegativeInt] | None = None
     several_readings: Literal["consensus"] | None = None
     frozen: dict[str, Any] | None = None  # how images became features of a frozen backbone
-    weights_missing: bool = False  # a small network was trained, because there were no pretrained weights
+    weights_missing: bool = (
+        False  # a small network was trained, because there were no pretrained weights
+    )
 
     @model_validator(mode="after")
     def _one_name_per_feature(self) -> _Data:
@@ -153,7 +169,9 @@ class RunFile(BaseModel, extra="forbid"):
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     if os.path.isfile(folder):
-        raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
+        raise SrjtError(
+            f"{folder} is a file: give the folder of a run, which srjt train --out wrote."
+        )
     files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
@@ -170,7 +188,8 @@ def is_finished(folder: Path) -> bool:
 
 
 def has_summary(folder: Path) -> bool:
-    """Whether the folder has a ``summary.json``, which is written last; a damaged one does not count."""
+    """Whether the folder has a ``summary.json``, which is written last; a damaged one does not
+    count."""
     with contextlib.suppress(SrjtError):
         read_summary(folder)
         return True
@@ -180,11 +199,15 @@ def has_summary(folder: Path) -> bool:
 class _Score(BaseModel, extra="allow"):
     split: str
     metric: str
-    value: Annotated[float, files.made_by(lambda value: math.nan if value is None else float(value))]
+    value: Annotated[
+        float, files.made_by(lambda value: math.nan if value is None else float(value))
+    ]
 
 
 def _confusions(counts: list[Any]) -> list[Any]:
-    networks, classes, columns = np.array(counts, dtype=np.int64).shape  # networks, then their ensemble
+    networks, classes, columns = np.array(
+        counts, dtype=np.int64
+    ).shape  # networks, then their ensemble
     if networks < 2 or classes != columns:
         raise ValueError(f"counts of shape {np.shape(counts)}")
     return counts
@@ -200,7 +223,9 @@ class SummaryFile(BaseModel, extra="allow"):
     kept_epoch: NonNegativeInt = 0
     last_epochs: list[_Score]
     confusion: dict[str, Confusions]
-    files: dict[Literal["weights.safetensors", "history.csv", "held_out.csv"], str] = {}  # SHA-256 of each
+    files: dict[
+        Literal["weights.safetensors", "history.csv", "held_out.csv"], str
+    ] = {}  # SHA-256 of each
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -209,13 +234,17 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 RESTORE = "restore the file, or delete summary.json there and run the same command again."
-ESTIMATES = ("noise.json", "head.json")  # they have a seal of their own, too: they are read before a run is finished
+ESTIMATES = (
+    "noise.json",
+    "head.json",
+)  # they have a seal of their own, too: they are read before a run is finished
 SMALL_FILES = ("run.json", "summary.json", "metrics.csv", *ESTIMATES)
 MAY_BE_DELETED = ("weights.safetensors",)  # to save space
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``summary.json``, which means that the run is finished; first the checksums of all that it consists of."""
+    """Write ``summary.json``, which means that the run is finished; first the checksums of all that
+    it consists of."""
     content = files.as_json(summary)
     names = ("run.json", "metrics.csv", *ESTIMATES, HASHES_FILE, TRACES_FILE)
     files.write_checksums(folder, names, coming={"summary.json": content})
@@ -229,7 +258,8 @@ def lost_files(folder: Path) -> list[str]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
+    """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains
+    times."""
     written = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
     return {file.name: files.sha256_of(file) for file in written if file.exists()}
 
@@ -249,8 +279,11 @@ def check_files(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock_run_folder(folder: Path | None, requested: RunFacts, samples: Manifest) -> Iterator[RunFacts]:
-    """Lock a folder and open it for a run. A process that does not get the lock changes nothing in the folder.
+def lock_run_folder(
+    folder: Path | None, requested: RunFacts, samples: Manifest
+) -> Iterator[RunFacts]:
+    """Lock a folder and open it for a run. A process that does not get the lock changes nothing in
+    the folder.
 
     None locks nothing.
     """
@@ -290,7 +323,9 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
         # names are for people: they change nothing of the run
         begun = replace(begun, grades=requested.grades)
         written = files.read_checksums(folder)
-        (folder / files.CHECKSUMS).unlink(missing_ok=True)  # first: a killed process leaves none, not a wrong one
+        (folder / files.CHECKSUMS).unlink(
+            missing_ok=True
+        )  # first: a killed process leaves none, not a wrong one
         write_facts(folder, begun)
         if written:
             files.write_checksums(folder, written)
@@ -306,7 +341,8 @@ _NOT_THE_SAME = {
 
 
 def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise an error that lists what differs between what a folder was made from and what is asked for now."""
+    """Raise an error that lists what differs between what a folder was made from and what is asked
+    for now."""
     differences = [
         _NOT_THE_SAME.get(name, f"{name} was {before.get(name)!r} and is now {now.get(name)!r}")
         for name in dict.fromkeys([*before, *now])
@@ -330,7 +366,8 @@ class NoiseFile(BaseModel, extra="forbid"):
 
 
 class HeadFile(BaseModel, extra="forbid"):
-    """``head.json``: the mean held-out log-likelihood of the labels by network, and what it was made from."""
+    """``head.json``: the mean held-out log-likelihood of the labels by network, and what it was
+    made from."""
 
     format: Literal[2]
     srjt: str
@@ -349,7 +386,9 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
 
 def read_estimate(file: Path, model: type[files.Model]) -> files.Model:
     """The contents of ``noise.json`` or ``head.json``, as they were written."""
-    return files.read_sealed_json(file, model, advice="restore it, or delete it and run the same command again.")
+    return files.read_sealed_json(
+        file, model, advice="restore it, or delete it and run the same command again."
+    )
 
 
 def write_skipped(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
@@ -360,13 +399,17 @@ def write_skipped(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
 
 
 def read_history(folder: Path) -> pd.DataFrame:
-    """The history of a run as it was written, to the last bit; empty if the run was sent without it."""
+    """The history of a run as it was written, to the last bit; empty if the run was sent without
+    it."""
     path = folder / "history.csv"
     try:
         table = pd.read_csv(path, dtype=object, keep_default_na=False)
         # by Python: pandas' own parser of decimals may err in the last bit
         texts = {name: str for name in ("id", "patient") if name in table}
-        kinds = {name: float if name.startswith("loss_") else int for name in table.columns.drop(list(texts))}
+        kinds = {
+            name: float if name.startswith("loss_") else int
+            for name in table.columns.drop(list(texts))
+        }
         table[list(kinds)] = table[list(kinds)].replace("", "nan")
         return table.astype({"id": str, "grade": int, **texts, **kinds})
     except FileNotFoundError:
@@ -375,10 +418,12 @@ def read_history(folder: Path) -> pd.DataFrame:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 
 
-# Predictions for the samples that a run did not learn from: its validation and test sides, in ``held_out.csv``.
+# Predictions for the samples that a run did not learn from: its validation and test sides, in
+# ``held_out.csv``.
 #
-# What is fitted after training (recalibration, thresholds, ranges of grades) is derived from the validation
-# side. The file keeps the facts, not what follows from them, so that a run can be decoded anew.
+# What is fitted after training (recalibration, thresholds, ranges of grades) is derived from the
+# validation side. The file keeps the facts, not what follows from them, so that a run can be
+# decoded anew.
 
 FILE = "held_out.csv"
 
@@ -414,12 +459,13 @@ class HeldOut:
     verified_probability : ndarray of float64, shape (N,), or None
         With which each verified sample was drawn, 0 for the others; None: all were drawn alike.
     patients, groups : list of str or None
-        (N,) the patient of each sample; its group, which is never split: the unit of every resampling.
+        (N,) the patient of each sample; its group, which is never split: the unit of every
+        resampling.
     images : list of str or None
         (N,) the absolute path of each image file; None for samples in memory.
     columns : dict of str to list of str
-        (N,) texts of each further column that training was told to keep (``keep_columns``): no others, since a table
-        may say who somebody is.
+        (N,) texts of each further column that training was told to keep (``keep_columns``): no
+        others, since a table may say who somebody is.
     """
 
     ids: list[str]
@@ -438,12 +484,14 @@ class HeldOut:
 
     @property
     def random_verified(self) -> Ints | None:
-        """(N,) verified grades if all samples were drawn alike, else None: for what cannot be weighted."""
+        """(N,) verified grades if all samples were drawn alike, else None: for what cannot be
+        weighted."""
         return self.verified_labels if self.verified_probability is None else None
 
     @property
     def table(self) -> pd.DataFrame:
-        """What is known beside the grades: ``id``, ``patient`` if known, further columns by their names in the data."""
+        """What is known beside the grades: ``id``, ``patient`` if known, further columns by their
+        names in the data."""
         patients = {} if self.patients is None else {"patient": self.patients}
         return pd.DataFrame({"id": self.ids, **patients, **self.columns}, dtype=object)
 
@@ -464,13 +512,18 @@ def held_out_side(
     return HeldOut(
         probabilities=probabilities,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns={name: [as_text(cell) for cell in samples.table[name]] for name in kept if name not in CANONICAL},
+        columns={
+            name: [as_text(cell) for cell in samples.table[name]]
+            for name in kept
+            if name not in CANONICAL
+        },
         **{name: getattr(samples, name) for name in COLUMNS.values() if name != "images"},
     )
 
 
 def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
-    """Write the sides of a run: one row per sample, ``p1_0`` the first network's probability of the first grade."""
+    """Write the sides of a run: one row per sample, ``p1_0`` the first network's probability of the
+    first grade."""
     tables = []
     for name, side in sides.items():
         columns = {column: getattr(side, attribute) for column, attribute in COLUMNS.items()}
@@ -480,9 +533,12 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         table = pd.DataFrame({"side": name, **known}, dtype=object)
         networks, _, classes = side.probabilities.shape
         cells = side.probabilities.transpose(1, 0, 2).reshape(len(side), -1)
-        tables.append(table.join(pd.DataFrame(cells, columns=_probability_columns(networks, classes))))
+        tables.append(
+            table.join(pd.DataFrame(cells, columns=_probability_columns(networks, classes)))
+        )
     if tables:
-        # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
+        # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one
+        # with a lone \\r.
         form: dict[str, Any] = {"float_format": "%.9g", "quoting": csv.QUOTE_NONNUMERIC}
         content = pd.concat(tables).to_csv(index=False, lineterminator="\n", **form)
         files.write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"))
@@ -498,7 +554,9 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
     if not path.exists():
         return {}
     try:
-        table = pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
+        table = pd.read_csv(
+            path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape"
+        )
         return {
             str(name): _side(rows, networks=networks, classes=classes)
             for name, rows in table.groupby("side", sort=False)
@@ -513,7 +571,9 @@ def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
         if column in rows and (rows[column] != "").all():  # else a column of another side
             facts[attribute] = rows[column].tolist()
             if column.endswith("grade"):
-                grades = facts[attribute] = np.array([int(float(cell)) for cell in rows[column]], np.int64)
+                grades = facts[attribute] = np.array(
+                    [int(float(cell)) for cell in rows[column]], np.int64
+                )
                 if not ((grades >= -1) & (grades < classes)).all():
                     raise ValueError(f"a {column} outside 0 … {classes - 1}")
             elif column == "verified_probability":
@@ -533,35 +593,41 @@ def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
     )
 
 
-# Image content is part of the identity of a run: it is not resumed with other images under the same names,
-# and it knows what it was trained on under any name.
+# Image content is part of the identity of a run: it is not resumed with other images under the same
+# names, and it knows what it was trained on under any name.
 #
-# A folder keeps the hash of every image, or row of features, in ``image_hashes.npy``: those of the training
-# side first, then validation and test.
+# A folder keeps the hash of every image, or row of features, in ``image_hashes.npy``: those of the
+# training side first, then validation and test.
 
 HASHES_FILE = "image_hashes.npy"
 
 
 def image_digest(samples: Manifest) -> str | None:
-    """One hash of all images in their order; None for features, whose values are part of the fingerprint."""
+    """One hash of all images in their order; None for features, whose values are part of the
+    fingerprint."""
     if samples.hashes is None or samples.are_features:
         return None
     return hashlib.blake2b(samples.hashes.astype("<u8").tobytes(), digest_size=16).hexdigest()
 
 
 def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> None:
-    """Raise an error if an image has changed since ``recorded`` was written; write ``image_hashes.npy`` once.
+    """Raise an error if an image has changed since ``recorded`` was written; write
+    ``image_hashes.npy`` once.
 
     recorded: the digest in ``run.json``; None for features.
     """
     file = folder / HASHES_FILE
     if recorded != image_digest(samples):
         before, which = read_hashes(file), ""  # also if the hash of each image is not known
-        if samples.hashes is not None and before is not None and before.shape == samples.hashes.shape:
+        if (
+            samples.hashes is not None
+            and before is not None
+            and before.shape == samples.hashes.shape
+        ):
             which = f" ({few(samples.table['id'][(before != samples.hashes).any(axis=1)])})"
         raise SrjtError(
-            f"Images have changed since this run began{which}: restore them, or choose another `out`. (Another version "
-            "of Pillow may also decode a file differently.)"
+            f"Images have changed since this run began{which}: restore them, or choose another"
+            " `out`. (Another version of Pillow may also decode a file differently.)"
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()
@@ -575,16 +641,19 @@ def read_hashes(file: Path) -> Hashes | None:
     try:
         hashes = np.load(file, allow_pickle=False)
         right = hashes.dtype == np.uint64 and hashes.ndim == 2
-    except Exception:  # damaged files make NumPy raise almost any exception, and an archive has no dtype
+    except (
+        Exception
+    ):  # damaged files make NumPy raise almost any exception, and an archive has no dtype
         return None
     return hashes if right else None
 
 
 def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> Ints:
-    """(M,) rows of ``data`` that are one of the N samples with these ids, by its hash and under any name.
+    """(M,) rows of ``data`` that are one of the N samples with these ids, by its hash and under any
+    name.
 
-    hashes: (N or more, 2) of the samples in the order of their ids; None: nothing is found. Rows of few features
-    coincide by chance: of these the id must be the same, too.
+    hashes: (N or more, 2) of the samples in the order of their ids; None: nothing is found. Rows of
+    few features coincide by chance: of these the id must be the same, too.
     """
     if hashes is None or len(hashes) < len(ids):
         return np.empty(0, dtype=np.int64)
@@ -592,11 +661,15 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
     few = data.arrays is not None and data.are_features and data.arrays.shape[1] < MIN_FEATURES
 
     def keys(names: Sequence[str], values: Hashes) -> list[tuple[object, ...]]:
-        return [(*row, name if few else "") for name, row in zip(names, values.tolist(), strict=True)]
+        return [
+            (*row, name if few else "") for name, row in zip(names, values.tolist(), strict=True)
+        ]
 
     unreadable = (*UNKNOWN.tolist(), "")  # such an image is like no other
     learnt = set(keys(ids, hashes[: len(ids)])) - {unreadable}
-    return np.array([row for row, key in enumerate(keys(data.ids, own)) if key in learnt], dtype=np.int64)
+    return np.array(
+        [row for row, key in enumerate(keys(data.ids, own)) if key in learnt], dtype=np.int64
+    )
 
 
 # How a run was made: the command, the time, the machine and the versions, for ``run.json``.
@@ -604,7 +677,9 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
 PACKAGES = ("torch", "numpy", "monai", "scikit-learn", "pandas", "pillow")
 
 
-def describe_provenance(device: torch.device, *, command: str | None, processes: int = 1) -> dict[str, Any]:
+def describe_provenance(
+    device: torch.device, *, command: str | None, processes: int = 1
+) -> dict[str, Any]:
     """Facts about the beginning of a run. command: as it was typed; None for a call from Python."""
     return {
         "command": command,
@@ -633,7 +708,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-# Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own scores.
+# Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's
+# own scores.
 
 NAIVE = "one grade for all: always the most frequent training label; for MAE always their median"
 
@@ -641,15 +717,16 @@ NAIVE = "one grade for all: always the most frequent training label; for MAE alw
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
     facts, confusions = read_facts(folder), read_summary(folder)["confusion"]
-    # every network has judged every sample once: the rows of one network's counts are the labels of the side
+    # every network has judged every sample once: the rows of one network's counts are the labels of
+    # the side
     counts = {side: np.asarray(confusion)[0].sum(axis=1) for side, confusion in confusions.items()}
     baselines = {side: baseline_from(facts, labels) for side, labels in counts.items()}
     return {side: baseline for side, baseline in baselines.items() if baseline is not None}
 
 
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:
-    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
-    run does not know its training labels."""
+    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no
+    samples, or if the run does not know its training labels."""
     training = facts.data.get("class_counts", [])
     if not len(training) == len(np.asarray(counts)) == len(facts.grades):
         return None
@@ -657,9 +734,11 @@ def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | Non
 
 
 def not_beaten(score: float, naive: float, *, purpose: Purpose) -> bool:
-    """Whether a score in the metric that the grades are for does not beat that of one grade for all samples.
+    """Whether a score in the metric that the grades are for does not beat that of one grade for all
+    samples.
 
-    Only this metric is judged: grades with the least absolute error may be less accurate than the most frequent one.
-    A perfect score cannot be beaten, so it passes, also where one grade for all is right.
+    Only this metric is judged: grades with the least absolute error may be less accurate than the
+    most frequent one. A perfect score cannot be beaten, so it passes, also where one grade for all
+    is right.
     """
     return Gain(metric=purpose, score=score, naive=naive).verdict == "not better"

@@ -1,6 +1,8 @@
-"""A frozen backbone: the features of all images are computed once, kept in the cache, and a head is trained on them.
+"""A frozen backbone: the features of all images are computed once, kept in the cache, and a head is
+trained on them.
 
-The run that comes out is one of images: its networks are the backbone, which all of them share, and the heads.
+The run that comes out is one of images: its networks are the backbone, which all of them share, and
+the heads.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ SMALL = {"network": "tiny", "epochs": 15, "learning_rate": 1e-3}
 SMALL_IMAGES = {"image_size": 64, "crop": 56}
 
 NO_WEIGHTS = (
-    "No pretrained weights: this is a small network that started from random weights, and it usually grades worse "
-    "than one with pretrained weights."
+    "No pretrained weights: this is a small network that started from random weights, and it"
+    " usually grades worse than one with pretrained weights."
 )
 
 
@@ -55,14 +57,16 @@ def resolve_backbone(
     note: Callable[[str], None] | None = None,
     before: TrainConfig | None = None,
 ) -> TrainConfig:
-    """The configuration with the name of a backbone, or None, in place of "auto"; others are checked.
+    """The configuration with the name of a backbone, or None, in place of "auto"; others are
+    checked.
 
-    "auto" is the first backbone whose weights are in the cache, else the first whose weights can be downloaded. If
-    there is none, a warning says how to get them, and the settings are those of a small network. Rows of features need
-    no backbone, and a network for images that was chosen beside "auto" is trained itself.
+    "auto" is the first backbone whose weights are in the cache, else the first whose weights can be
+    downloaded. If there is none, a warning says how to get them, and the settings are those of a
+    small network. Rows of features need no backbone, and a network for images that was chosen
+    beside "auto" is trained itself.
 
-    features: whether the data are rows of features. note: receives what is downloaded from where. before: of the run
-    that is continued, which keeps its backbone.
+    features: whether the data are rows of features. note: receives what is downloaded from where.
+    before: of the run that is continued, which keeps its backbone.
     """
     if config.backbone is None:
         return config
@@ -73,7 +77,11 @@ def resolve_backbone(
     if features:
         return config.replace(backbone=None)
     if not reads_rows:
-        return _small(config) if registry.find(str(config.network)).small else config.replace(backbone=None)
+        return (
+            _small(config)
+            if registry.find(str(config.network)).small
+            else config.replace(backbone=None)
+        )
     if config.weights is not None:
         return config.replace(backbone=registry.FROZEN[0])
     if not config.pretrained:
@@ -95,27 +103,35 @@ def resolve_backbone(
         else:
             return config.replace(backbone=name)
     warn(
-        f"{NO_WEIGHTS} Weights could not be downloaded: {problems[0]}. On a machine with a connection, "
-        f"`srjt weights fetch {candidates[0]}` says where the file is: copy it here and give it with `weights`."
+        f"{NO_WEIGHTS} Weights could not be downloaded: {problems[0]}. On a machine with a"
+        f" connection, `srjt weights fetch {candidates[0]}` says where the file is: copy it here"
+        " and give it with `weights`."
     )
     return _small(config.replace(network=None))
 
 
 def _check_backbone(config: TrainConfig, *, features: bool, reads_rows: bool) -> None:
     if features:
-        raise SrjtError(f"These data are features already, so no backbone {config.backbone!r} can be applied to them.")
+        raise SrjtError(
+            f"These data are features already, so no backbone {config.backbone!r} can be applied to"
+            " them."
+        )
     if registry.find(str(config.backbone)).reads != "images":
-        raise SrjtError(f"The network {config.backbone!r} reads features: it cannot be the backbone.")
+        raise SrjtError(
+            f"The network {config.backbone!r} reads features: it cannot be the backbone."
+        )
     if not reads_rows:
         raise SrjtError(
-            f"The backbone {config.backbone!r} is frozen, and `network` is trained on its features: choose 'odds', "
-            f"'mlp' or 'linear' instead of {config.network!r}, or leave it out."
+            f"The backbone {config.backbone!r} is frozen, and `network` is trained on its features:"
+            f" choose 'odds', 'mlp' or 'linear' instead of {config.network!r}, or leave it out."
         )
 
 
 def _small(config: TrainConfig) -> TrainConfig:
     """The small network in place of a frozen one, with the settings that were given."""
-    changes: dict[str, Any] = {name: value for name, value in SMALL.items() if getattr(config, name) is None}
+    changes: dict[str, Any] = {
+        name: value for name, value in SMALL.items() if getattr(config, name) is None
+    }
     preset = TrainConfig().replace(preset="cpu")
     if all(getattr(config, name) == getattr(preset, name) for name in SMALL_IMAGES):
         changes |= SMALL_IMAGES
@@ -128,12 +144,16 @@ def _download(name: str, *, crop: int, note: Callable[[str], None] | None) -> No
         building.fetch_weights(name, True, in_shape=(3, crop, crop))
         return
     if note is not None:
-        note(f"Downloading the weights of {name} ({row.weights.megabytes} MB, {row.weights.licence}).")
+        note(
+            f"Downloading the weights of {name} ({row.weights.megabytes} MB,"
+            f" {row.weights.licence})."
+        )
     published.fetch_published(row.weights)
 
 
 def lacks_weights(requested: TrainConfig, resolved: TrainConfig, *, features: bool) -> bool:
-    """Whether "auto" has found no weights, so that the small network is trained in place of a frozen backbone."""
+    """Whether "auto" has found no weights, so that the small network is trained in place of a
+    frozen backbone."""
     asked = requested.backbone == AUTO and requested.network is None and not features
     return asked and resolved.backbone is None
 
@@ -145,7 +165,8 @@ SQUARE = 1.01  # the ratio of the sides up to which an image counts as square
 
 
 def image_sizes(data: Manifest) -> list[tuple[int, int]]:
-    """(width, height) of some of the images as they are given; none where that is not easily known."""
+    """(width, height) of some of the images as they are given; none where that is not easily
+    known."""
     if data.arrays is not None:
         return [(int(data.arrays.shape[2]), int(data.arrays.shape[1]))]
     step = max(1, len(data) // SIZES_READ)
@@ -157,7 +178,8 @@ def image_sizes(data: Manifest) -> list[tuple[int, int]]:
 
 
 def frozen_facts(data: Manifest, config: TrainConfig, *, seconds: float) -> dict[str, Any]:
-    """For ``run.json``: how the images became features. seconds: that this took; 0 if they were in the cache."""
+    """For ``run.json``: how the images became features. seconds: that this took; 0 if they were in
+    the cache."""
     sizes = image_sizes(data)
     not_square = [size for size in sizes if max(size) > SQUARE * min(size)]
     facts: dict[str, Any] = {"images": len(data), "seconds": round(seconds, 1)}
@@ -168,14 +190,16 @@ def frozen_facts(data: Manifest, config: TrainConfig, *, seconds: float) -> dict
 
 
 def frozen_sentences(config: TrainConfig, facts: Mapping[str, Any]) -> list[str]:
-    """For a log and the run's page: network, size and how long it took; what was resized; and what is better."""
+    """For a log and the run's page: network, size and how long it took; what was resized; and what
+    is better."""
     weights = "ImageNet weights" if config.pretrained else "random weights"
     if config.weights is not None:
         weights = f"the weights in {Path(config.weights).name}"
     took = f" in {duration(facts['seconds'])}" if facts["seconds"] else ""
     sentences = [
-        f"{config.backbone} with {weights} stayed frozen: its features of {count_of(facts['images'], 'image')} at "
-        f"{config.crop} × {config.crop} pixels were computed{took}, and only {config.network} was trained on them."
+        f"{config.backbone} with {weights} stayed frozen: its features of"
+        f" {count_of(facts['images'], 'image')} at {config.crop} × {config.crop} pixels were"
+        f" computed{took}, and only {config.network} was trained on them."
     ]
     shapes = "The shapes of the images are not known."
     if size := facts.get("median_size"):
@@ -209,7 +233,8 @@ def build_trunk(config: TrainConfig, *, with_weights: bool = True) -> nn.Module:
 
 
 def features_and_seconds(config: TrainConfig, *, device: torch.device) -> tuple[int, float]:
-    """The number of features, and about how long those of one image take. Nothing is read or downloaded."""
+    """The number of features, and about how long those of one image take. Nothing is read or
+    downloaded."""
     name = registry.FROZEN[0] if config.backbone == AUTO else config.backbone
     trunk = channels_last(build_trunk(config.replace(backbone=name), with_weights=False).to(device))
     images = torch.zeros(BATCHES[device.type], 3, config.crop, config.crop, device=device)
@@ -256,9 +281,11 @@ def compute_features(
 ) -> Features:
     """(N, F): the network's features of the centre crop of every image, in float32.
 
-    Those of image files are saved in the cache while they are computed: a process that was killed continues.
+    Those of image files are saved in the cache while they are computed: a process that was killed
+    continues.
 
-    report: receives (images done, images in total); its first call has the number that was already done.
+    report: receives (images done, images in total); its first call has the number that was already
+    done.
     """
     described = settings.described(network)
     registered = registry.find(settings.backbone).registered
@@ -271,7 +298,10 @@ def compute_features(
     def batches(done: int) -> Iterator[Features]:
         rows = torch.arange(len(store))
         # a GPU's features are those of a CPU, whatever torch's flags are
-        with torch_flags(TrainConfig(precision="fp32"), device, training=False), torch.inference_mode():
+        with (
+            torch_flags(TrainConfig(precision="fp32"), device, training=False),
+            torch.inference_mode(),
+        ):
             for (images,), part in view_batches(
                 feed, rows, preprocess=preprocess, batch_size=settings.batch_size, done=done
             ):
@@ -283,9 +313,20 @@ def compute_features(
     folder = None
     if store.path is not None:
         # everything that changes a bit of the features
-        facts = [store.path.name, store.skipped, described, settings.batch_size, device.type, "fp32"]
+        facts = [
+            store.path.name,
+            store.skipped,
+            described,
+            settings.batch_size,
+            device.type,
+            "fp32",
+        ]
         key = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        folder = (Path(cache) if cache is not None else files.cache_folder()).expanduser() / "features" / key
+        folder = (
+            (Path(cache) if cache is not None else files.cache_folder()).expanduser()
+            / "features"
+            / key
+        )
     return _compute(batches, total=len(store), folder=folder, report=report or (lambda *_: None))
 
 
@@ -320,7 +361,9 @@ class FeatureCache:
             )
             trunk = build_trunk(config)
             begin = time.perf_counter()
-            self._features = compute_features(trunk, store, settings, device=device, cache=cache, report=report)
+            self._features = compute_features(
+                trunk, store, settings, device=device, cache=cache, report=report
+            )
             self.seconds = time.perf_counter() - begin
             self._key = key
         return self._features
@@ -342,15 +385,17 @@ def digest_of(network: nn.Module) -> str:
 
 # Features on disk while they are computed, so that a command that is killed continues where it was.
 #
-# Each chunk is one file, <first row>.npz, that is written atomically. It is a ZIP file, whose checksum is
-# verified when it is read. The chunks follow each other without gaps.
+# Each chunk is one file, <first row>.npz, that is written atomically. It is a ZIP file, whose
+# checksum is verified when it is read. The chunks follow each other without gaps.
 
 
 def load_chunks(folder: Path) -> list[Features]:
     """The chunks from row 0 up to the first that is missing or damaged."""
     chunks: list[Features] = []
     rows = 0
-    while (chunk := files.load_arrays(folder / f"{rows}.npz").get("features")) is not None and len(chunk):
+    while (chunk := files.load_arrays(folder / f"{rows}.npz").get("features")) is not None and len(
+        chunk
+    ):
         chunks.append(chunk)
         rows += len(chunk)
     return chunks
@@ -363,9 +408,14 @@ def save_chunk(folder: Path, first: int, batches: Sequence[Features]) -> None:
 
 
 def _compute(
-    batches: Callable[[int], Iterator[Features]], *, total: int, folder: Path | None, report: Progress
+    batches: Callable[[int], Iterator[Features]],
+    *,
+    total: int,
+    folder: Path | None,
+    report: Progress,
 ) -> Features:
-    """All batches, (N, F). With ``folder`` they are saved there now and then, and a second call continues."""
+    """All batches, (N, F). With ``folder`` they are saved there now and then, and a second call
+    continues."""
     with ExitStack() as stack:
         made: list[Features] = []
         if folder is not None:
@@ -379,7 +429,9 @@ def _compute(
         for batch in batches(done) if done < total else ():
             made.append(batch)
             done += len(batch)
-            if folder is not None and (done == total or time.monotonic() - last_save >= SAVE_SECONDS):
+            if folder is not None and (
+                done == total or time.monotonic() - last_save >= SAVE_SECONDS
+            ):
                 save_chunk(folder, saved, made[pending:])
                 saved, pending, last_save = done, len(made), time.monotonic()
             report(done, total)

@@ -16,7 +16,14 @@ from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint, step as update
-from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
+from srjt.training.batches import (
+    Plan,
+    TrainingSet,
+    balancing_weights,
+    draw_plan,
+    generator,
+    subseed,
+)
 from srjt.training.checkpoint import MetricRow
 from srjt.training.devices import Process, pause_garbage_collection
 from srjt.training.trained import Trained
@@ -24,16 +31,16 @@ from srjt.training.workers import StopRequest
 
 # Warn when the selection hardly keeps any samples of a grade.
 #
-# On imbalanced data the common grade is learnt first and has the smallest losses, so that methods which
-# keep samples of small loss can come to keep one grade only.
+# On imbalanced data the common grade is learnt first and has the smallest losses, so that methods
+# which keep samples of small loss can come to keep one grade only.
 
 PATIENCE = 3  # epochs in a row
 STARVED = 0.1  # of the share that is kept overall
 
 
 def starved_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set[str]]:
-    """In each epoch, the grades that the selection of a network hardly kept. One network's selection is what the other
-    learns from, so a grade that either starves counts."""
+    """In each epoch, the grades that the selection of a network hardly kept. One network's
+    selection is what the other learns from, so a grade that either starves counts."""
     shares = {f"kept[{c}]": grade for c, grade in enumerate(grades)}
     kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
     starved: dict[int, set[str]] = {epoch: set() for epoch in sorted(kept)}
@@ -56,19 +63,25 @@ def starvation_advice(method: type[Method]) -> list[str]:
     return advice
 
 
-def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str], *, advice: Sequence[str] = ()) -> str | None:
-    """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly selected; else None.
+def starvation_warning(
+    rows: Sequence[MetricRow], grades: Sequence[str], *, advice: Sequence[str] = ()
+) -> str | None:
+    """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly
+    selected; else None.
 
     rows: of all epochs so far. advice: what the user can try, from ``starvation_advice``.
     """
     starved = starved_grades(rows, grades)
-    lasting = [set.intersection(*starved[end - PATIENCE : end]) for end in range(PATIENCE, len(starved) + 1)]
+    lasting = [
+        set.intersection(*starved[end - PATIENCE : end])
+        for end in range(PATIENCE, len(starved) + 1)
+    ]
     if not lasting or not lasting[-1] or any(lasting[:-1]):
         return None
     named = ", ".join(grade for grade in grades if grade in lasting[-1])
     return (
-        f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
-        f"clean, so the networks are unlearning it.{to_try(advice)}"
+        f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples"
+        f" were selected as clean, so the networks are unlearning it.{to_try(advice)}"
     )
 
 
@@ -97,7 +110,9 @@ class TrainingResult:
 
     metrics: pd.DataFrame
     history: pd.DataFrame
-    confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts of the kept networks and their ensemble
+    confusions: dict[
+        str, np.ndarray
+    ]  # side → (K + 1, C, C) counts of the kept networks and their ensemble
     epochs: int  # that were trained: fewer than planned if there was no better one for long
     kept_epoch: int
 
@@ -105,10 +120,11 @@ class TrainingResult:
 def fit(
     run: Trained, data: TrainingSet, sides: dict[str, Side], *, reporter: Reporter, process: Process
 ) -> TrainingResult:
-    """Train the networks of ``run`` (on their device) with its method; a later call with the same folder resumes.
+    """Train the networks of ``run`` (on their device) with its method; a later call with the same
+    folder resumes.
 
-    The result is a function of the configuration, the data and the initial weights. It does not depend on where a
-    resumed run was interrupted.
+    The result is a function of the configuration, the data and the initial weights. It does not
+    depend on where a resumed run was interrupted.
     """
     config, folder, networks, method = run.config, run.folder, run.networks, run.method
     forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
@@ -118,7 +134,11 @@ def fit(
 
     optimizer = update.make_optimizer(networks.members.parameters(), config=config, device=device)
     recorder = update.Recorder(
-        data.labels, data.true, networks=method.networks, num_classes=method.num_classes, steps=steps
+        data.labels,
+        data.true,
+        networks=method.networks,
+        num_classes=method.num_classes,
+        steps=steps,
     )
     keep = torch.zeros((), dtype=torch.int64, device=device)
     step = update.Step(
@@ -132,10 +152,14 @@ def fit(
         process=process,
     )
     log = checkpoint.MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
-    writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
+    writer = (
+        checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
+    )
 
     assert config.balance is not None, "for_data sets it"
-    weights = balancing_weights(data.labels, balance=config.balance, certainty=data.readers.certainty)
+    weights = balancing_weights(
+        data.labels, balance=config.balance, certainty=data.readers.certainty
+    )
 
     def plan_for(epoch: int) -> Plan:
         return draw_plan(
@@ -153,7 +177,9 @@ def fit(
     epoch, first_step = 1, 0
     best_weights = None
     if config.keep == "best":
-        best_weights = {name: tensor.detach().clone() for name, tensor in update.weights(networks).items()}
+        best_weights = {
+            name: tensor.detach().clone() for name, tensor in update.weights(networks).items()
+        }
     method_generator = generator(config.seed, "method", epoch)
 
     saved = checkpoint.latest(folder / "checkpoints") if folder else None
@@ -163,19 +189,24 @@ def fit(
         try:
             epoch, first_step = int(meta["epoch"]), int(meta["step"])
             past_rows = checkpoint.parse_rows(tensors.pop("metrics").numpy().tobytes())
-            rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
+            rng_states = {
+                name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")
+            }
             if best_weights is not None:
                 names = [name for name in tensors if name.startswith("best.")]
                 best = {name.removeprefix("best."): tensors.pop(name) for name in names}
                 update.restore(best_weights, best)
-            update.restore(update.state_tensors(networks, optimizer, recorder, step.memory), tensors)
+            update.restore(
+                update.state_tensors(networks, optimizer, recorder, step.memory), tensors
+            )
             method_generator.set_state(rng_states["random.method"])
             torch.set_rng_state(rng_states["random.cpu"])
             if device.type == "cuda" and "random.cuda" in rng_states:
                 torch.cuda.set_rng_state(rng_states["random.cuda"], device)
         except (KeyError, TypeError, ValueError, RuntimeError) as problem:  # its checksum is right
             raise SrjtError(
-                f"The checkpoint in {folder} is not from this version of srjt ({problem}): choose another `out`."
+                f"The checkpoint in {folder} is not from this version of srjt ({problem}): choose"
+                " another `out`."
             ) from None
         reporter.note(f"Resuming at epoch {epoch}, step {first_step} of {steps}.")
     log.resume(past_rows)
@@ -199,17 +230,25 @@ def fit(
         state["random.cpu"] = torch.get_rng_state()
         if device.type == "cuda":
             state["random.cuda"] = torch.cuda.get_rng_state(device)
-        writer.save(state, {"epoch": epoch, "step": step_number}, step=(epoch - 1) * steps + step_number)
+        writer.save(
+            state, {"epoch": epoch, "step": step_number}, step=(epoch - 1) * steps + step_number
+        )
 
     def evaluate(name: str) -> np.ndarray:
-        """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the samples."""
+        """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the
+        samples."""
         mine, side = slice(process.rank, None, process.world_size), sides[name]
-        return process.sum(forward.confusion_counts(side.rows[mine], side.labels[mine])).cpu().numpy()
+        return (
+            process.sum(forward.confusion_counts(side.rows[mine], side.labels[mine])).cpu().numpy()
+        )
 
     # ---- warm up
     start = time.perf_counter()
     networks.train()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), pause_garbage_collection():
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        pause_garbage_collection(),
+    ):
         run_epoch = update.make_epoch_runner(
             config.step,
             step,
@@ -232,7 +271,9 @@ def fit(
         """Whether all epochs are trained, or none was better for so long that no more are."""
         if epoch > config.known_epochs or config.patience is None:
             return epoch > config.known_epochs
-        return epoch - 1 - (checkpoint.best_epoch(log.rows, config.optimise) or 0) >= config.patience
+        return (
+            epoch - 1 - (checkpoint.best_epoch(log.rows, config.optimise) or 0) >= config.patience
+        )
 
     confusions: dict[str, np.ndarray] = {}
     advice = starvation_advice(type(method))
@@ -250,7 +291,8 @@ def fit(
             if first_step == 0:
                 recorder.start_epoch()
                 method_generator = generator(config.seed, "method", epoch)
-                # dropout, if the network has any; torch.manual_seed takes a millisecond where CUDA is not in use
+                # dropout, if the network has any; torch.manual_seed takes a millisecond where CUDA
+                # is not in use
                 torch.default_generator.manual_seed(subseed(config.seed, "network", epoch))
                 if device.type == "cuda":
                     torch.cuda.manual_seed_all(subseed(config.seed, "network", epoch))
@@ -264,13 +306,17 @@ def fit(
                     stop.begin_saving()
                     save(epoch, steps_done)
                     _wait_for(writer)
-                    raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}.")
+                    raise Interrupted(
+                        stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}."
+                    )
             first_step = 0
             numbers, bad = recorder.finish_epoch()
             train_seconds = time.perf_counter() - start
             if bad is not None:
                 _wait_for(writer)
-                raise _diverged(f"The loss was not finite at epoch {epoch}, step {bad + 1} of {steps}", run)
+                raise _diverged(
+                    f"The loss was not finite at epoch {epoch}, step {bad + 1} of {steps}", run
+                )
 
             # ---- evaluate
             rows = [
@@ -286,7 +332,9 @@ def fit(
             rows += [
                 MetricRow(epoch, "train", "", "learning_rate", config.learning_rate_at(epoch)),
                 MetricRow(epoch, "train", "", "kept", recorder.selected_share()),
-                MetricRow(epoch, "train", "", "images_per_second", steps_now * batch_size / train_seconds),
+                MetricRow(
+                    epoch, "train", "", "images_per_second", steps_now * batch_size / train_seconds
+                ),
                 MetricRow(epoch, "train", "", "seconds", time.perf_counter() - start),
                 MetricRow(epoch, "train", "", "peak_memory_mb", _peak_memory_mb(device)),
             ]
@@ -295,10 +343,14 @@ def fit(
                 best_so_far = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
                 if best_so_far == epoch:
                     update.restore(best_weights, update.weights(networks))
-                rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best_so_far)))
+                rows.append(
+                    MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best_so_far))
+                )
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
-            if (warning := starvation_warning(log.rows, run.grades.shown, advice=advice)) is not None:
+            if (
+                warning := starvation_warning(log.rows, run.grades.shown, advice=advice)
+            ) is not None:
                 reporter.note(warning)
             epoch += 1
             due = time.monotonic() - last_saved >= config.checkpoint_seconds
@@ -311,13 +363,15 @@ def fit(
                 last_saved = time.monotonic()
             if signal:
                 _wait_for(writer)
-                raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.known_epochs}.")
+                raise Interrupted(
+                    signal, f"Stopped after epoch {epoch - 1} of {config.known_epochs}."
+                )
     _wait_for(writer)
     kept = checkpoint.kept_epoch(log.table()) or epoch - 1
     if best_weights is not None:
         reporter.note(
-            f"Epoch {kept} of {epoch - 1} is kept: the {METRICS[config.optimise].long_name} on the validation side "
-            "was best there."
+            f"Epoch {kept} of {epoch - 1} is kept: the {METRICS[config.optimise].long_name} on the"
+            " validation side was best there."
         )
         if kept < epoch - 1:
             update.restore(update.weights(networks), best_weights)
@@ -340,9 +394,14 @@ def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:
 def _diverged(what: str, run: Trained) -> SrjtError:
     reason = "the weights have probably diverged"
     if "transition" in run.method.needs:
-        reason = "a method that uses the transition matrix can diverge where that matrix is ill-conditioned"
+        reason = (
+            "a method that uses the transition matrix can diverge where that matrix is"
+            " ill-conditioned"
+        )
     hint = " or `precision='fp32'`" if run.config.precision in ("bf16", "auto") else ""
-    return SrjtError(f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept.")
+    return SrjtError(
+        f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept."
+    )
 
 
 def _peak_memory_mb(device: torch.device) -> float:

@@ -1,7 +1,9 @@
-"""Train the network ``odds``: fit the proportional-odds model to the labels of a run at once, without epochs.
+"""Train the network ``odds``: fit the proportional-odds model to the labels of a run at once,
+without epochs.
 
-The run is like any other: its weights are those of a linear head with ordered thresholds, its metrics have one row per
-number as after one epoch, its history has the loss of every sample. There is nothing to resume: it takes seconds.
+The run is like any other: its weights are those of a linear head with ordered thresholds, its
+metrics have one row per number as after one epoch, its history has the loss of every sample. There
+is nothing to resume: it takes seconds.
 """
 
 from __future__ import annotations
@@ -51,15 +53,19 @@ def fit_at_once(
     scaled, head = network.backbone, network.head
     assert isinstance(scaled, Standardise)
     assert isinstance(head, OrdinalHead)
-    x = (rows.astype(np.float64) - scaled.mean.double().cpu().numpy()) / scaled.scale.double().cpu().numpy()
-    model = fit_samples(x, samples, method=method, readers=data.readers, balance=run.config.balance or 0.0)
+    x = (
+        rows.astype(np.float64) - scaled.mean.double().cpu().numpy()
+    ) / scaled.scale.double().cpu().numpy()
+    model = fit_samples(
+        x, samples, method=method, readers=data.readers, balance=run.config.balance or 0.0
+    )
     with torch.no_grad():
         head.weight.weight.copy_(torch.from_numpy(model.weights)[None])
         head.bias.copy_(torch.from_numpy(-model.thresholds))
     if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
         reporter.note(
-            f"odds is fitted at once, with the ridge strength {model.strength:.3g}; epochs, batch size, learning rate "
-            "and seed do not apply."
+            f"odds is fitted at once, with the ridge strength {model.strength:.3g}; epochs, batch"
+            " size, learning rate and seed do not apply."
         )
 
     recorder = Recorder(data.labels, data.true, networks=1, num_classes=method.num_classes, steps=1)
@@ -73,7 +79,10 @@ def fit_at_once(
     numbers, _ = recorder.finish_epoch()
 
     forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
-    confusions = {name: forward.confusion_counts(side.rows, side.labels).cpu().numpy() for name, side in sides.items()}
+    confusions = {
+        name: forward.confusion_counts(side.rows, side.labels).cpu().numpy()
+        for name, side in sides.items()
+    }
     metrics = [MetricRow(1, "train", "1", name, value) for name, value in numbers[0].items()]
     for name, counts in confusions.items():
         metrics += checkpoint.metric_rows(1, name, counts)
@@ -85,14 +94,24 @@ def fit_at_once(
     log.sync()
     reporter.finished_epoch(1, metrics)
     return TrainingResult(
-        metrics=log.table(), history=recorder.history(), confusions=confusions, epochs=1, kept_epoch=1
+        metrics=log.table(),
+        history=recorder.history(),
+        confusions=confusions,
+        epochs=1,
+        kept_epoch=1,
     )
 
 
 def fit_samples(
-    x: Floats, samples: Manifest, *, method: ProportionalOdds, readers: ReaderTargets, balance: float
+    x: Floats,
+    samples: Manifest,
+    *,
+    method: ProportionalOdds,
+    readers: ReaderTargets,
+    balance: float,
 ) -> OddsModel:
-    """Fit the model to standardised columns (N, F) of the samples, whose patients are held out together."""
+    """Fit the model to standardised columns (N, F) of the samples, whose patients are held out
+    together."""
     targets = _targets(samples, method, readers, balance=balance)
     fold = folds_by_patient(samples, folds=STRENGTH_FOLDS)
     if len(np.unique(fold)) < 2:  # one patient: a severity of prior variance 1
@@ -100,18 +119,27 @@ def fit_samples(
     return fit_odds(x, targets, fold=fold)
 
 
-def _targets(samples: Manifest, method: ProportionalOdds, readers: ReaderTargets, *, balance: float) -> Targets:
-    """What the labels say about the true grades; verified grades are certain where errors are corrected."""
+def _targets(
+    samples: Manifest, method: ProportionalOdds, readers: ReaderTargets, *, balance: float
+) -> Targets:
+    """What the labels say about the true grades; verified grades are certain where errors are
+    corrected."""
     labels, classes = samples.labels, method.num_classes
-    weights = balancing_weights(torch.from_numpy(labels), balance=balance, certainty=readers.certainty)
+    weights = balancing_weights(
+        torch.from_numpy(labels), balance=balance, certainty=readers.certainty
+    )
     counts = np.ones(len(labels)) if weights is None else weights.double().numpy()
     counts = counts * (len(labels) / counts.sum())
-    matrix = np.eye(classes) if method.transition is None else method.transition.cpu().double().numpy()
+    matrix = (
+        np.eye(classes) if method.transition is None else method.transition.cpu().double().numpy()
+    )
     kind: Literal["likelihoods", "probabilities"] = "likelihoods"
     values = matrix[:, labels].T
     if readers.draw_from is not None:  # what the mean over many draws would learn
         values, kind = readers.draw_from.double().numpy(), "probabilities"
-    elif readers.targets is not None and readers.targets.ndim == 3:  # of all readings of a sample together
+    elif (
+        readers.targets is not None and readers.targets.ndim == 3
+    ):  # of all readings of a sample together
         values = readers.targets[:, 0].double().numpy()
     elif readers.targets is not None:
         values, kind = readers.targets.double().numpy(), "probabilities"
@@ -124,11 +152,14 @@ def _targets(samples: Manifest, method: ProportionalOdds, readers: ReaderTargets
 
 
 def folds_by_patient(samples: Manifest, *, folds: int) -> Ints:
-    """(N,) the fold of each sample: by patient, stratified by the given grades; the same for every seed.
+    """(N,) the fold of each sample: by patient, stratified by the given grades; the same for every
+    seed.
 
     There are fewer folds if there are fewer patients.
     """
-    table = samples.table.drop(columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore")
+    table = samples.table.drop(
+        columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore"
+    )
     given = replace(samples, table=table)
     owners = len(set(given.groups or given.ids))
     with warnings.catch_warnings():

@@ -1,5 +1,5 @@
-"""Show the progress of a training: a bar in a terminal or a notebook, plain lines elsewhere, or nothing; and
-send its numbers to an experiment tracker.
+"""Show the progress of a training: a bar in a terminal or a notebook, plain lines elsewhere, or
+nothing; and send its numbers to an experiment tracker.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ def headline(rows: list[MetricRow]) -> dict[str, float]:
 
 
 def _text(values: dict[str, float]) -> str:
-    return "  ".join(f"{name} {value:.{0 if name == 'samples/s' else 3}f}" for name, value in values.items())
+    return "  ".join(
+        f"{name} {value:.{0 if name == 'samples/s' else 3}f}" for name, value in values.items()
+    )
 
 
 class BarReporter:
-    """Shows a training by a bar, in the terminal or a notebook, by lines, or not at all; and keeps the notes."""
+    """Shows a training by a bar, in the terminal or a notebook, by lines, or not at all; and keeps
+    the notes."""
 
     def __init__(self, bar: Bar | None = None) -> None:
         self.bar = bar or Bar()
@@ -89,7 +92,9 @@ class BarReporter:
 
     def _show(self, epoch: int, done: float, *, now: bool = False) -> None:
         position, total = self._position(epoch), self.epochs * self.folds
-        self.bar.update(done, total, position, self._latest, label=self.title or "training", now=now)
+        self.bar.update(
+            done, total, position, self._latest, label=self.title or "training", now=now
+        )
 
     def _position(self, epoch: int) -> str:
         """ "epoch 3/10", or "fold 2/5, epoch 3/10"."""
@@ -106,8 +111,11 @@ def reporter_for(*, quiet: bool = False) -> BarReporter:
     return BarReporter(bar)
 
 
-def reporter_in_python(reporter: Reporter | None, *, progress: bool) -> AbstractContextManager[Reporter]:
-    """The given reporter; without one, with ``progress``: a bar in a notebook or a terminal, nothing elsewhere.
+def reporter_in_python(
+    reporter: Reporter | None, *, progress: bool
+) -> AbstractContextManager[Reporter]:
+    """The given reporter; without one, with ``progress``: a bar in a notebook or a terminal,
+    nothing elsewhere.
 
     A script whose output goes to a file stays silent, as other libraries are.
     """
@@ -117,7 +125,8 @@ def reporter_in_python(reporter: Reporter | None, *, progress: bool) -> Abstract
 
 
 class FoldReporter:
-    """Reports the epochs of one fold as epochs of the whole cross-fit, after ``before`` epochs of other folds."""
+    """Reports the epochs of one fold as epochs of the whole cross-fit, after ``before`` epochs of
+    other folds."""
 
     def __init__(self, inner: Reporter, *, before: int, title: str = "") -> None:
         self.inner, self.before, self.title = inner, before, title
@@ -143,9 +152,10 @@ class FoldReporter:
 
 # Every number of a training, sent to an experiment tracker in addition to another reporter.
 #
-# Each tracker is an extra. All of them work without a network: TensorBoard and MLflow write below the run's
-# folder, and Weights & Biases writes files there that ``wandb sync`` uploads. The usual variables of MLflow
-# and Weights & Biases (``MLFLOW_TRACKING_URI``, ``WANDB_MODE``, …) choose a server instead.
+# Each tracker is an extra. All of them work without a network: TensorBoard and MLflow write below
+# the run's folder, and Weights & Biases writes files there that ``wandb sync`` uploads. The usual
+# variables of MLflow and Weights & Biases (``MLFLOW_TRACKING_URI``, ``WANDB_MODE``, …) choose a
+# server instead.
 
 Scalars = Mapping[str, float]
 Write = Callable[[int, Scalars], None]  # epoch, name → value
@@ -175,7 +185,9 @@ class TrackingReporter(Forwarding):
         except Exception as problem:  # a server that does not answer must not end a training
             self._recording = False
             reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-            self.note(f"Logging to {self.name} has stopped ({reason}); metrics.csv has every number.")
+            self.note(
+                f"Logging to {self.name} has stopped ({reason}); metrics.csv has every number."
+            )
 
 
 def _tag(row: MetricRow) -> str:
@@ -183,7 +195,8 @@ def _tag(row: MetricRow) -> str:
 
 
 def track(reporter: Reporter, tracker: str, folder: Path) -> TrackingReporter:
-    """A reporter that also sends every number to ``tracker``; its files go below the run's ``folder``."""
+    """A reporter that also sends every number to ``tracker``; its files go below the run's
+    ``folder``."""
     if tracker not in TRACKERS:
         raise unknown_name("tracker", tracker, TRACKERS)
     module, purpose, start = TRACKERS[tracker]
@@ -229,7 +242,9 @@ def _wandb(folder: Path, title: str) -> Write:
 
     mode: Any = os.environ.get("WANDB_MODE", "offline")
     project = os.environ.get("WANDB_PROJECT", "srjt")
-    run: Any = wandb.init(project=project, name=folder.name, tags=[title], dir=str(folder), mode=mode)
+    run: Any = wandb.init(
+        project=project, name=folder.name, tags=[title], dir=str(folder), mode=mode
+    )
     return lambda epoch, scalars: run.log(dict(scalars), step=epoch)
 
 

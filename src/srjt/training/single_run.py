@@ -1,5 +1,5 @@
-"""One training: from a manifest to a trained model, in a folder from which it resumes; what is learnt from
-several readers, the files of the finished run, and how long a training will take.
+"""One training: from a manifest to a trained model, in a folder from which it resumes; what is
+learnt from several readers, the files of the finished run, and how long a training will take.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def train_on(rows: Ints) -> Split:
 
 
 def resolve_split(split: SplitChoice, manifest: Manifest, *, skipped: bool) -> Split:
-    """The rows of each side. None: the data's own split, if they have one, because test samples are not trained on
-    unless the user asks for it. skipped: whether unreadable images were left out."""
+    """The rows of each side. None: the data's own split, if they have one, because test samples are
+    not trained on unless the user asks for it. skipped: whether unreadable images were left out."""
     if split is None and "split" in manifest.table:
         return official_split(manifest)
     if split is None or split == "all":
@@ -55,15 +55,17 @@ def resolve_split(split: SplitChoice, manifest: Manifest, *, skipped: bool) -> S
         return split(manifest)
     if skipped:
         raise SrjtError(
-            "Unreadable images were skipped, so the row positions of the split are no longer valid: pass a function "
-            "that makes the split from the remaining manifest."
+            "Unreadable images were skipped, so the row positions of the split are no longer valid:"
+            " pass a function that makes the split from the remaining manifest."
         )
     return split
 
 
 def resolved_once(split: SplitChoice, *, samples: int) -> Callable[[Manifest], Split]:
-    """The split, made once for the same samples: sides that the noise estimate and the training each made for
-    themselves could differ, and test samples would be estimated from. samples: how many, with unreadable ones."""
+    """The split, made once for the same samples: sides that the noise estimate and the training
+    each made for themselves could differ, and test samples would be estimated from. samples: how
+    many, with unreadable ones.
+    """
     made: dict[tuple[str, ...], Split] = {}
 
     def make(manifest: Manifest) -> Split:
@@ -79,26 +81,37 @@ def resolved_once(split: SplitChoice, *, samples: int) -> Callable[[Manifest], S
 
 
 def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
-    """An error for rows that do not exist, or are on two sides; a warning if a split as positions leaves some out."""
+    """An error for rows that do not exist, or are on two sides; a warning if a split as positions
+    leaves some out."""
     rows = np.concatenate(list(split.sides().values()))
     if len(wrong := rows[(rows < 0) | (rows >= samples)]):
         raise SrjtError(
-            f"The split has the row {wrong[0]}, and there are {count_of(samples, 'sample')}: it is of other data."
+            f"The split has the row {wrong[0]}, and there are {count_of(samples, 'sample')}: it is"
+            " of other data."
         )
     if len(np.unique(rows)) < len(rows):
         raise SrjtError("The split has a row twice: a sample is on one side, once.")
     if positions and (unused := samples - len(rows)):
-        warn(f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used.")
+        warn(
+            f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used."
+        )
 
 
-# What is learnt from samples that several readers graded: their consensus, or more of what they say.
+# What is learnt from samples that several readers graded: their consensus, or more of what they
+# say.
 
 
-def reader_targets(manifest: Manifest, rows: Ints, config: TrainConfig, method: Method) -> ReaderTargets:
+def reader_targets(
+    manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
+) -> ReaderTargets:
     """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
     choice = config.reader_targets
     if choice == "auto":
-        choice = "posterior" if manifest.posterior is not None and method.takes_probabilities else "consensus"
+        choice = (
+            "posterior"
+            if manifest.posterior is not None and method.takes_probabilities
+            else "consensus"
+        )
     if choice == "consensus":
         return NO_READERS
     if manifest.posterior is None:
@@ -113,22 +126,25 @@ def reader_targets(manifest: Manifest, rows: Ints, config: TrainConfig, method: 
     if choice == "resample":
         if "transition" in method.needs:
             raise SrjtError(
-                f"{config.method} corrects the errors of labels, and grades that are drawn from the readers' "
-                "probabilities are true grades: use `reader_targets='consensus'`, 'posterior' or 'certainty'."
+                f"{config.method} corrects the errors of labels, and grades that are drawn from the"
+                " readers' probabilities are true grades: use `reader_targets='consensus'`,"
+                " 'posterior' or 'certainty'."
             )
         return ReaderTargets(draw_from=posterior)
     if choice == "readers":
         if not method.takes_likelihoods:
             raise SrjtError(
-                f"{config.method} does not correct the errors of labels, which `reader_targets='readers'` needs: use "
-                "srjt or f-correction."
+                f"{config.method} does not correct the errors of labels, which"
+                " `reader_targets='readers'` needs: use srjt or f-correction."
             )
-        # Bayes' rule backwards: the readers' posterior without the prior, which the network learns itself
+        # Bayes' rule backwards: the readers' posterior without the prior, which the network learns
+        # itself
         return ReaderTargets(targets=(posterior / posterior.mean(dim=0)).unsqueeze(1))
     if not method.takes_probabilities:
         raise SrjtError(
-            f"{config.method} learns from grades, not from probabilities: use `reader_targets='consensus'`, or a "
-            "method such as standard, sord or co-teaching+ours."
+            f"{config.method} learns from grades, not from probabilities: use"
+            " `reader_targets='consensus'`, or a method such as standard, sord or"
+            " co-teaching+ours."
         )
     return ReaderTargets(targets=posterior)
 
@@ -137,17 +153,23 @@ def reader_targets(manifest: Manifest, rows: Ints, config: TrainConfig, method: 
 
 
 def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None:
-    """Write the weights, the history, the predictions for the held-out sides and the summary of a run."""
+    """Write the weights, the history, the predictions for the held-out sides and the summary of a
+    run."""
     config = run.config
     final = {name: tensor.detach().cpu() for name, tensor in weights(run.networks).items()}
-    advice = "Free some space and run the same command again: the training itself is saved in its checkpoint."
+    advice = (
+        "Free some space and run the same command again: the training itself is saved in its"
+        " checkpoint."
+    )
     with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
         run_folder.write_held_out(folder, run.held_out)
         run_folder.write_skipped(folder, run.skipped)
         write_traces(folder, run.traces)
-        averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
+        averages = checkpoint.last_epochs(
+            fitted.metrics, pooled=config.convention == "published-code"
+        )
         run_folder.write_summary(
             folder,
             {
@@ -161,19 +183,24 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
 
 
 def finished_metrics(folder: Path) -> pd.DataFrame:
-    """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
+    """The metrics of a finished run, or an error if one of its files is not as the run has written
+    it."""
     try:
         epochs = run_folder.read_summary(folder)["epochs"]
         metrics = checkpoint.read_metrics(folder / "metrics.csv", epochs=epochs)
     except SrjtError as problem:
-        raise SrjtError(f"{problem} The run in {folder} is finished: {run_folder.RESTORE}") from None
+        raise SrjtError(
+            f"{problem} The run in {folder} is finished: {run_folder.RESTORE}"
+        ) from None
     run_folder.check_files(folder)
     return metrics
 
 
 # One training: from a manifest to a trained model, in a folder from which it resumes.
 
-WRONG_LABELS = "wrong_labels"  # the training samples whose labels are wrong, evaluated as if they were a side
+WRONG_LABELS = (  # the training samples whose labels are wrong, evaluated as if they were a side
+    "wrong_labels"
+)
 
 
 def single_run(
@@ -190,9 +217,10 @@ def single_run(
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
-    The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``. head: the
-    mean held-out log-likelihood by network, if the network was chosen by it. weights_missing: whether a small network
-    is trained because no pretrained weights of a backbone were found.
+    The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for
+    ``run.json``. head: the mean held-out log-likelihood by network, if the network was chosen by
+    it. weights_missing: whether a small network is trained because no pretrained weights of a
+    backbone were found.
     """
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
@@ -223,16 +251,23 @@ def single_run(
     facts = run_folder.RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
-        data={**_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)), **about},
+        data={
+            **_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
+            **about,
+        },
         own_network=setup.network is not None,
         noise=noise,
         head=head,
-        provenance=run_folder.describe_provenance(device, command=command, processes=process.world_size),
+        provenance=run_folder.describe_provenance(
+            device, command=command, processes=process.world_size
+        ),
     )
     if folder is not None and finished:
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
         reporter.note(f"{folder} is already finished: nothing to do.")
-        run = trained.load_run(folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform)
+        run = trained.load_run(
+            folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
+        )
         if run.history.empty:
             raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
         return replace(run, metrics=finished_metrics(folder))
@@ -242,17 +277,22 @@ def single_run(
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
         feed = setup.feeds.open(pixels, device=device, share=config.memory_share)
-        run = trained.ready_to_compute(networks, method, replace(begun, config=config), setup, folder=folder)
+        run = trained.ready_to_compute(
+            networks, method, replace(begun, config=config), setup, folder=folder
+        )
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
             kind = "rows of features" if manifest.are_features else "images"
             name = "custom network" if setup.network else config.network_name
             size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
             fp32 = "fp32" if device.type == "cpu" else config.precision
             reporter.note(
-                f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
-                f"{devices.device_name(device)}, {'bf16' if devices.amp_dtype(config, device) else fp32}."
+                f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of"
+                f" {size:.2g} M weights, {devices.device_name(device)},"
+                f" {'bf16' if devices.amp_dtype(config, device) else fp32}."
             )
-            for sentence in frozen_sentences(config, about["frozen"]) if config.backbone is not None else ():
+            for sentence in (
+                frozen_sentences(config, about["frozen"]) if config.backbone is not None else ()
+            ):
                 reporter.note(sentence)
         training, sides = _tensors(manifest, parts, feed, run, readers)
         try:
@@ -263,10 +303,13 @@ def single_run(
                 if config.network == ODDS:
                     own = manifest.select(parts.train, images=False)
                     rows = as_features(pixels[parts.train])
-                    result = fit_at_once(run, training, sides, samples=own, rows=rows, reporter=reporter)
+                    result = fit_at_once(
+                        run, training, sides, samples=own, rows=rows, reporter=reporter
+                    )
                 else:
                     result = fit(run, training, sides, reporter=reporter, process=process)
-                # with the flags and batches of the training, so that the scores agree with its metrics
+                # with the flags and batches of the training, so that the scores agree with its
+                # metrics
                 forward = run.forward(feed, sides=[side.rows for side in sides.values()])
                 held_out = {
                     name: run_folder.held_out_side(
@@ -281,11 +324,14 @@ def single_run(
                 networks.compiled = []  # other samples would be compiled again
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
-                f"The GPU does not have enough memory for batches of {count_of(config.known_batch_size, 'sample')} of "
-                f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
-                "on the GPU with `memory_share=0.2`."
+                "The GPU does not have enough memory for batches of"
+                f" {count_of(config.known_batch_size, 'sample')} of {'×'.join(map(str, in_shape))}:"
+                " lower `batch_size`, choose `precision='bf16'`, or keep fewer images on the GPU"
+                " with `memory_share=0.2`."
             ) from None
-        columns = [name for name in ("id", "grade", "true_grade", "patient") if name in manifest.table]
+        columns = [
+            name for name in ("id", "grade", "true_grade", "patient") if name in manifest.table
+        ]
         learnt = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
         run = replace(
             run,
@@ -305,12 +351,17 @@ def single_run(
 def _data_facts(
     manifest: Manifest, parts: Split, used: Manifest, *, in_shape: tuple[int, ...], unreadable: int
 ) -> dict[str, Any]:
-    """``data`` of ``run.json``. used: the samples of all sides, those of the training side first. unreadable: images
-    that were left out when they were decoded."""
+    """``data`` of ``run.json``. used: the samples of all sides, those of the training side first.
+    unreadable: images that were left out when they were decoded."""
     patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
     undecoded = Counter({"unreadable-image": unreadable})
-    owners = {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
-    counts = [np.bincount(manifest.labels[rows], minlength=manifest.num_classes) for rows in sides.values()]
+    owners = (
+        {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
+    )
+    counts = [
+        np.bincount(manifest.labels[rows], minlength=manifest.num_classes)
+        for rows in sides.values()
+    ]
     facts = {
         "samples": {name: len(rows) for name, rows in sides.items()},
         "class_counts": counts[0].tolist(),
@@ -321,7 +372,9 @@ def _data_facts(
         "feature_names": list(manifest.feature_names),
         "made": manifest.made,
         "source": run_folder.describe_source(manifest.source) if manifest.source else None,
-        "labels": run_folder.describe_source(manifest.labels_source) if manifest.labels_source else None,
+        "labels": (
+            run_folder.describe_source(manifest.labels_source) if manifest.labels_source else None
+        ),
         # of several readers, a label is that of their readings of a sample
         "several_readings": None if manifest.posterior is None else "consensus",
         "patients": len(set().union(*owners.values())) if owners else None,
@@ -334,8 +387,10 @@ def _data_facts(
 def _tensors(
     manifest: Manifest, parts: Split, feed: Feed, run: Trained, readers: ReaderTargets
 ) -> tuple[TrainingSet, dict[str, Side]]:
-    """The training samples, and the samples that are evaluated every epoch: the other sides, against the true grades
-    of the test side where they are known; and the training samples whose labels are wrong, if they are tracked."""
+    """The training samples, and the samples that are evaluated every epoch: the other sides,
+    against the true grades of the test side where they are known; and the training samples whose
+    labels are wrong, if they are tracked.
+    """
     labels, true, rows, device = manifest.labels, manifest.true_labels, parts.train, run.device
     training = TrainingSet(
         feed=feed,
@@ -344,7 +399,10 @@ def _tensors(
         true=None if true is None else as_tensor(true[rows], device),
         readers=readers,
     )
-    sides = [("validation", parts.validation, labels), ("test", parts.test, labels if true is None else true)]
+    sides = [
+        ("validation", parts.validation, labels),
+        ("test", parts.test, labels if true is None else true),
+    ]
     if run.config.track_wrong_labels and true is not None:
         sides.append((WRONG_LABELS, rows[labels[rows] != true[rows]], labels))
     return training, {
@@ -355,12 +413,15 @@ def _tensors(
 
 
 def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
-    """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
+    """Check that the network reads this kind of data, and the columns to keep, before anything is
+    decoded."""
     for column in config.keep_columns:
         if column not in data.table:
             raise unknown_name("column (for `keep_columns`)", column, map(str, data.table.columns))
     if data.are_features and (setup.transform or setup.eval_transform):
-        raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
+        raise SrjtError(
+            "transform and eval_transform are for images; these data are rows of features."
+        )
     name = str(config.network)
     row = backbones.known(name)  # one that is not known is an error when it is built
     trained_on_rows = data.are_features or config.backbone is not None
@@ -368,29 +429,40 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
         read, given = "images", "rows of features: choose 'odds' or 'mlp'"
         if not data.are_features:
             read, given = "rows of features", "images: choose 'resnet18' or another for images"
-        raise SrjtError(f"The network {name!r} reads {read}, but these data are {given}, or leave it out.")
+        raise SrjtError(
+            f"The network {name!r} reads {read}, but these data are {given}, or leave it out."
+        )
 
 
 def no_validation_side() -> SrjtError:
     """The error for a run that cannot tell which epoch is the best."""
     return SrjtError(
-        "keep 'best' chooses the epoch by the validation side, and this run has none: add `split` or a split "
-        "column, or leave keep at 'last'."
+        "keep 'best' chooses the epoch by the validation side, and this run has none: add `split`"
+        " or a split column, or leave keep at 'last'."
     )
 
 
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
-        raise SrjtError(f"The training side has {count_of(len(parts.train), 'sample')}: it needs two.")
+        raise SrjtError(
+            f"The training side has {count_of(len(parts.train), 'sample')}: it needs two."
+        )
     if len(set(manifest.labels[parts.train].tolist())) == 1:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
 
 
 def fingerprint(manifest: Manifest, parts: Split) -> str:
-    """A hash of the samples on each side with their labels, true and verified grades and patients; for features also of
-    their values; with several readers also of what they say about the true grades."""
+    """A hash of the samples on each side with their labels, true and verified grades and patients;
+    for features also of their values; with several readers also of what they say about the true
+    grades."""
     digest, posterior = hashlib.blake2b(digest_size=16), manifest.posterior
-    about = (manifest.ids, manifest.labels, manifest.true_labels, manifest.verified_labels, manifest.patients)
+    about = (
+        manifest.ids,
+        manifest.labels,
+        manifest.true_labels,
+        manifest.verified_labels,
+        manifest.patients,
+    )
     columns: list[Any] = [column for column in about if column is not None]
     if manifest.verified_probability is not None:
         columns.append(manifest.verified_probability)
@@ -415,11 +487,14 @@ ODDS_SECONDS = 2.0  # of a fit at once, of some hundred rows; of thousands it is
 EVALUATION = 1 / 3  # of the time of a training step: the forward pass alone
 
 
-def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, device: torch.device) -> float:
+def training_seconds(
+    data: Manifest, split: Split, *, config: TrainConfig, device: torch.device
+) -> float:
     """About how long a training takes, without decoding and the noise estimate.
 
-    The second epoch of a short training on noise is timed; nothing is read, written or downloaded. On a GPU the step
-    is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
+    The second epoch of a short training on noise is timed; nothing is read, written or downloaded.
+    On a GPU the step is captured as in a training, but not compiled, which makes a long training
+    faster and takes up to a minute.
     """
     if config.backbone is not None and not data.are_features:
         columns, seconds = features_and_seconds(config, device=device)
@@ -451,11 +526,19 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     if data.arrays is not None and data.are_features:
         arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)
     else:
-        arrays = draws.integers(0, 256, size=(count, config.image_size, config.image_size, 3), dtype=np.uint8)
+        arrays = draws.integers(
+            0, 256, size=(count, config.image_size, config.image_size, 3), dtype=np.uint8
+        )
     names = [str(row) for row in range(count)]
-    table = pd.DataFrame({"id": names, "image": names, "grade": np.arange(count) % data.num_classes})
+    table = pd.DataFrame(
+        {"id": names, "image": names, "grade": np.arange(count) % data.num_classes}
+    )
     samples = Manifest(table=table, grades=data.grades, arrays=arrays)
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
         metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
     speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
-    return float((training + EVALUATION * (len(split.validation) + len(split.test))) * config.known_epochs / speed)
+    return float(
+        (training + EVALUATION * (len(split.validation) + len(split.test)))
+        * config.known_epochs
+        / speed
+    )

@@ -1,5 +1,5 @@
-"""One update of all networks, written once: run eagerly, compiled, or captured in a CUDA graph; with what it
-records about every sample, and the whole state of the training.
+"""One update of all networks, written once: run eagerly, compiled, or captured in a CUDA graph;
+with what it records about every sample, and the whole state of the training.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ SMOOTHING = 0.9  # weight of the old value in a sample's running loss
 class Recorder:
     """Per-sample history over the whole training, and sums over the current epoch.
 
-    All state is in ``tensors`` (name → tensor) and is updated in place, so that it can be captured in a CUDA graph,
-    saved and restored.
+    All state is in ``tensors`` (name → tensor) and is updated in place, so that it can be captured
+    in a CUDA graph, saved and restored.
     """
 
-    def __init__(self, labels: Tensor, true: Tensor | None, *, networks: int, num_classes: int, steps: int) -> None:
+    def __init__(
+        self, labels: Tensor, true: Tensor | None, *, networks: int, num_classes: int, steps: int
+    ) -> None:
         device, samples = labels.device, len(labels)
         self.labels = labels  # (N,) given grades of the training samples, on the device
         self.true = labels if true is None else true
@@ -52,16 +54,23 @@ class Recorder:
         }
 
     @torch.no_grad()
-    def add(self, rows: Tensor, total: Tensor, per_network: Tensor, selected: Tensor, label_loss: Tensor) -> None:
-        """One step: rows (B,) positions, total (), per_network (K,), selected (K, B), label_loss (K, B)."""
+    def add(
+        self, rows: Tensor, total: Tensor, per_network: Tensor, selected: Tensor, label_loss: Tensor
+    ) -> None:
+        """One step: rows (B,) positions, total (), per_network (K,), selected (K, B), label_loss
+        (K, B)."""
         t = self.tensors
         t["seen"].index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
         t["selected"].index_add_(1, rows, selected.int())
         before = t["running_loss"].index_select(1, rows)
-        smoothed = torch.where(before.isnan(), label_loss, SMOOTHING * before + (1 - SMOOTHING) * label_loss)
+        smoothed = torch.where(
+            before.isnan(), label_loss, SMOOTHING * before + (1 - SMOOTHING) * label_loss
+        )
         t["running_loss"].index_copy_(1, rows, smoothed.float())
         t["loss_sum"] += per_network
-        t["counts"] += selection_counts(selected, self.labels[rows], self.true[rows], num_classes=self.num_classes)
+        t["counts"] += selection_counts(
+            selected, self.labels[rows], self.true[rows], num_classes=self.num_classes
+        )
         bad = ~torch.isfinite(total) & (t["bad_step"] < 0)
         t["bad_step"].copy_(torch.where(bad, t["step"], t["bad_step"]))
         t["step"] += 1
@@ -72,8 +81,8 @@ class Recorder:
         self.tensors["bad_step"].fill_(-1)
 
     def finish_epoch(self) -> tuple[list[dict[str, float]], int | None]:
-        """The numbers of each network by name, and the step whose loss was not finite. Only here the host waits for
-        the device."""
+        """The numbers of each network by name, and the step whose loss was not finite. Only here
+        the host waits for the device."""
         losses, counts = self.tensors["loss_sum"].cpu(), self.tensors["counts"].cpu().numpy()
         measures = (label_precision, label_recall) if self.knows_truth else ()
         numbers = []
@@ -85,7 +94,9 @@ class Recorder:
             for measure in measures:
                 values[measure.__name__] = float(measure(network))
                 per_grade = enumerate(np.asarray(measure(network, per_class=True)))
-                values |= {f"{measure.__name__}[{grade}]": float(value) for grade, value in per_grade}
+                values |= {
+                    f"{measure.__name__}[{grade}]": float(value) for grade, value in per_grade
+                }
             numbers.append(values)
         bad = int(self.tensors["bad_step"])
         return numbers, None if bad < 0 else bad
@@ -110,11 +121,18 @@ class Recorder:
 
 
 def weights(networks: StackedNetworks) -> dict[str, Tensor]:
-    """Parameters and buffers, named ``0.…`` and ``1.…`` by network, and ``trunk.…`` of a frozen one below them."""
-    parts: dict[str, torch.nn.Module] = {str(k): member for k, member in enumerate(networks.members)}
+    """Parameters and buffers, named ``0.…`` and ``1.…`` by network, and ``trunk.…`` of a frozen one
+    below them."""
+    parts: dict[str, torch.nn.Module] = {
+        str(k): member for k, member in enumerate(networks.members)
+    }
     if networks.trunk is not None:
         parts["trunk"] = networks.trunk
-    return {f"{part}.{name}": tensor for part, module in parts.items() for name, tensor in module.state_dict().items()}
+    return {
+        f"{part}.{name}": tensor
+        for part, module in parts.items()
+        for name, tensor in module.state_dict().items()
+    }
 
 
 def state_tensors(
@@ -128,7 +146,9 @@ def state_tensors(
     memory: what the method remembers.
     """
     state = {f"network.{name}": tensor for name, tensor in weights(networks).items()}
-    for position, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+    for position, parameter in enumerate(
+        p for group in optimizer.param_groups for p in group["params"]
+    ):
         for name, tensor in optimizer.state[parameter].items():
             state[f"optimizer.{position}.{name}"] = tensor
     state.update({f"recorder.{name}": tensor for name, tensor in recorder.tensors.items()})
@@ -138,12 +158,14 @@ def state_tensors(
 
 @torch.no_grad()
 def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Copy saved values into the live tensors, in place, because captured graphs keep their addresses."""
+    """Copy saved values into the live tensors, in place, because captured graphs keep their
+    addresses."""
     own, other = ({name: tensor.shape for name, tensor in state.items()} for state in (live, saved))
     if own != other:
         name = min(dict(own.items() ^ other.items()))
         raise SrjtError(
-            f"The saved state does not belong to this training: {name} is not in both, or not of the same shape."
+            f"The saved state does not belong to this training: {name} is not in both, or not of"
+            " the same shape."
         )
     for name, tensor in live.items():
         tensor.copy_(saved[name])
@@ -152,8 +174,11 @@ def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
 # One update of all networks, written once: run eagerly, compiled, or captured in a CUDA graph.
 
 
-def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device) -> torch.optim.Adam:
-    """Adam with L2 regularisation, or AdamW. On a GPU its step count and learning rate are tensors on the device."""
+def make_optimizer(
+    parameters: Any, *, config: TrainConfig, device: torch.device
+) -> torch.optim.Adam:
+    """Adam with L2 regularisation, or AdamW. On a GPU its step count and learning rate are tensors
+    on the device."""
     assert config.weight_decay is not None, "for_data chooses it"
     on_gpu = device.type == "cuda"
     rate = config.learning_rate_at(1)
@@ -170,7 +195,8 @@ def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device
     if not on_gpu:
         step = torch.no_grad()(inspect.unwrap(kind.step))
         optimizer.step = partial(step, optimizer)  # type: ignore[method-assign]
-    # Adam's (zero) moments now instead of at its first step, so that the state always has the same names
+    # Adam's (zero) moments now instead of at its first step, so that the state always has the same
+    # names
     for parameter in optimizer.param_groups[0]["params"]:
         optimizer.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
@@ -183,11 +209,14 @@ def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device
 def _mark_uncompiled() -> None:
     """Keep optimisers from importing torch's compiler, which takes longer than all other imports.
 
-    They import it to mark what must not be compiled, in these methods and in ``step``; on a CPU nothing is compiled.
+    They import it to mark what must not be compiled, in these methods and in ``step``; on a CPU
+    nothing is compiled.
     """
     for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
         method = inspect.unwrap(getattr(torch.optim.Optimizer, name))
-        method.__dict__.setdefault("__dynamo_disable", method)  # where torch looks for the marked one
+        method.__dict__.setdefault(
+            "__dynamo_disable", method
+        )  # where torch looks for the marked one
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -202,7 +231,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 class Step:
     """Forward, select, backward, update, record. No host synchronisation."""
 
-    networks: nn.Module  # (B, …) → (K, B, C); a StackedNetworks, or one wrapped by DistributedDataParallel
+    networks: (
+        nn.Module
+    )  # (B, …) → (K, B, C); a StackedNetworks, or one wrapped by DistributedDataParallel
     method: Method
     optimizer: torch.optim.Optimizer
     recorder: Recorder
@@ -214,13 +245,18 @@ class Step:
     def __call__(self, x: Tensor, targets: Tensor, rows: Tensor) -> None:
         """x: (B, …) images; targets: (B,) or (B, C); rows: (B,) positions of the *global* batch."""
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(x.device.type, self.amp or torch.bfloat16, enabled=self.amp is not None):
+        with torch.autocast(
+            x.device.type, self.amp or torch.bfloat16, enabled=self.amp is not None
+        ):
             logits = self.networks(x)
         if logits.dtype != torch.float64:
             logits = logits.float()  # losses are computed in full precision
         shared = self.process.world_size
         if shared > 1:
-            logits, targets = self.process.gather(logits, dim=1), self.process.gather(targets, dim=0)
+            logits, targets = (
+                self.process.gather(logits, dim=1),
+                self.process.gather(targets, dim=0),
+            )
         remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
         loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
         with backward_kernels(self.networks, x.device):
@@ -239,11 +275,14 @@ class Step:
         return -probabilities.gather(-1, labels[..., None]).squeeze(-1).clamp(min=1e-30).log()
 
 
-# Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The step is the same.
+# Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The
+# step is the same.
 
 # Images of a whole training from which compiling pays: it takes half a minute, measured on an H200.
 COMPILING_PAYS = 500_000
-WARM_UP_STEPS = 3  # before capture, for allocations, cuDNN's choice of kernels and lazy initialisation
+WARM_UP_STEPS = (
+    3  # before capture, for allocations, cuDNN's choice of kernels and lazy initialisation
+)
 
 # (plan, first step, the method's generator) → yields after each step
 EpochRunner = Callable[[Plan, int, torch.Generator], Iterator[None]]
@@ -261,16 +300,23 @@ def make_epoch_runner(
     part: slice = slice(None),
     images: int = 0,
 ) -> EpochRunner:
-    """The fastest runner that the mode, the device and the method allow; one warning where it falls back.
+    """The fastest runner that the mode, the device and the method allow; one warning where it falls
+    back.
 
-    plan: of any epoch, to warm up on; the plans of all epochs have its shape. images: of the whole training, by which
-    ``auto`` decides whether compiling pays.
+    plan: of any epoch, to warm up on; the plans of all epochs have its shape. images: of the whole
+    training, by which ``auto`` decides whether compiling pays.
     """
     method, device = step.method, data.labels.device
 
     def batches(plan: Plan, first: int, generator: torch.Generator) -> Generator[Batch, None, None]:
         return train_batches(
-            data, plan, method=method, preprocess=preprocess, generator=generator, first=first, part=part
+            data,
+            plan,
+            method=method,
+            preprocess=preprocess,
+            generator=generator,
+            first=first,
+            part=part,
         )
 
     def run_eagerly(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
@@ -296,7 +342,9 @@ def make_epoch_runner(
     warm_up_batches = batches(plan, 0, generator)
     first_batch = next(warm_up_batches)
     warm_up_batches.close()  # a streaming feed's threads must not touch the device during capture
-    custom_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
+    custom_inputs = (
+        type(method).prepare is not Method.prepare or preprocess.train_transform is not None
+    )
     if data.feed.resident and not custom_inputs:
         buffers, store_rows = plan.to(device), data.rows.to(device)
 
@@ -335,7 +383,8 @@ def _capture_with_fallback(
 ) -> Callable[[], None] | None:
     """Capture with the compiled networks, or without if the compiler fails at their first call.
 
-    The returned function replays the graph. It references ``run``, and so every tensor that the graph reads.
+    The returned function replays the graph. It references ``run``, and so every tensor that the
+    graph reads.
     """
     try:
         graph = capture(run, undo=undo)
@@ -359,7 +408,8 @@ def _capture_with_fallback(
 
 
 def capture(run: Callable[[], None], *, undo: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-    """Capture ``run`` in a CUDA graph after a warm-up, then call ``undo`` to revert the warm-up's effects.
+    """Capture ``run`` in a CUDA graph after a warm-up, then call ``undo`` to revert the warm-up's
+    effects.
 
     None, with a warning, where capture is impossible: the caller then runs eagerly.
     """

@@ -1,5 +1,5 @@
-"""``srjt.train``: choose the samples, replace ``noise_rate="auto"`` by an estimate of the noise of the labels,
-then train one run.
+"""``srjt.train``: choose the samples, replace ``noise_rate="auto"`` by an estimate of the noise of
+the labels, then train one run.
 """
 
 from __future__ import annotations
@@ -37,30 +37,41 @@ from srjt.training.frozen import lacks_weights, resolve_backbone
 from srjt.training.odds import folds_by_patient
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
-from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, build_method, fetch_weights
+from srjt.training.trained import (
+    NetworkMaker,
+    Setup,
+    SplitChoice,
+    Trained,
+    build_method,
+    fetch_weights,
+)
 
-# ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
+# ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the
+# estimate.
 #
-# A short cross-fit on the training side (the warm-up) gives every training sample probabilities from
-# networks that have not seen it; from these and the labels the noise is estimated. ``noise.json`` keeps the
-# estimate beside the run, and a resumed run uses it again.
+# A short cross-fit on the training side (the warm-up) gives every training sample probabilities
+# from networks that have not seen it; from these and the labels the noise is estimated.
+# ``noise.json`` keeps the estimate beside the run, and a resumed run uses it again.
 
 # Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
 LARGEST_RATE = 0.5
 
-# Of the network odds: so much of an estimated matrix is used, between no correction and all of it, where labels and
-# predictions do not determine it. benchmarks/recipe_on_features.py: weak models estimate too many errors.
+# Of the network odds: so much of an estimated matrix is used, between no correction and all of it,
+# where labels and predictions do not determine it. benchmarks/recipe_on_features.py: weak models
+# estimate too many errors.
 CORRECTED_IN_DOUBT = 0.5
 
 WOULD_HELP = (
-    "Verified grades of a random sample (column verified_grade) or a rate that you know (`noise_rate`) would help."
+    "Verified grades of a random sample (column verified_grade) or a rate that you know"
+    " (`noise_rate`) would help."
 )
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
 WARM_UP_MIN_EPOCHS = 10  # but no fewer than this,
-# and at most a third: three trainings of one network on two thirds of the samples then cost a third of the run's two
+# and at most a third: three trainings of one network on two thirds of the samples then cost a third
+# of the run's two
 WARM_UP_MOST = 3
 
 
@@ -72,20 +83,26 @@ def resolve_noise_rate(
     out: str | Path | None = None,
     fitted: CrossFit | None = None,
 ) -> tuple[TrainConfig, NoiseEstimate | None]:
-    """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
+    """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they
+    come from.
 
-    Only the training side of the split is used. The estimate is None, and nothing is trained, if the method needs
-    none, or if several readers graded the samples: then the rate follows from their consensus.
+    Only the training side of the split is used. The estimate is None, and nothing is trained, if
+    the method needs none, or if several readers graded the samples: then the rate follows from
+    their consensus.
 
-    out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
-    fitted: the warm-up, if ``choose_head`` has trained it already.
+    out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others
+    wait. fitted: the warm-up, if ``choose_head`` has trained it already.
     """
     if config.requested_noise_rate != "auto":
         return _with_matrix_of_rate(config, manifest), None
     config = config.for_data(features=manifest.are_features, samples=len(manifest))
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
-    placeholders = {"noise_rate": 0.0, "transition": np.eye(manifest.num_classes), "soft_labels": "paper"}
+    placeholders = {
+        "noise_rate": 0.0,
+        "transition": np.eye(manifest.num_classes),
+        "soft_labels": "paper",
+    }
     # a misspelt option of the method is reported now, not after the warm-up
     build_method(config.replace(**placeholders), num_classes=manifest.num_classes)
     setup = setup or Setup()
@@ -103,7 +120,9 @@ def resolve_noise_rate(
     def estimate_in(folder: Path | None) -> NoiseEstimate:
         trained = fitted
         if trained is None:
-            length = f"of {count_of(warm_up_config.known_epochs, 'epoch')} ({warm_up_config.method})"
+            length = (
+                f"of {count_of(warm_up_config.known_epochs, 'epoch')} ({warm_up_config.method})"
+            )
             if warm_up_config.network == ODDS:
                 length = "of odds, each at once"
             reporter.note(f"Estimating the noise first: {WARM_UP_FOLDS} trainings {length}.")
@@ -134,8 +153,13 @@ def resolve_noise_rate(
         resolved = _apply(config, share * estimate.rate, matrix, estimate.posterior())
     else:  # a matrix of networks that know nothing would only blur the labels
         resolved = _apply(config, 0.0, np.eye(manifest.num_classes), np.eye(manifest.num_classes))
-    sentences, method = describe(estimate, used=resolved.known_noise_rate), methods.lookup(config.method)
-    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs  # then a note is enough
+    sentences, method = (
+        describe(estimate, used=resolved.known_noise_rate),
+        methods.lookup(config.method),
+    )
+    nothing_discarded = (
+        method.is_recipe and "noise_rate" not in method.needs
+    )  # then a note is enough
     if not estimate.informed or not (estimate.identifiable or nothing_discarded):
         warn(" ".join([*sentences, WOULD_HELP]))
     else:
@@ -143,23 +167,29 @@ def resolve_noise_rate(
     return resolved, estimate
 
 
-def _fit_warm_up(manifest: Manifest, config: TrainConfig, setup: Setup, *, out: Path | None) -> CrossFit:
+def _fit_warm_up(
+    manifest: Manifest, config: TrainConfig, setup: Setup, *, out: Path | None
+) -> CrossFit:
     """Out-of-fold predictions for the training side. config: of ``warm_up``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
-        return cross_fit(manifest, config=config, folds=WARM_UP_FOLDS, out=out, setup=setup, title="warm-up")
+        return cross_fit(
+            manifest, config=config, folds=WARM_UP_FOLDS, out=out, setup=setup, title="warm-up"
+        )
 
 
 # ``network="auto"``: of two heads for features, take the one that makes held-out labels likelier.
 #
-# The labels are the noisy ones, and a patient's samples are held out together. On few rows an mlp memorises what a
-# proportional-odds model cannot; on many it finds what is not linear. Both learn from the labels without correction, as
-# in the warm-up; that of odds is used again for the noise estimate.
+# The labels are the noisy ones, and a patient's samples are held out together. On few rows an mlp
+# memorises what a proportional-odds model cannot; on many it finds what is not linear. Both learn
+# from the labels without correction, as in the warm-up; that of odds is used again for the noise
+# estimate.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenHead:
-    """The configuration with the chosen head; what it was chosen by, and its warm-up, if there was a choice."""
+    """The configuration with the chosen head; what it was chosen by, and its warm-up, if there was
+    a choice."""
 
     config: TrainConfig
     held_out: dict[str, float] | None = None  # mean held-out log-likelihood by network
@@ -167,13 +197,19 @@ class ChosenHead:
 
 
 def choose_head(
-    manifest: Manifest, *, config: TrainConfig, setup: Setup | None = None, out: str | Path | None = None
+    manifest: Manifest,
+    *,
+    config: TrainConfig,
+    setup: Setup | None = None,
+    out: str | Path | None = None,
 ) -> ChosenHead:
-    """The configuration with ``odds`` or ``mlp`` in place of the network "auto"; others are returned unchanged.
+    """The configuration with ``odds`` or ``mlp`` in place of the network "auto"; others are
+    returned unchanged.
 
     Only the training side of the split is used.
 
-    out: a ``head.json`` in this folder is reused; of several processes one computes it, the others wait.
+    out: a ``head.json`` in this folder is reused; of several processes one computes it, the others
+    wait.
     """
     setup = setup or Setup()
     network = config.for_data(features=manifest.are_features, samples=len(manifest)).network
@@ -182,12 +218,15 @@ def choose_head(
     if setup.network is not None:  # one of your own learns as an mlp does
         return ChosenHead(config=config.replace(network=HEAD))
     if not manifest.are_features and config.backbone is None:
-        raise SrjtError("The network 'auto' chooses between heads for features, and these data are images.")
+        raise SrjtError(
+            "The network 'auto' chooses between heads for features, and these data are images."
+        )
     heads = {name: config.with_head(name) for name in (ODDS, HEAD)}
     if config.method == WARM_UP_METHOD:  # an audit's: odds maximises a likelihood
         heads[ODDS] = heads[ODDS].replace(method="standard")
     trained = {name: warm_up(one, samples=len(manifest)) for name, one in heads.items()}
-    # as long as it would be trained: after a few steps of a short warm-up an mlp knows less than it could
+    # as long as it would be trained: after a few steps of a short warm-up an mlp knows less than it
+    # could
     trained[HEAD] = trained[HEAD].replace(epochs=heads[HEAD].epochs)
     rows = resolve_split(setup.split, manifest, skipped=False).train
     learnt = manifest.select(rows)
@@ -196,10 +235,15 @@ def choose_head(
     def compare() -> dict[str, float]:
         if not _can_be_compared(learnt):
             return {}
-        setup.reporter.note("Choosing between odds and mlp by how likely they make held-out labels.")
+        setup.reporter.note(
+            "Choosing between odds and mlp by how likely they make held-out labels."
+        )
         for name, one in trained.items():
             fits[name] = _fit_warm_up(manifest, one, setup, out=None)
-        return {name: likelihood_at_best_slope(fit.probabilities, learnt.labels) for name, fit in fits.items()}
+        return {
+            name: likelihood_at_best_slope(fit.probabilities, learnt.labels)
+            for name, fit in fits.items()
+        }
 
     if out is None or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         held_out = compare()
@@ -212,7 +256,9 @@ def choose_head(
         held_out = _compare_once(Path(out), facts, compare, setup.reporter)
     chosen = max(held_out, key=held_out.__getitem__, default=ODDS)
     setup.reporter.note(head_sentence(held_out))
-    return ChosenHead(config=heads[chosen], held_out=held_out, fitted=fits.get(ODDS) if chosen == ODDS else None)
+    return ChosenHead(
+        config=heads[chosen], held_out=held_out, fitted=fits.get(ODDS) if chosen == ODDS else None
+    )
 
 
 def head_sentence(held_out: Mapping[str, float]) -> str:
@@ -235,7 +281,8 @@ def _can_be_compared(samples: Manifest) -> bool:
 def likelihood_at_best_slope(probabilities: Floats, labels: Ints) -> float:
     """The mean log-likelihood of labels by (N, C) probabilities ∝ p^β, at the best of some β.
 
-    Soft labels and short trainings make probabilities less sure, which says nothing about who knows more.
+    Soft labels and short trainings make probabilities less sure, which says nothing about who knows
+    more.
     """
     log_p = np.log(np.maximum(probabilities, 1e-12))
     found = []
@@ -254,13 +301,17 @@ def _compare_once(
     if not file.exists():
         with explain_write_errors(f"The run cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        note_once = once(lambda: reporter.note(f"Waiting for another process that works on {folder}."))
+        note_once = once(
+            lambda: reporter.note(f"Waiting for another process that works on {folder}.")
+        )
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 made_by = {"format": run_folder.FORMAT, "srjt": __version__}
                 write_sealed_json(file, {**made_by, **facts, "held_out": compare()})
     saved = run_folder.read_estimate(file, run_folder.HeadFile)
-    if not (folder / "run.json").exists():  # else the run compares its own settings and samples next
+    if not (
+        folder / "run.json"
+    ).exists():  # else the run compares its own settings and samples next
         before = {name: getattr(saved, name) for name in facts}
         what = f"{file} was made from other features, labels or settings"
         run_folder.refuse_differences(what, before, facts)
@@ -268,24 +319,36 @@ def _compare_once(
 
 
 def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
-    """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of readers are."""
-    method, rate = methods.lookup(config.method, registered_by=config.imports), config.known_noise_rate
+    """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of
+    readers are."""
+    method, rate = (
+        methods.lookup(config.method, registered_by=config.imports),
+        config.known_noise_rate,
+    )
     needs_matrix = method.is_recipe and "transition" in method.needs and config.transition is None
     if not needs_matrix or rate is None:
         return config
     matrix = neighbour_matrix(rate, class_counts=manifest.class_counts)
     reached = float(noise.expected_rate(matrix, class_counts=manifest.class_counts))
-    # a rate that errors by one grade cannot produce is lowered; rounding must not change one that they can
-    return config.replace(noise_rate=reached if reached < rate - 1e-9 else rate, transition=matrix.tolist())
+    # a rate that errors by one grade cannot produce is lowered; rounding must not change one that
+    # they can
+    return config.replace(
+        noise_rate=reached if reached < rate - 1e-9 else rate, transition=matrix.tolist()
+    )
 
 
 def neighbour_matrix(rate: float, *, class_counts: Ints | Sequence[int]) -> Floats:
-    """The matrix of errors by one grade with this rate, or with the largest at which the own label is likeliest."""
+    """The matrix of errors by one grade with this rate, or with the largest at which the own label
+    is likeliest."""
     largest = noise.largest_rho("truncated", num_classes=len(class_counts))
-    most = largest / (1.0 + largest)  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
+    most = largest / (
+        1.0 + largest
+    )  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
     matrix = noise.transition_matrix("truncated", num_classes=len(class_counts), rho=most)
     share = min(1.0, rate / noise.expected_rate(matrix, class_counts=class_counts))
-    return np.asarray(noise.transition_matrix("truncated", num_classes=len(class_counts), rho=share * most))
+    return np.asarray(
+        noise.transition_matrix("truncated", num_classes=len(class_counts), rho=share * most)
+    )
 
 
 def needs_estimate(config: TrainConfig) -> bool:
@@ -295,30 +358,36 @@ def needs_estimate(config: TrainConfig) -> bool:
         needs -= {"transition"}
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
-            f"{config.method} does not learn from soft labels: drop `soft_labels='estimated'`, or choose a method "
-            "that does, such as co-teaching+ours or sord."
+            f"{config.method} does not learn from soft labels: drop `soft_labels='estimated'`, or"
+            " choose a method that does, such as co-teaching+ours or sord."
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
         raise SrjtError("`soft_labels='estimated'` computes label_matrix: do not pass both.")
-    return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
+    return config.requested_noise_rate == "auto" and bool(
+        needs or config.soft_labels == "estimated"
+    )
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Raise an error if the method lacks what it needs to know, or the network does not exist: before images are read.
+    """Raise an error if the method lacks what it needs to know, or the network does not exist:
+    before images are read.
 
     config: with the recipe of the method.
     """
     method = methods.lookup(config.method, registered_by=config.imports)
-    needs = () if method.is_recipe and config.noise_rate is not None else method.needs  # a rate suffices
+    needs = (
+        () if method.is_recipe and config.noise_rate is not None else method.needs
+    )  # a rate suffices
     if "noise_rate" in needs and config.noise_rate is None:
         raise SrjtError(
-            f"{config.method} needs the share of wrong labels: `noise_rate=0.2` if a fifth of them is wrong, "
-            "`noise_rate='auto'` to estimate it, or `method='srjt'`, which needs none."
+            f"{config.method} needs the share of wrong labels: `noise_rate=0.2` if a fifth of them"
+            " is wrong, `noise_rate='auto'` to estimate it, or `method='srjt'`, which needs none."
         )
     if "transition" in needs and config.transition is None and config.noise_rate != "auto":
         raise SrjtError(
-            f"{config.method} needs the matrix of label errors: `transition` (a row of numbers for each true grade; in "
-            "a file, separated by commas), or `noise_rate='auto'` to estimate it."
+            f"{config.method} needs the matrix of label errors: `transition` (a row of numbers for"
+            " each true grade; in a file, separated by commas), or `noise_rate='auto'` to"
+            " estimate it."
         )
     needs_estimate(config)  # an error if the soft labels cannot follow the estimate
     for name in (config.network, config.backbone):
@@ -327,17 +396,23 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
-    """The settings of the warm-up: those of the run, but short, and with a method that needs no noise rate.
+    """The settings of the warm-up: those of the run, but short, and with a method that needs no
+    noise rate.
 
-    Nothing of the method's own remains, so that all methods share one estimate. The weights are learnt as ``srjt``
-    learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
+    Nothing of the method's own remains, so that all methods share one estimate. The weights are
+    learnt as ``srjt`` learns them, unless the run was given something else: at the paper's rate so
+    few epochs see too little.
 
     config: of ``for_data``. samples: of all sides, as given to it.
     """
-    method = "standard" if config.network == ODDS else WARM_UP_METHOD  # odds cannot memorise a label
+    method = (
+        "standard" if config.network == ODDS else WARM_UP_METHOD
+    )  # odds cannot memorise a label
     learning = {**config.optimisation(), "batch_size": config.length(samples)["batch_size"]}
     unset = {name: None for name, value in learning.items() if getattr(config, name) == value}
-    recipe = config.replace(method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset)
+    recipe = config.replace(
+        method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset
+    )
     own = {**recipe.optimisation(), "batch_size": recipe.length(samples)["batch_size"]}
     chosen = {name: value for name, value in own.items() if getattr(recipe, name) is None}
     share = max(WARM_UP_MIN_EPOCHS, round(config.known_epochs / WARM_UP_SHARE))
@@ -357,19 +432,32 @@ def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
 
 
 def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
-    """The estimate and the rate that is used: a sentence for a log, and others for a warning and the run's page."""
+    """The estimate and the rate that is used: a sentence for a log, and others for a warning and
+    the run's page."""
     low, high = estimate.rate_interval
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
     labels = f"{estimate.samples:,} training labels{verified}"
     if not estimate.informed:
         return [
-            f"From {labels} and {WARM_UP_FOLDS} short trainings: noise unknown, {low:.0%} to {high:.0%}; trained as if "
-            "0%, because the short trainings have not learnt to tell the grades apart."
+            f"From {labels} and {WARM_UP_FOLDS} short trainings: noise unknown, {low:.0%} to"
+            f" {high:.0%}; trained as if 0%, because the short trainings have not learnt to tell"
+            " the grades apart."
         ]
-    used_here = "" if estimate.identifiable else f"; they do not determine it, and {estimate.rate:.2f} is used"
+    used_here = (
+        ""
+        if estimate.identifiable
+        else f"; they do not determine it, and {estimate.rate:.2f} is used"
+    )
     sentences = [
-        f"Estimated noise rate {estimate.rate_text('.2f', interval='95 %')} from {labels}{used_here}.",
-        "" if estimate.identifiable else f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}.",
+        (
+            f"Estimated noise rate {estimate.rate_text('.2f', interval='95 %')} from"
+            f" {labels}{used_here}."
+        ),
+        (
+            ""
+            if estimate.identifiable
+            else f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
+        ),
         estimate.assumption,
     ]
     if used is not None and used < estimate.rate:
@@ -380,7 +468,9 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
+def noise_record(
+    requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None
+) -> dict[str, Any]:
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
     needs = methods.lookup(used.method).method.needs
     rate, asked = used.known_noise_rate, requested.requested_noise_rate
@@ -393,7 +483,10 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
     elif needs and requested.transition is None:
         why = "The rate was given; errors by one grade are assumed."
         if isinstance(asked, float) and rate is not None and rate < asked:
-            why += f" A rate of {rate:.2f} is used, the largest at which the own label is the likeliest."
+            why += (
+                f" A rate of {rate:.2f} is used, the largest at which the own label is the"
+                " likeliest."
+            )
     else:
         rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
     estimated = estimate.rate if estimate is not None and estimate.informed else None
@@ -403,15 +496,17 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
 def from_readers(used: TrainConfig) -> str:
     """Where the rate comes from if several readers graded the samples, for a log."""
     return (
-        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels on the training side, where a "
-        "label is the consensus of the readers, from the probabilities that the readers' grades give to each true "
-        "grade. No training was needed to estimate it."
+        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels on the"
+        " training side, where a label is the consensus of the readers, from the probabilities"
+        " that the readers' grades give to each true grade. No training was needed to estimate it."
     )
 
 
 def _apply(config: TrainConfig, rate: float, transition: Floats, posterior: Floats) -> TrainConfig:
     """The configuration with this noise, as far as the method needs it."""
-    resolved: dict[str, Any] = {"noise_rate": min(rate, 0.95)}  # a method that discards keeps some samples
+    resolved: dict[str, Any] = {
+        "noise_rate": min(rate, 0.95)
+    }  # a method that discards keeps some samples
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
         resolved["transition"] = usable_matrix(rate, transition).tolist()
         if "noise_rate" not in methods.lookup(config.method).method.needs:
@@ -422,12 +517,14 @@ def _apply(config: TrainConfig, rate: float, transition: Floats, posterior: Floa
 
 
 def usable_matrix(rate: float, transition: Floats) -> Floats:
-    """The estimated matrix, with a rate of at most one half. A grade that never occurs by the estimate keeps its own
-    label."""
+    """The estimated matrix, with a rate of at most one half. A grade that never occurs by the
+    estimate keeps its own label."""
     occurs = transition.sum(axis=1, keepdims=True) > 0
     own = np.eye(len(occurs))
     matrix = np.where(occurs, transition, own)
-    return matrix if rate <= LARGEST_RATE else np.asarray(own + LARGEST_RATE / rate * (matrix - own))
+    return (
+        matrix if rate <= LARGEST_RATE else np.asarray(own + LARGEST_RATE / rate * (matrix - own))
+    )
 
 
 def _estimate_once(
@@ -440,20 +537,24 @@ def _estimate_once(
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
-            "The noise cannot be estimated by several processes (`noise_rate='auto'`, the default of srjt): estimate "
-            "the rate with srjt audit first, and pass it as a number."
+            "The noise cannot be estimated by several processes (`noise_rate='auto'`, the default"
+            " of srjt): estimate the rate with srjt audit first, and pass it as a number."
         )
     if not file.exists():
         with explain_write_errors(f"The run cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        note_once = once(lambda: reporter.note(f"Waiting for another process that works on {folder}."))
+        note_once = once(
+            lambda: reporter.note(f"Waiting for another process that works on {folder}.")
+        )
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 made_by = {"format": run_folder.FORMAT, "srjt": __version__}
                 estimate = estimate_in(folder / "warmup").to_dict()
                 write_sealed_json(file, {**made_by, **facts, "estimate": estimate})
     saved = run_folder.read_estimate(file, run_folder.NoiseFile)
-    if not (folder / "run.json").exists():  # else the run compares its own settings and samples next
+    if not (
+        folder / "run.json"
+    ).exists():  # else the run compares its own settings and samples next
         before, now = {name: getattr(saved, name) for name in facts}, dict(facts)
         run_folder.refuse_differences(
             f"{file} was estimated from other images, labels or settings",
@@ -489,33 +590,38 @@ def train(
 ) -> Trained:
     """Train a classifier on images, or features, with ordinal labels that are partly wrong.
 
-    The same settings, data and machine give the same weights, also if the training is interrupted and resumed.
+    The same settings, data and machine give the same weights, also if the training is interrupted
+    and resumed.
 
     Parameters
     ----------
     data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
-        The samples: ``srjt.data.read(path)`` or what it reads; (images, grades); or a map-style dataset that returns
-        (image, label), which is read into memory once, so that its random transforms are drawn once.
+        The samples: ``srjt.data.read(path)`` or what it reads; (images, grades); or a map-style
+        dataset that returns (image, label), which is read into memory once, so that its random
+        transforms are drawn once.
     out : path, optional
-        Folder of the run. An unfinished run of the same configuration in it is resumed, a finished one is opened.
-        Without it nothing is written.
+        Folder of the run. An unfinished run of the same configuration in it is resumed, a finished
+        one is opened. Without it nothing is written.
     split : Split, callable or "all", optional
-        Row positions of ``data``, or a function that makes the split from the manifest that remains after
-        unreadable images were skipped. ``split.train`` is trained on; the other sides are evaluated after every
-        epoch: validation against the given labels, test against the true grades where they are known. "all": train
-        on all samples. Default: the split column of the data, as ``srjt train`` does; all samples if there is none.
-        A ``LeakageWarning`` is issued if a patient or an identical image is on two sides.
+        Row positions of ``data``, or a function that makes the split from the manifest that remains
+        after unreadable images were skipped. ``split.train`` is trained on; the other sides are
+        evaluated after every epoch: validation against the given labels, test against the true
+        grades where they are known. "all": train on all samples. Default: the split column of the
+        data, as ``srjt train`` does; all samples if there is none. A ``LeakageWarning`` is issued
+        if a patient or an identical image is on two sides.
     network : str or callable, optional
-        A name (see ``srjt.networks.names()``), or a function without arguments that returns a new module from
-        images (or rows of features) to features (B, F). Default: ``resnet18`` for images. For features ``mlp``, or
-        for srjt ``auto``: ``odds`` or ``mlp``, whichever makes held-out labels likelier.
+        A name (see ``srjt.networks.names()``), or a function without arguments that returns a new
+        module from images (or rows of features) to features (B, F). Default: ``resnet18`` for
+        images. For features ``mlp``, or for srjt ``auto``: ``odds`` or ``mlp``, whichever makes
+        held-out labels likelier.
     transform, eval_transform : callable, optional
-        Your own augmentation and evaluation transform, from uint8 (B, 3, H, W) on the device to float, in place of
-        the random crop and flip, and of the centre crop.
+        Your own augmentation and evaluation transform, from uint8 (B, 3, H, W) on the device to
+        float, in place of the random crop and flip, and of the centre crop.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
     progress : bool
-        Show a bar: on standard error if it is a terminal, or below the cell of a notebook. Nothing is shown elsewhere.
+        Show a bar: on standard error if it is a terminal, or below the cell of a notebook. Nothing
+        is shown elsewhere.
     reporter : Reporter, optional
         Receives the progress instead.
     config : TrainConfig, optional
@@ -529,19 +635,19 @@ def train(
     feeds : FeedCache, optional
         Keeps the images on the GPU for the next training with the same images.
     grade_names : mapping of str to str, optional
-        Grade → its name for people, such as ``{"0": "none", "1": "doubtful"}``; kept with the run and shown beside the
-        grades. All grades are named, or none.
+        Grade → its name for people, such as ``{"0": "none", "1": "doubtful"}``; kept with the run
+        and shown beside the grades. All grades are named, or none.
     command : str, optional
         The command that started the run, for its record.
     **settings
-        Any field of ``TrainConfig``; these override ``config``. With ``noise_rate="auto"`` the noise is estimated
-        first, from the training side alone.
+        Any field of ``TrainConfig``; these override ``config``. With ``noise_rate="auto"`` the
+        noise is estimated first, from the training side alone.
 
     Returns
     -------
     Run
-        The networks, every metric of every epoch, and the history of every training sample (``Trained``), with
-        ``summary()``, ``scores``, ``plot()``, ``predict(data)`` and more.
+        The networks, every metric of every epoch, and the history of every training sample
+        (``Trained``), with ``summary()``, ``scores``, ``plot()``, ``predict(data)`` and more.
 
     Examples
     --------
@@ -554,8 +660,8 @@ def train(
     """
     if not (split is None or split == "all" or callable(split) or isinstance(split, Split)):
         raise SrjtError(
-            f"split takes a Split, a function that makes one from the data, or 'all', not {split!r}: the first of five "
-            "folds is split=srjt.data.folds(data)[0]."
+            "split takes a Split, a function that makes one from the data, or 'all', not"
+            f" {split!r}: the first of five folds is split=srjt.data.folds(data)[0]."
         )
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
@@ -565,8 +671,12 @@ def train(
     names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     check_settings(requested.with_recipe())
-    refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
-    if requested.keep == "best" and (split == "all" or (split is None and "split" not in data.table)):
+    refuse_bf16_on_cpu(
+        requested.precision, choose_device(device)
+    )  # an error before images are decoded
+    if requested.keep == "best" and (
+        split == "all" or (split is None and "split" not in data.table)
+    ):
         raise one_run.no_validation_side()
     with reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(
@@ -584,12 +694,16 @@ def train(
         before = None
         if out is not None and (Path(out) / "run.json").exists():
             before = run_folder.read_facts(Path(out)).config
-        requested = resolve_backbone(asked, features=data.are_features, note=watching.note, before=before)
+        requested = resolve_backbone(
+            asked, features=data.are_features, note=watching.note, before=before
+        )
         if out is None or not run_folder.is_finished(Path(out)):
             fetch_weights(requested, setup, features=data.are_features)
         shared = shared_estimate or out
         head = choose_head(data, config=requested, setup=setup, out=shared)
-        config, estimate = resolve_noise_rate(data, config=head.config, setup=setup, out=shared, fitted=head.fitted)
+        config, estimate = resolve_noise_rate(
+            data, config=head.config, setup=setup, out=shared, fitted=head.fitted
+        )
         if shared_estimate is not None and out is not None:
             folder = Path(out)
             folder.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,8 @@ SplitChoice = Split | Callable[[Manifest], Split] | Literal["all"] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a training has beside its data and settings: the split, code of your own, and where it is computed.
+    """What a training has beside its data and settings: the split, code of your own, and where it
+    is computed.
 
     The fields are arguments of ``srjt.train``.
     """
@@ -77,20 +78,24 @@ class Setup:
         return store
 
     def inputs(self, store: ImageStore, config: TrainConfig) -> Samples:
-        """What is trained on: the pixels or rows of the store, or the features of its images by a frozen backbone."""
+        """What is trained on: the pixels or rows of the store, or the features of its images by a
+        frozen backbone."""
         if config.backbone is None:
             return store.pixels
         device = devices.choose_device(self.device)
-        report = getattr(self.reporter, "embedded", None)  # a reporter of the user's own may not have it
+        report = getattr(
+            self.reporter, "embedded", None
+        )  # a reporter of the user's own may not have it
         return self.features.features(store, config, device=device, cache=self.cache, report=report)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Trained:
-    """A trained run: the networks after the last epoch, or the best one, and the record of their training.
+    """A trained run: the networks after the last epoch, or the best one, and the record of their
+    training.
 
-    ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export`` take it. ``srjt.train`` and ``srjt.load_run`` return it as a
-    ``Run``, which has these verbs as methods.
+    ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export`` take it. ``srjt.train`` and
+    ``srjt.load_run`` return it as a ``Run``, which has these verbs as methods.
 
     Attributes
     ----------
@@ -126,7 +131,8 @@ class Trained:
     skipped : tuple of (str, str)
         (id, reason) of unreadable images.
     facts : RunFacts
-        What ``run.json`` says: the data, where the noise rate comes from, command, machine and versions.
+        What ``run.json`` says: the data, where the noise rate comes from, command, machine and
+        versions.
     hashes : ndarray of uint64, shape (N, 2), or None
         A hash of each image, or row of features: those of the training side first.
     traces : Traces
@@ -173,15 +179,19 @@ class Trained:
         pixels : ndarray
             uint8 images (N, H, W, 3) of ``config.image_size``, or features (N, F).
         views : {1, 2, 10}
-            Number of views of an image over which each network's probabilities are averaged: the centre crop; with
-            its mirror image; with the four corners too, each plain and mirrored.
+            Number of views of an image over which each network's probabilities are averaged: the
+            centre crop; with its mirror image; with the four corners too, each plain and mirrored.
 
         Returns
         -------
         probabilities : ndarray, shape (K, N, C)
         grades : ndarray, shape (K, N)
         """
-        trained = f"rows of {count_of(self.in_shape[0], 'feature')}" if len(self.in_shape) == 1 else "images"
+        trained = (
+            f"rows of {count_of(self.in_shape[0], 'feature')}"
+            if len(self.in_shape) == 1
+            else "images"
+        )
         given = f"rows of {count_of(pixels.shape[1], 'feature')}" if pixels.ndim == 2 else "images"
         if trained != given:
             raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
@@ -191,14 +201,18 @@ class Trained:
             return np.empty(shape, np.float32), np.empty(shape[:2], np.int64)
         if pixels.ndim == 2:
             pixels = as_features(pixels)
-        # Each sample is used once, so a GPU need not have all of them: it gets the next batches while it computes.
+        # Each sample is used once, so a GPU need not have all of them: it gets the next batches
+        # while it computes.
         feed = open_feed(pixels, device=self.device, share=0)
         with use_run_settings(self):
-            probabilities, grades = self.forward(feed).probabilities(torch.arange(len(pixels)), views=crops)
+            probabilities, grades = self.forward(feed).probabilities(
+                torch.arange(len(pixels)), views=crops
+            )
         return probabilities.numpy(), grades.numpy()
 
     def forward(self, feed: Feed, *, sides: Sequence[Tensor] = ()) -> Forward:
-        """The networks, to be applied to samples of a feed as in the run's own evaluation. sides: as of ``Forward``."""
+        """The networks, to be applied to samples of a feed as in the run's own evaluation. sides:
+        as of ``Forward``."""
         return Forward(run=self, feed=feed, sides=sides)
 
     def views(self, count: int = 1, *, size: int | None = None) -> Views:
@@ -219,9 +233,13 @@ class Trained:
         if count == 1:
             return CENTRE
         if len(self.in_shape) == 1:
-            raise SrjtError(f"This run was trained on features, which have no views: use 1, not {count}.")
+            raise SrjtError(
+                f"This run was trained on features, which have no views: use 1, not {count}."
+            )
         if self.preprocess.eval_transform is not None:
-            raise SrjtError(f"Your own eval_transform gives one view of an image: use 1, not {count}.")
+            raise SrjtError(
+                f"Your own eval_transform gives one view of an image: use 1, not {count}."
+            )
         margin = (size or self.config.image_size) - self.config.crop
         return view_crops(count, margin=margin, mirror=self.config.flip)
 
@@ -232,8 +250,13 @@ class Trained:
 
     @property
     def training_labels(self) -> dict[str, int]:
-        """Id → label of the samples that the run learnt from; empty where its history is not known."""
-        return {} if self.history.empty else dict(zip(self.history["id"], self.history["grade"], strict=True))
+        """Id → label of the samples that the run learnt from; empty where its history is not
+        known."""
+        return (
+            {}
+            if self.history.empty
+            else dict(zip(self.history["id"], self.history["grade"], strict=True))
+        )
 
     def training_patients(self, data: Manifest) -> list[str]:
         """Patients of the samples with the name of one that the run learnt from.
@@ -246,7 +269,8 @@ class Trained:
         Returns
         -------
         list of str
-            Sorted; empty where patients are not known. Another hospital may have given the same names to others.
+            Sorted; empty where patients are not known. Another hospital may have given the same
+            names to others.
         """
         both = {*self.history.get("patient", ())} & {*(data.patients or ())}
         return sorted(name for name in both if not name.startswith(UNKNOWN_PATIENT))
@@ -257,7 +281,8 @@ class Trained:
         Parameters
         ----------
         data : Manifest
-            Images or rows of features. Copies count: rounded, re-encoded, rescaled, mirrored or slightly cropped ones.
+            Images or rows of features. Copies count: rounded, re-encoded, rescaled, mirrored or
+            slightly cropped ones.
 
         Returns
         -------
@@ -288,13 +313,15 @@ class Trained:
         return Known(copies=np.union1d(known.copies, same), near=near, share=share)
 
     def match_features(self, data: Manifest) -> Manifest:
-        """The samples with their features in the order of the training; images are returned unchanged.
+        """The samples with their features in the order of the training; images are returned
+        unchanged.
 
         Parameters
         ----------
         data : Manifest
-            Features with names are matched by name, and one that is missing is an error; without names, in the run or
-            in the data, by their position. Features that were computed with other settings are an error.
+            Features with names are matched by name, and one that is missing is an error; without
+            names, in the run or in the data, by their position. Features that were computed with
+            other settings are an error.
 
         Returns
         -------
@@ -303,10 +330,14 @@ class Trained:
         own, settings = self.feature_settings, data.made
         if own and settings and _without_version(own) != _without_version(settings):
             raise SrjtError(
-                f"This run was trained on features with other settings ({own}) than these ({settings}): compute them "
-                "with the same settings of srjt features."
+                f"This run was trained on features with other settings ({own}) than these"
+                f" ({settings}): compute them with the same settings of srjt features."
             )
-        if data.arrays is None or not self.feature_names or data.feature_names in ((), self.feature_names):
+        if (
+            data.arrays is None
+            or not self.feature_names
+            or data.feature_names in ((), self.feature_names)
+        ):
             return data
         positions = match_names(data.feature_names, self.feature_names, source="the data")
         ordered = replace(data, arrays=data.arrays[:, positions], feature_names=self.feature_names)
@@ -326,49 +357,70 @@ class Forward:
         return devices.amp_dtype(self.run.config, self.run.device)
 
     def confusion_counts(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
+        """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the
+        device.
 
-        Each network, then their ensemble (the mean of their probabilities). Does not wait for the device.
+        Each network, then their ensemble (the mean of their probabilities). Does not wait for the
+        device.
         """
         method, classes = self.run.method, self.run.method.num_classes
-        total = torch.zeros((method.networks + 1, classes, classes), dtype=torch.int64, device=labels.device)
+        total = torch.zeros(
+            (method.networks + 1, classes, classes), dtype=torch.int64, device=labels.device
+        )
         for (logits,), part in self._logits(rows):
             ensemble = method.probabilities(logits).mean(dim=0).argmax(dim=-1)
             predicted = torch.cat([method.grades(logits), ensemble[None]])
-            total += torch.stack([confusion_matrix(labels[part], p, num_classes=classes) for p in predicted])
+            total += torch.stack(
+                [confusion_matrix(labels[part], p, num_classes=classes) for p in predicted]
+            )
         return total
 
     def probabilities(self, rows: Tensor, *, views: Views = CENTRE) -> tuple[Tensor, Tensor]:
         """Store rows (N,) → (K, N, C) probabilities and (K, N) grades of each network, on the CPU.
 
-        Probabilities are averaged over the views; with several views the grades follow from the averages.
+        Probabilities are averaged over the views; with several views the grades follow from the
+        averages.
         """
         method, probabilities, grades = self.run.method, [], []
         for by_view, _ in self._logits(rows, views=views):
             mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
-            probabilities.append(mean)  # it stays on the device: to fetch it would wait in every batch
-            grades.append(method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean))
+            probabilities.append(
+                mean
+            )  # it stays on the device: to fetch it would wait in every batch
+            grades.append(
+                method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
+            )
         return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
 
     @torch.no_grad()
-    def _logits(self, rows: Tensor, *, views: Views = CENTRE) -> Iterator[tuple[list[Tensor], slice]]:
-        """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
+    def _logits(
+        self, rows: Tensor, *, views: Views = CENTRE
+    ) -> Iterator[tuple[list[Tensor], slice]]:
+        """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that
+        they belong to."""
         networks, preprocess, amp = self.run.networks, self.run.preprocess, self.amp
         training, largest = networks.training, self.run.config.eval_batch_size
         device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
-        if networks.compiled and self.sides:  # one size for all sides, because each size would be compiled
+        if (
+            networks.compiled and self.sides
+        ):  # one size for all sides, because each size would be compiled
             largest = batches.even_batch_size(max(map(len, self.sides)), largest=largest)
         size = batches.evaluation_batch_size(self.feed, crop=preprocess.crop, largest=largest)
         exact = bool(networks.compiled)
-        loaded = batches.view_batches(self.feed, rows, preprocess=preprocess, batch_size=size, exact=exact, views=views)
+        loaded = batches.view_batches(
+            self.feed, rows, preprocess=preprocess, batch_size=size, exact=exact, views=views
+        )
         networks.eval()
         try:
-            # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
+            # torch forgets the rounded weights at the end of the outermost autocast: inside of this
+            # one they are kept
             with torch.autocast(device_type, enabled=False):
                 for images, part in loaded:
                     by_view = []
                     for x in images:
-                        with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                        with torch.autocast(
+                            x.device.type, amp or torch.bfloat16, enabled=amp is not None
+                        ):
                             logits = networks(x)[:, : part.stop - part.start]
                         by_view.append(logits if logits.dtype == torch.float64 else logits.float())
                     yield by_view, part
@@ -404,7 +456,8 @@ def build_method(config: TrainConfig, *, num_classes: int) -> Method:
         )
     except TypeError as problem:  # the methods compute with an option of the wrong type
         raise SrjtError(
-            f"An option of {config.method} has the wrong type ({dict(config.method_options)}): {problem}."
+            f"An option of {config.method} has the wrong type ({dict(config.method_options)}):"
+            f" {problem}."
         ) from None
 
 
@@ -412,12 +465,14 @@ def _odds_method(config: TrainConfig, *, num_classes: int) -> Method:
     """What the run's method becomes with the network ``odds``: the likelihood that it maximises."""
     if config.method not in FITTED_BY_ODDS:
         raise SrjtError(
-            f"The network 'odds' is fitted at once by the likelihood of the labels, and {config.method} learns in "
-            f"another way: use the method {', '.join(FITTED_BY_ODDS[:-1])} or {FITTED_BY_ODDS[-1]}, or the network "
-            "'mlp'."
+            "The network 'odds' is fitted at once by the likelihood of the labels, and"
+            f" {config.method} learns in another way: use the method"
+            f" {', '.join(FITTED_BY_ODDS[:-1])} or {FITTED_BY_ODDS[-1]}, or the network 'mlp'."
         )
     corrected = config.method != "standard"
-    return ProportionalOdds(num_classes=num_classes, transition=config.transition if corrected else None)
+    return ProportionalOdds(
+        num_classes=num_classes, transition=config.transition if corrected else None
+    )
 
 
 def build_networks(
@@ -428,7 +483,8 @@ def build_networks(
     network: NetworkMaker | None = None,
     with_weights: bool = True,
 ) -> devices.StackedNetworks:
-    """The method's networks, each with a different seed: pretrained ones differ in their heads only."""
+    """The method's networks, each with a different seed: pretrained ones differ in their heads
+    only."""
     name = network or config.network
     assert name is not None, "for_data sets it"
     trunk = None
@@ -448,15 +504,15 @@ def build_networks(
     parameters = [id(parameter) for member in members for parameter in member.parameters()]
     if len(set(parameters)) < len(parameters):
         raise SrjtError(
-            "The network function returned the same module twice: it must return a new one at each call, because "
-            "two networks need separate weights."
+            "The network function returned the same module twice: it must return a new one at each"
+            " call, because two networks need separate weights."
         )
     return devices.StackedNetworks(members, trunk=trunk)
 
 
 def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) -> None:
-    """Find or download the pretrained weights, so that their absence is known before images are decoded; a note says
-    what of a local file fitted."""
+    """Find or download the pretrained weights, so that their absence is known before images are
+    decoded; a note says what of a local file fitted."""
     if features:  # networks for rows have none
         return
     config = config.for_data(features=False, samples=1)
@@ -464,7 +520,9 @@ def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) 
     pretrained = _pretrained(config, setup.network)
     assert name is not None, "for_data sets it"
     shape = (3, config.crop, config.crop)
-    if pretrained is not None and (note := networks.fetch_weights(name, pretrained, in_shape=shape)):
+    if pretrained is not None and (
+        note := networks.fetch_weights(name, pretrained, in_shape=shape)
+    ):
         setup.reporter.note(note)
 
 
@@ -488,7 +546,8 @@ def load_run(
     Parameters
     ----------
     folder : path
-        Folder of the run, or ``hf://owner/name`` on the Hugging Face Hub. Opening it executes no code from it.
+        Folder of the run, or ``hf://owner/name`` on the Hugging Face Hub. Opening it executes no
+        code from it.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
     network : callable, optional
@@ -499,7 +558,8 @@ def load_run(
     Returns
     -------
     Run
-        The networks (``Trained``), with ``summary()``, ``scores``, ``plot()``, ``predict(data)`` and more.
+        The networks (``Trained``), with ``summary()``, ``scores``, ``plot()``, ``predict(data)``
+        and more.
 
     Examples
     --------
@@ -523,17 +583,25 @@ def load_run(
     if not weights_file.exists():
         again = "run the same srjt train command again"
         if run_folder.has_summary(path):
-            raise SrjtError(f"{weights_file} is missing, but the run has finished: copy it back, or {again}.")
+            raise SrjtError(
+                f"{weights_file} is missing, but the run has finished: copy it back, or {again}."
+            )
         raise SrjtError(f"{path} has not finished training: {again} to resume.")
     setup = Setup(device=device, network=network, eval_transform=eval_transform)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
-    tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
-    stacked = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
+    tensors, _ = checkpoint.read(
+        weights_file
+    )  # a damaged file is noticed before networks are built
+    stacked = build_networks(
+        facts.config, method, in_shape=shape, network=network, with_weights=False
+    )
     try:
         step.restore(step.weights(stacked), tensors)
     except SrjtError as problem:
-        raise SrjtError(f"The weights in {path} do not fit the network {facts.config.network}: {problem}") from None
+        raise SrjtError(
+            f"The weights in {path} do not fit the network {facts.config.network}: {problem}"
+        ) from None
     run_folder.check_files(path)
     metrics = pd.DataFrame()
     with suppress(SrjtError):  # a run may have been sent without this file
@@ -541,7 +609,9 @@ def load_run(
     return replace(
         ready_to_compute(stacked, method, facts, setup, folder=path),
         networks=stacked.eval(),
-        held_out=run_folder.read_held_out(path, networks=method.networks, classes=len(facts.grades)),
+        held_out=run_folder.read_held_out(
+            path, networks=method.networks, classes=len(facts.grades)
+        ),
         metrics=metrics,
         history=run_folder.read_history(path),
         noise_estimate=run_folder.read_noise_estimate(path),
@@ -558,7 +628,8 @@ def ready_to_compute(
     *,
     folder: Path | None = None,
 ) -> Trained:
-    """A run, before or after its training: its networks on the device, laid out as they compute fastest there."""
+    """A run, before or after its training: its networks on the device, laid out as they compute
+    fastest there."""
     config, device = facts.config, devices.choose_device(setup.device)
     row = registry.known(config.backbone or config.network)
     own_network = facts.own_network or (row is not None and row.registered)

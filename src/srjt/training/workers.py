@@ -1,5 +1,6 @@
-"""Worker processes that stay: each imports torch once, and executes one task after another on its device. They
-are forked from one server, may share a GPU, and stop after the current step on Ctrl-C or SIGTERM.
+"""Worker processes that stay: each imports torch once, and executes one task after another on its
+device. They are forked from one server, may share a GPU, and stop after the current step on Ctrl-C
+or SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """A context in which the first signal sets ``number``; a second one has its usual, immediate effect.
+    """A context in which the first signal sets ``number``; a second one has its usual, immediate
+    effect.
 
-    After Ctrl-C the work must begin to save its state soon (``begin_saving``): else the process ends without, and what
-    it has saved before counts. A step may take minutes, or never end.
+    After Ctrl-C the work must begin to save its state soon (``begin_saving``): else the process
+    ends without, and what it has saved before counts. A step may take minutes, or never end.
 
-    ``stopping``: whether the last one in this process has received a signal, so that its state is being saved.
-    ``mark``: a file that a worker process makes when it begins to save, so that its parent waits for it.
+    ``stopping``: whether the last one in this process has received a signal, so that its state is
+    being saved. ``mark``: a file that a worker process makes when it begins to save, so that its
+    parent waits for it.
     """
 
     stopping: ClassVar[bool] = False
@@ -58,7 +61,9 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         StopRequest.stopping = False
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # Python allows handlers nowhere else
             for number in SIGNALS:
                 self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
@@ -67,7 +72,9 @@ class StopRequest:
         self.number = number
         StopRequest.stopping = True
         self._restore_handlers()
-        if number == signal.SIGINT and not self._patient:  # a scheduler, which sends SIGTERM, waits longer
+        if (
+            number == signal.SIGINT and not self._patient
+        ):  # a scheduler, which sends SIGTERM, waits longer
             self._deadline = exit_after(STOP_SECONDS, LATE, status=128 + number)
 
     def begin_saving(self) -> None:
@@ -96,20 +103,22 @@ LATE = "Stopped; what was saved last counts. Run the same command again to resum
 
 
 def check_not_starting(call: str) -> None:
-    """An error if this is a worker process that imports the script of its parent, which has made the call."""
+    """An error if this is a worker process that imports the script of its parent, which has made
+    the call."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise SrjtError(
-            f'A worker process imports your script, which calls {call} again: put the call under if __name__ == "'
-            '__main__":.'
+            f"A worker process imports your script, which calls {call} again: put the call under if"
+            ' __name__ == "__main__":.'
         )
 
 
 def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
-    """The process that imports the modules ``preload`` once, forks the workers and ends with the last of them.
+    """The process that imports the modules ``preload`` once, forks the workers and ends with the
+    last of them.
 
-    Signals are blocked in it, and in a worker until the worker unblocks them: Ctrl-C and job schedulers signal all
-    processes of a job, and without the server nobody would learn how the workers ended. A signal that arrives here in
-    the meantime is handled afterwards.
+    Signals are blocked in it, and in a worker until the worker unblocks them: Ctrl-C and job
+    schedulers signal all processes of a job, and without the server nobody would learn how the
+    workers ended. A signal that arrives here in the meantime is handled afterwards.
     """
     from multiprocessing import forkserver, resource_tracker
 
@@ -127,10 +136,11 @@ def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
 
 @contextlib.contextmanager
 def _without_current_folder() -> Iterator[None]:
-    """Python processes that start meanwhile import nothing from the current folder, where python -c looks first.
+    """Python processes that start meanwhile import nothing from the current folder, where python -c
+    looks first.
 
-    A folder that one was sent may contain a random.py. The server starts in the folder of the standard library, and a
-    worker returns to its own (multiprocessing does that).
+    A folder that one was sent may contain a random.py. The server starts in the folder of the
+    standard library, and a worker returns to its own (multiprocessing does that).
     """
     try:
         folder = os.getcwd()
@@ -157,11 +167,14 @@ class Ended:
     error: str = ""
     expected: bool = True  # whether it was a SrjtError
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
-    warned: tuple[str, ...] = ()  # for the process that may show a progress bar on the same terminal
+    warned: tuple[
+        str, ...
+    ] = ()  # for the process that may show a progress bar on the same terminal
 
     @property
     def death(self) -> str:
-        """How the worker died: killed, out of memory, or by a crash in native code; empty if it did not."""
+        """How the worker died: killed, out of memory, or by a crash in native code; empty if it did
+        not."""
         if self.exitcode is None:
             return ""
         number = -self.exitcode if self.exitcode < 0 else self.exitcode - 128
@@ -174,8 +187,8 @@ class Ended:
 def _prepare_worker(threads: int | None) -> None:
     """The first thing that a worker does.
 
-    SIGINT is for the parent. SIGTERM ends the worker at once, except while a training saves its state: the training
-    handles the first one itself, and the pool repeats its request.
+    SIGINT is for the parent. SIGTERM ends the worker at once, except while a training saves its
+    state: the training handles the first one itself, and the pool repeats its request.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_unless_saving)
@@ -185,7 +198,8 @@ def _prepare_worker(threads: int | None) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
-    gc.freeze()  # what the imports made lives for ever; else every collection would search it for garbage
+    # what the imports made lives for ever; else every collection would search it for garbage
+    gc.freeze()
     if threads is not None:
         torch.set_num_threads(threads)
 
@@ -206,7 +220,8 @@ def _stop_with_parent() -> None:
 
 
 def _execute(file: str, device: str | None) -> Ended:
-    """The task in a file. Nothing passes from one to the next: a training restores torch's flags and generators."""
+    """The task in a file. Nothing passes from one to the next: a training restores torch's flags
+    and generators."""
     StopRequest.mark = Path(f"{file}{SAVING}")
     function, arguments = pickle.loads(Path(file).read_bytes())
     warned: list[str] = []
@@ -231,22 +246,29 @@ def release_memory() -> None:
 
     gc.collect()
     if torch.cuda.is_initialized():
-        with contextlib.suppress(RuntimeError):  # the training may have crashed the GPU, and says so itself
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the training may have crashed the GPU, and says so itself
             torch.cuda.empty_cache()
 
 
-# The pool. Each worker is an executor of its own, because one that dies breaks the executor for all of its tasks.
+# The pool. Each worker is an executor of its own, because one that dies breaks the executor for all
+# of its tasks.
 #
-# A task that raises a ``SrjtError`` leaves its worker as it was. After any other exception the worker ends, because
-# its process, or its GPU, may no longer work. A worker that ends or dies is replaced when the next task needs one.
+# A task that raises a ``SrjtError`` leaves its worker as it was. After any other exception the
+# worker ends, because its process, or its GPU, may no longer work. A worker that ends or dies is
+# replaced when the next task needs one.
 
 POLL_SECONDS = 0.2
 SAVING = ".saving"  # what is appended to the name of a task's file when the worker saves its state
-END_SECONDS = 30.0  # for an idle worker to end; a thread of somebody's code may keep its process alive
+END_SECONDS = (
+    30.0  # for an idle worker to end; a thread of somebody's code may keep its process alive
+)
 _NUMBERS = itertools.count()  # of tasks
 NOT_STARTED = (
-    "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
-    'srjt.study under if __name__ == "__main__":, because worker processes import the script.'
+    "A worker process failed while it started, see the error above. In a script, put the calls of"
+    ' srjt.audit and srjt.study under if __name__ == "__main__":, because worker processes import'
+    " the script."
 )
 
 
@@ -264,8 +286,8 @@ class _Worker:
 class WorkerPool:
     """One worker per entry of ``devices``, started when it is first needed.
 
-    threads: of torch in each worker. networks: names of the networks that the tasks will build, whose library is then
-    imported only once.
+    threads: of torch in each worker. networks: names of the networks that the tasks will build,
+    whose library is then imported only once.
     """
 
     devices: Sequence[str | None]
@@ -274,7 +296,9 @@ class WorkerPool:
     _workers: list[_Worker] = field(init=False)
     _context: ForkServerContext = field(init=False)
     _folder: Path = field(init=False)  # for the tasks
-    _stopped_at: float | None = field(init=False, default=None)  # when the tasks were first asked to end
+    _stopped_at: float | None = field(
+        init=False, default=None
+    )  # when the tasks were first asked to end
 
     @property
     def running(self) -> list[str]:
@@ -286,10 +310,12 @@ class WorkerPool:
         return any(worker.future is None for worker in self._workers)
 
     def submit(self, name: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Let an idle worker call ``function(*arguments, device=…)``; function: at the top of a module, because the
-        worker imports it."""
+        """Let an idle worker call ``function(*arguments, device=…)``; function: at the top of a
+        module, because the worker imports it."""
         idle = [worker for worker in self._workers if worker.future is None]
-        alive = [worker for worker in idle if worker.process is not None and worker.process.is_alive()]
+        alive = [
+            worker for worker in idle if worker.process is not None and worker.process.is_alive()
+        ]
         worker = (alive or idle)[0]
         if not alive:
             _end(worker)
@@ -299,8 +325,9 @@ class WorkerPool:
         assert worker.executor is not None
         before = multiprocessing.active_children()
         worker.name = name
-        # Only the name of a file is sent. A long message waits in a pipe until the worker reads it; if the worker dies
-        # before, Python older than 3.11.5 waits for ever (CPython issue 94777), and so does its exit.
+        # Only the name of a file is sent. A long message waits in a pipe until the worker reads it;
+        # if the worker dies before, Python older than 3.11.5 waits for ever (CPython issue 94777),
+        # and so does its exit.
         worker.file = self._folder / f"task{next(_NUMBERS)}"
         worker.file.write_bytes(pickle.dumps((function, arguments)))
         worker.future = worker.executor.submit(_execute, str(worker.file), worker.device)
@@ -316,9 +343,11 @@ class WorkerPool:
         return [_result(worker) for future, worker in busy.items() if future in finished]
 
     def terminate(self) -> None:
-        """Ask the running tasks to save their state and end. Repeat it: one that is starting may miss a signal.
+        """Ask the running tasks to save their state and end. Repeat it: one that is starting may
+        miss a signal.
 
-        A worker that does not begin to save soon is killed: it may be stopped, or in a step that takes minutes.
+        A worker that does not begin to save soon is killed: it may be stopped, or in a step that
+        takes minutes.
         """
         self._stopped_at = self._stopped_at or time.monotonic()
         waited = time.monotonic() - self._stopped_at

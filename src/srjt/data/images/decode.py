@@ -30,9 +30,11 @@ def to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
     """Convert an image of any shape to 8 bits.
 
     - uint8 is unchanged, booleans become 0 and 255
-    - uint16 is scaled by its full range (65535 → 255), so that brightness is comparable between files
+    - uint16 is scaled by its full range (65535 → 255), so that brightness is comparable between
+      files
     - floats in [0, 1] are multiplied by 255; NaN becomes 0
-    - anything else (signed, 32-bit, other floats) has no defined white and goes through ``stretch_to_8bit``
+    - anything else (signed, 32-bit, other floats) has no defined white and goes through
+      ``stretch_to_8bit``
     """
     if values.dtype == np.uint8:
         return values.astype(np.uint8, copy=False)
@@ -48,7 +50,8 @@ def to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
 
 
 def stretch_to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
-    """Scale the smallest finite value to 0 and the largest to 255. NaN becomes 0; a constant image is black."""
+    """Scale the smallest finite value to 0 and the largest to 255. NaN becomes 0; a constant image
+    is black."""
     as_float = values.astype(np.float64)
     finite = as_float[np.isfinite(as_float)]
     if values.size and not finite.size:
@@ -66,9 +69,10 @@ def stretch_to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
 def read_dicom(path: Path) -> UInt8Array:
     """Read a DICOM file as (H, W) or (H, W, 3) uint8.
 
-    Greyscale: the modality table or rescale, then the first VOI table, or else the first window, or else the range
-    from minimum to maximum; MONOCHROME1 (small is white) is inverted. RGB, YBR and palette colour become RGB.
-    Several frames are an error: the file does not say which of them was graded.
+    Greyscale: the modality table or rescale, then the first VOI table, or else the first window, or
+    else the range from minimum to maximum; MONOCHROME1 (small is white) is inverted. RGB, YBR and
+    palette colour become RGB. Several frames are an error: the file does not say which of them was
+    graded.
     """
     try:
         from pydicom import dcmread
@@ -81,15 +85,21 @@ def read_dicom(path: Path) -> UInt8Array:
     try:
         data = dcmread(path)
     except InvalidDicomError:  # pydicom advises to read it all the same
-        raise ValueError("it is a DICOM file without the prefix DICM: export it again, as Part 10") from None
+        raise ValueError(
+            "it is a DICOM file without the prefix DICM: export it again, as Part 10"
+        ) from None
     if "PixelData" not in data:
         raise ValueError("the DICOM file contains no image")
     if (frames := int(data.get("NumberOfFrames", 1) or 1)) > 1:
-        raise ValueError(f"the DICOM file has {frames} frames; export the graded frame as an image file")
+        raise ValueError(
+            f"the DICOM file has {frames} frames; export the graded frame as an image file"
+        )
     syntax = data.file_meta.TransferSyntaxUID
     # pydicom buries it in a list of plugins
     if syntax.is_encapsulated and not get_decoder(syntax).is_available:
-        raise ValueError(f'it is compressed as {syntax.name}; to read it: pip install "pylibjpeg[all]"')
+        raise ValueError(
+            f'it is compressed as {syntax.name}; to read it: pip install "pylibjpeg[all]"'
+        )
 
     pixels = data.pixel_array  # pydicom converts YBR to RGB
     if data.PhotometricInterpretation == "PALETTE COLOR":
@@ -101,7 +111,8 @@ def read_dicom(path: Path) -> UInt8Array:
 
 
 def read_patient_id(path: Path) -> str:
-    """The PatientID in the header of a DICOM file; "" without one, and for a file that cannot be read."""
+    """The PatientID in the header of a DICOM file; "" without one, and for a file that cannot be
+    read."""
     try:
         from pydicom import dcmread
 
@@ -116,13 +127,15 @@ def _scale_colours(colours: npt.NDArray[Any], *, bits: int) -> UInt8Array:
 
 
 def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
-    """The first VOI table or window of the file, from black to white in 8 bits (DICOM PS3.3, C.11.2)."""
+    """The first VOI table or window of the file, from black to white in 8 bits (DICOM PS3.3,
+    C.11.2)."""
     from pydicom.pixels.processing import apply_voi_lut
 
     table: Any = next(iter(data.get("VOILUTSequence") or []), {})
     if "LUTData" in table and "LUTDescriptor" in table:
         entries, first, bits = table.LUTDescriptor
-        # pydicom indexes with the integer type of the table's output, where a wide input would overflow.
+        # pydicom indexes with the integer type of the table's output, where a wide input would
+        # overflow.
         table.LUTDescriptor = [entries, first, 16]
         inside = np.clip(np.rint(values), first, first + (entries or 2**16) - 1).astype(np.int64)
         share = apply_voi_lut(inside, data) / (2.0**bits - 1)
@@ -175,13 +188,16 @@ class BadImageError(SrjtError):
         self.reason = reason
 
 
-def read_image(path: str | os.PathLike[str], *, size: int | None = None, resize: Resize = "squash") -> UInt8Array:
+def read_image(
+    path: str | os.PathLike[str], *, size: int | None = None, resize: Resize = "squash"
+) -> UInt8Array:
     """Read an image as (size, size, 3) uint8 RGB, or (H, W, 3) if ``size`` is None.
 
-    ``squash`` changes the aspect ratio (as in the paper); ``crop`` scales the short side to ``size`` and keeps the
-    centre. The EXIF orientation is applied. Transparency is composited on black, the surround of endoscopic and
-    fundus images. Other bit depths are converted by ``to_8bit``. Several pages or frames are an error: the
-    file does not say which of them was graded. ICC profiles are not applied.
+    ``squash`` changes the aspect ratio (as in the paper); ``crop`` scales the short side to
+    ``size`` and keeps the centre. The EXIF orientation is applied. Transparency is composited on
+    black, the surround of endoscopic and fundus images. Other bit depths are converted by
+    ``to_8bit``. Several pages or frames are an error: the file does not say which of them was
+    graded. ICC profiles are not applied.
 
     Raises ``BadImageError`` with the file and the reason.
     """
@@ -197,13 +213,16 @@ def read_image(path: str | os.PathLike[str], *, size: int | None = None, resize:
         raise
     except Exception as error:  # damaged files make the readers raise almost any exception
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise SrjtError(f"{path} cannot be opened: too many files are open (ulimit -n).") from error
+            raise SrjtError(
+                f"{path} cannot be opened: too many files are open (ulimit -n)."
+            ) from error
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))
 
 
 def is_image(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is an image: by its suffix, else by its first bytes. Exports of a PACS have no suffix.
+    """Whether a file is an image: by its suffix, else by its first bytes. Exports of a PACS have no
+    suffix.
 
     DICOMDIR, the index of such an export, is not an image.
     """
@@ -214,7 +233,9 @@ def is_image(path: str | os.PathLike[str]) -> bool:
         return True
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the reader of the image says it
+            warnings.simplefilter(
+                "ignore", Image.DecompressionBombWarning
+            )  # the reader of the image says it
             with Image.open(path, formats=_FORMATS):
                 return True
     except Image.DecompressionBombError:
@@ -226,8 +247,8 @@ def is_image(path: str | os.PathLike[str]) -> bool:
 def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
     """Resize an image to size × size: all of it squashed, its centre, or all of it with a border.
 
-    Bilinear with antialiasing (Pillow widens the filter when it shrinks), as for the ImageNet weights. Unlike
-    bicubic it adds no bright and dark rims around small lesions.
+    Bilinear with antialiasing (Pillow widens the filter when it shrinks), as for the ImageNet
+    weights. Unlike bicubic it adds no bright and dark rims around small lesions.
     """
     if picture.size == (size, size):
         return picture
@@ -236,7 +257,10 @@ def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
         scale = size / max(width, height)
         inner = (max(1, round(width * scale)), max(1, round(height * scale)))
         square = Image.new("RGB", (size, size), PADDING)
-        square.paste(picture.resize(inner, Image.Resampling.BILINEAR), ((size - inner[0]) // 2, (size - inner[1]) // 2))
+        square.paste(
+            picture.resize(inner, Image.Resampling.BILINEAR),
+            ((size - inner[0]) // 2, (size - inner[1]) // 2),
+        )
         return square
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
@@ -254,7 +278,8 @@ def check_resize(size: int | None, resize: str) -> None:
 
 
 def is_dicom(path: Path) -> bool:
-    """Whether a file is DICOM, by its suffix, else by its first bytes; not one that cannot be opened."""
+    """Whether a file is DICOM, by its suffix, else by its first bytes; not one that cannot be
+    opened."""
     if path.suffix.lower() in DICOM:
         return True
     with contextlib.suppress(OSError), path.open("rb") as file:
@@ -265,14 +290,19 @@ def is_dicom(path: Path) -> bool:
 def _read(path: Path, size: int | None) -> Image.Image:
     if is_dicom(path):
         return Image.fromarray(read_dicom(path)).convert("RGB")
-    # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row length
+    # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row
+    # length
     with path.open("rb") as file, Image.open(file, formats=_FORMATS) as image:
         # MPO, as cameras write it, has the photograph first and then smaller ones of the same
         if image.format != "MPO" and (pages := getattr(image, "n_frames", 1)) > 1:
             what = "pages" if image.format == "TIFF" else "frames"
-            raise ValueError(f"the {image.format} file has {pages} {what}; export the graded one as an image file")
+            raise ValueError(
+                f"the {image.format} file has {pages} {what}; export the graded one as an image"
+                " file"
+            )
         if size is not None:
-            # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, at least twice the target size.
+            # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, at least twice the target
+            # size.
             image.draft(None, (2 * size, 2 * size))
         image.load()
         transpose = _EXIF_TRANSPOSE.get(image.getexif().get(0x0112, 1))
@@ -288,7 +318,9 @@ def _rgb(image: Image.Image) -> Image.Image:
         return Image.fromarray(to_8bit(values)).convert("RGB")
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", rgba.size, (0, 0, 0, 255)), rgba).convert("RGB")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, (0, 0, 0, 255)), rgba).convert(
+            "RGB"
+        )
     return image.convert("RGB")
 
 
@@ -304,22 +336,31 @@ def _reason(error: Exception) -> str:
     text = reason_of(error)
     if "truncated" in text.lower():
         return f"it is cut short ({text})"
-    return f"it is damaged or cut short ({text})" if any(word in text.lower() for word in DAMAGED) else text
+    return (
+        f"it is damaged or cut short ({text})"
+        if any(word in text.lower() for word in DAMAGED)
+        else text
+    )
 
 
-# Many files: threads share Python's lock, which an image needs for about 0.4 ms, so that processes are faster where
-# there are many cores. They are not multiprocessing's, which would import the user's script again.
+# Many files: threads share Python's lock, which an image needs for about 0.4 ms, so that processes
+# are faster where there are many cores. They are not multiprocessing's, which would import the
+# user's script again.
 
-PROGRAM = "import sys; sys.path[:] = {path!r}; from srjt.data.images import decode; decode.decode_files()"
+PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; from srjt.data.images import decode; decode.decode_files()"
+)
 
 
 @contextlib.contextmanager
 def decoding_process(
     files: Sequence[tuple[int, Path]], *, pixels: Path, size: int, resize: Resize
 ) -> Iterator[Iterator[int]]:
-    """A process that decodes files, each to a row of ``pixels``; the rows that it has done, as it does them.
+    """A process that decodes files, each to a row of ``pixels``; the rows that it has done, as it
+    does them.
 
-    A file that it cannot read is left out, and so are the rest if it fails: the caller finds out why.
+    A file that it cannot read is left out, and so are the rest if it fails: the caller finds out
+    why.
     """
     todo = [(row, os.fspath(path)) for row, path in files]
     job = {"files": todo, "pixels": os.fspath(pixels), "size": size, "resize": resize}

@@ -1,5 +1,5 @@
-"""Batches of pixels, or features, on the device: from a resident copy of the store, or streamed; cropped,
-flipped and normalised there.
+"""Batches of pixels, or features, on the device: from a resident copy of the store, or streamed;
+cropped, flipped and normalised there.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 
 # Random crop, horizontal flip and normalisation of batches, on the device of the pixels.
 #
-# Random numbers and pixels are separate: a CPU generator draws the crops of an epoch at once, so that they
-# are the same on every device, and cropping is plain indexing that a CUDA graph can capture.
+# Random numbers and pixels are separate: a CPU generator draws the crops of an epoch at once, so
+# that they are the same on every device, and cropping is plain indexing that a CUDA graph can
+# capture.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crops:
-    """The crop of each image: ``offsets`` (…, 2) int64, down and right; ``flips`` (…) bool, left–right."""
+    """The crop of each image: ``offsets`` (…, 2) int64, down and right; ``flips`` (…) bool,
+    left–right."""
 
     offsets: Tensor
     flips: Tensor
 
 
 def draw_crops(shape: tuple[int, ...], *, margin: int, generator: torch.Generator) -> Crops:
-    """Draw one crop for each image of ``shape``, e.g. (steps, B): uniform offsets in 0 … margin, half of them flipped.
+    """Draw one crop for each image of ``shape``, e.g. (steps, B): uniform offsets in 0 … margin,
+    half of them flipped.
 
     ``margin`` is the stored side minus the cropped side: 32 for 224 out of 256.
     """
@@ -51,19 +54,26 @@ def centre_crops(n: int, margin: int) -> Crops:
 
 
 def view_crops(views: int, *, margin: int, mirror: bool = True) -> list[Crops]:
-    """The views of an image that a prediction is averaged over, each as the crop of one image: offsets (1, 2),
-    flips (1,).
+    """The views of an image that a prediction is averaged over, each as the crop of one image:
+    offsets (1, 2), flips (1,).
 
-    ``views`` is 1 (the centre crop), 2 (also its mirror image) or 10 (the centre and the four corners, each plain
-    and mirrored). A smaller number is a prefix of a larger one. ``mirror=False`` is for networks that were trained
-    without mirror images: 2 is then an error, and 10 gives the five plain views.
+    ``views`` is 1 (the centre crop), 2 (also its mirror image) or 10 (the centre and the four
+    corners, each plain and mirrored). A smaller number is a prefix of a larger one.
+    ``mirror=False`` is for networks that were trained without mirror images: 2 is then an error,
+    and 10 gives the five plain views.
     """
     if views not in (1, 2, 10):
-        raise SrjtError(f"views is 1 (the centre), 2 (and its mirror) or 10 (and the corners); got {views}.")
+        raise SrjtError(
+            f"views is 1 (the centre), 2 (and its mirror) or 10 (and the corners); got {views}."
+        )
     if views == 2 and not mirror:
-        raise SrjtError("The networks were trained without mirror images (flip=false): use 1 view or 10.")
+        raise SrjtError(
+            "The networks were trained without mirror images (flip=false): use 1 view or 10."
+        )
     if views == 10 and margin < 1:
-        raise SrjtError(f"The crop is the whole image: use {'1 view or 2' if mirror else '1 view'}, not 10.")
+        raise SrjtError(
+            f"The crop is the whole image: use {'1 view or 2' if mirror else '1 view'}, not 10."
+        )
     centre = centre_crops(1, margin=margin)
     offsets = [centre.offsets]
     if views == 10:
@@ -82,22 +92,33 @@ def crop_and_flip(pixels_BHWC: Tensor, offsets: Tensor, flips: Tensor, *, size: 
 
 
 def crop_alike(pixels_BHWC: Tensor, crop: Crops, *, size: int) -> Tensor:
-    """Like ``crop_and_flip`` with one crop, offsets (1, 2) and flips (1,) on the CPU, for all images; not copied."""
+    """Like ``crop_and_flip`` with one crop, offsets (1, 2) and flips (1,) on the CPU, for all
+    images; not copied."""
     down, right = crop.offsets[0].tolist()
-    if min(down, right) < 0 or down + size > pixels_BHWC.shape[1] or right + size > pixels_BHWC.shape[2]:
-        raise IndexError(f"a crop of {size} at ({down}, {right}) is outside of {tuple(pixels_BHWC.shape)}")
+    if (
+        min(down, right) < 0
+        or down + size > pixels_BHWC.shape[1]
+        or right + size > pixels_BHWC.shape[2]
+    ):
+        raise IndexError(
+            f"a crop of {size} at ({down}, {right}) is outside of {tuple(pixels_BHWC.shape)}"
+        )
     cut = pixels_BHWC[:, down : down + size, right : right + size]
     return (cut.flip(2) if crop.flips[0] else cut).permute(0, 3, 1, 2)
 
 
-def gather_crops(store_NHWC: Tensor, rows: Tensor, offsets: Tensor, flips: Tensor, *, size: int) -> Tensor:
-    """Like ``crop_and_flip`` for the images ``rows`` (B,) of a whole store, without copying them first."""
+def gather_crops(
+    store_NHWC: Tensor, rows: Tensor, offsets: Tensor, flips: Tensor, *, size: int
+) -> Tensor:
+    """Like ``crop_and_flip`` for the images ``rows`` (B,) of a whole store, without copying them
+    first."""
     _, height, width, channels = store_NHWC.shape
     along = torch.arange(size, device=store_NHWC.device)
     down = rows[:, None] * height + offsets[:, :1] + along  # (B, size): pixel rows of the store
     right = offsets[:, 1:] + torch.where(flips[:, None], size - 1 - along, along)  # (B, size)
     pixel = (down * width)[:, :, None] + right[:, None, :]  # (B, size, size)
-    # index_select over whole pixels: three times as fast on a CPU as indexing by (row, line, column)
+    # index_select over whole pixels: three times as fast on a CPU as indexing by (row, line,
+    # column)
     crops = store_NHWC.view(-1, channels).index_select(0, pixel.view(-1))
     return crops.view(len(rows), size, size, channels).permute(0, 3, 1, 2)
 
@@ -109,7 +130,8 @@ def normalise(
     std: Sequence[float] = IMAGENET_STD,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """(B, 3, H, W) uint8 to (x / 255 − mean) / std, computed in float32; keeps the memory format."""
+    """(B, 3, H, W) uint8 to (x / 255 − mean) / std, computed in float32; keeps the memory
+    format."""
     scale = _per_channel([1 / (255 * s) for s in std], images.device)
     shift = _per_channel([-m / s for m, s in zip(mean, std, strict=True)], images.device)
     scaled = images * scale
@@ -118,7 +140,8 @@ def normalise(
 
 
 def _per_channel(values: list[float], device: torch.device) -> Tensor:
-    """(C, 1, 1), filled on the device: a copy from the host could not be captured in a CUDA graph."""
+    """(C, 1, 1), filled on the device: a copy from the host could not be captured in a CUDA
+    graph."""
     tensor = torch.empty(len(values), 1, 1, device=device)
     for channel, value in zip(tensor, values, strict=True):
         channel.fill_(value)
@@ -136,24 +159,30 @@ PIECE = 128  # samples of a batch that travel together; with larger pieces the d
 def open_feed(pixels: Samples, *, device: torch.device | str, share: float = 0.5) -> Feed:
     """Serve the store ``pixels`` (N, H, W, 3), or features (N, F), as batches on ``device``.
 
-    The whole store is copied to a GPU if it takes at most ``share`` of the memory that is free there; otherwise it
-    is streamed. On a CPU the memory map itself is the resident tensor, and nothing is copied.
+    The whole store is copied to a GPU if it takes at most ``share`` of the memory that is free
+    there; otherwise it is streamed. On a CPU the memory map itself is the resident tensor, and
+    nothing is copied.
     """
     if not 0 <= share <= 1:
-        raise SrjtError(f"The share of GPU memory for the images must lie between 0 and 1, not {share}.")
+        raise SrjtError(
+            f"The share of GPU memory for the images must lie between 0 and 1, not {share}."
+        )
     device = torch.device(device)
     if device.type == "cpu":
         return ResidentFeed(_as_tensor(pixels))
     if device.type == "cuda" and pixels.nbytes <= share * torch.cuda.mem_get_info(device)[0]:
         try:
             return ResidentFeed(_as_tensor(pixels).to(device))
-        except torch.cuda.OutOfMemoryError:  # another process took the memory; streaming needs very little
+        except (
+            torch.cuda.OutOfMemoryError
+        ):  # another process took the memory; streaming needs very little
             torch.cuda.empty_cache()
     return StreamedFeed(pixels, device=device)
 
 
 class ResidentFeed:
-    """The whole store as one read-only tensor on the device: ``pixels`` (N, H, W, 3) uint8 or (N, F) float32.
+    """The whole store as one read-only tensor on the device: ``pixels`` (N, H, W, 3) uint8 or (N,
+    F) float32.
 
     ``gather_crops`` can crop directly from it, also in a CUDA graph.
     """
@@ -164,19 +193,21 @@ class ResidentFeed:
         self.pixels = pixels
 
     def batches(self, rows: Tensor) -> Iterator[Tensor]:
-        """For each row of ``rows`` (steps, B), int64 on the CPU: a batch (B, H, W, 3) or (B, F) on the device."""
+        """For each row of ``rows`` (steps, B), int64 on the CPU: a batch (B, H, W, 3) or (B, F) on
+        the device."""
         _check(rows, len(self.pixels))
         for step in rows.to(self.pixels.device):  # all steps of an epoch at once
             yield self.pixels.index_select(0, step)
 
 
 class StreamedFeed:
-    """Pixels stay on the host. Threads gather the next pieces into pinned memory while the step runs.
+    """Pixels stay on the host. Threads gather the next pieces into pinned memory while the step
+    runs.
 
-    The consumer's stream waits for a copy on the device. The consumer itself waits only if the device is some batches
-    behind, so that a fast host does not fill the device's memory. Each batch has its own memory and may be kept. While
-    batches are in flight, capture a CUDA graph only with ``capture_error_mode="thread_local"``, because these threads
-    use the device too.
+    The consumer's stream waits for a copy on the device. The consumer itself waits only if the
+    device is some batches behind, so that a fast host does not fill the device's memory. Each batch
+    has its own memory and may be kept. While batches are in flight, capture a CUDA graph only with
+    ``capture_error_mode="thread_local"``, because these threads use the device too.
     """
 
     resident = False
@@ -218,7 +249,9 @@ class StreamedFeed:
                         assert copied is not None
                         consumer.wait_event(copied)
                         piece.record_stream(consumer)  # it was allocated on the copy stream
-                yield arrived[0][0] if per_batch == 1 else torch.cat([piece for piece, _ in arrived])
+                yield (
+                    arrived[0][0] if per_batch == 1 else torch.cat([piece for piece, _ in arrived])
+                )
         finally:  # also if the consumer leaves the loop early
             pool.shutdown(cancel_futures=True)
 
@@ -240,9 +273,12 @@ class FeedCache:
         key = (device, *_identity(pixels))
         if self._kept is None or self._kept[0] != key:
             if self._kept is not None:
-                self._kept = None  # first, because the memory that is free decides where the images go
+                self._kept = (
+                    None  # first, because the memory that is free decides where the images go
+                )
                 if torch.cuda.is_initialized():
-                    torch.cuda.empty_cache()  # else torch keeps it, and neither it nor other processes see it as free
+                    # else torch keeps it, and neither it nor other processes see it as free
+                    torch.cuda.empty_cache()
             feed = open_feed(pixels, device=device, share=share)
             if not feed.resident:
                 return feed
@@ -251,7 +287,8 @@ class FeedCache:
 
 
 def _identity(pixels: Samples) -> tuple[Hashable, ...]:
-    """The file of a whole memory map, which is opened anew for every training; else the place in memory."""
+    """The file of a whole memory map, which is opened anew for every training; else the place in
+    memory."""
     file, base = getattr(pixels, "filename", None), getattr(pixels, "base", None)
     if file is not None and isinstance(base, mmap.mmap):  # not a part of the memory map
         status = os.stat(file)
@@ -269,12 +306,16 @@ class _Slot:
         self._buffer = torch.empty(shape, dtype=kind, pin_memory=feed.copies is not None)
         self._copied: torch.cuda.Event | None = None
 
-    def fetch(self, rows: Tensor, *, after: torch.cuda.Event | None) -> tuple[Tensor, torch.cuda.Event | None]:
-        """The rows on the device, copied after an event there; and the event that marks the end of the copy."""
+    def fetch(
+        self, rows: Tensor, *, after: torch.cuda.Event | None
+    ) -> tuple[Tensor, torch.cuda.Event | None]:
+        """The rows on the device, copied after an event there; and the event that marks the end of
+        the copy."""
         if self._copied is not None:
             self._copied.synchronize()  # only this thread waits until the buffer has been read
         buffer = self._buffer[: len(rows)]
-        # "clip" writes directly into the buffer, three times as fast as "raise"; the rows are already checked
+        # "clip" writes directly into the buffer, three times as fast as "raise"; the rows are
+        # already checked
         np.take(self._host, rows.numpy(), axis=0, out=buffer.numpy(), mode="clip")
         if self._copies is None:
             return buffer.to(self._device, copy=True), None
@@ -295,6 +336,8 @@ def _as_tensor(pixels: Samples) -> Tensor:
 
 def _check(rows: Tensor, count: int) -> None:
     if rows.ndim != 2 or rows.dtype != torch.int64 or rows.device.type != "cpu":
-        raise ValueError(f"rows must be (steps, B) int64 on the CPU, not {tuple(rows.shape)} {rows.dtype}")
+        raise ValueError(
+            f"rows must be (steps, B) int64 on the CPU, not {tuple(rows.shape)} {rows.dtype}"
+        )
     if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < count:
         raise IndexError(f"rows must lie in 0 … {count - 1}: they span {rows.min()} … {rows.max()}")

@@ -1,5 +1,5 @@
-"""The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk,
-and built so that no crash, second process or full disk can corrupt it.
+"""The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped
+from disk, and built so that no crash, second process or full disk can corrupt it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,15 @@ class StoreFile(BaseModel, extra="forbid"):
 
     pixels: Literal["pixels", "trimmed"]
     skipped: list[tuple[int, str]]  # the rows that are not in it, with the reasons
-    modified: int  # when the pixels were last changed, in nanoseconds: a hash of all would take too long
+    modified: (
+        int  # when the pixels were last changed, in nanoseconds: a hash of all would take too long
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """The store of ``count`` images in a folder. read: the pixels of a row. paths: their files, if they are files."""
+    """The store of ``count`` images in a folder. read: the pixels of a row. paths: their files, if
+    they are files."""
 
     folder: Path
     count: int
@@ -76,17 +79,25 @@ class Build:
     def open(self, name: str, count: int) -> npt.NDArray[np.uint8]:
         """(count, size, size, 3), mapped from a file of the folder."""
         shape = (count, self.size, self.size, 3)
-        return np.memmap(self.folder / name, mode="r", shape=shape) if count else np.empty(shape, np.uint8)
+        return (
+            np.memmap(self.folder / name, mode="r", shape=shape)
+            if count
+            else np.empty(shape, np.uint8)
+        )
 
     def finished(self) -> StoreFile | None:
-        """What the folder holds; None unless it is complete, has not been changed since, and lacks only images that
-        cannot be read now either: a decoder may have been installed."""
+        """What the folder holds; None unless it is complete, has not been changed since, and lacks
+        only images that cannot be read now either: a decoder may have been installed."""
         with suppress(OSError, SrjtError):
             store = files.read_json(self.folder / "store.json", StoreFile)
             facts, rows = (self.folder / store.pixels).stat(), self.count - len(store.skipped)
             if facts.st_size == rows * self.row_bytes and facts.st_mtime_ns == store.modified:
                 skipped = [(row, self.why_bad(row)) for row, _ in store.skipped]
-                return store.model_copy(update={"skipped": skipped}) if all(dict(skipped).values()) else None
+                return (
+                    store.model_copy(update={"skipped": skipped})
+                    if all(dict(skipped).values())
+                    else None
+                )
         return None
 
     def why_bad(self, row: int) -> str:
@@ -110,10 +121,12 @@ class Build:
         self.progress(int(self.marks().sum()), self.count)
 
     def decode_missing(self) -> dict[int, str]:
-        """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones. Needs the lock.
+        """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones.
+        Needs the lock.
 
-        Threads do it, or have a process each do it; each writes its own rows, so memory holds one image for each. They
-        write by position and not through a memory map, where a full disk would be a SIGBUS and not an error.
+        Threads do it, or have a process each do it; each writes its own rows, so memory holds one
+        image for each. They write by position and not through a memory map, where a full disk would
+        be a SIGBUS and not an error.
         """
         done = self._prepare_files()
         todo = np.flatnonzero(~done).tolist()
@@ -142,7 +155,10 @@ class Build:
                 part = 1 + len(todo) // (100 * self.workers)
                 for start in range(0, len(todo), part):
                     pool.submit(work, self._decode(todo[start : start + part]))
-            with open(self.folder / "pixels", "r+b") as pixels, open(self.folder / "done", "r+b") as marks:
+            with (
+                open(self.folder / "pixels", "r+b") as pixels,
+                open(self.folder / "done", "r+b") as marks,
+            ):
                 for decoded in range(self.count - len(todo) + 1, self.count + 1):
                     end = ended.get()
                     if isinstance(end, BaseException):
@@ -154,7 +170,9 @@ class Build:
                     unmarked.append(row)
                     self.progress(decoded, self.count)
                     if len(unmarked) == CHUNK or decoded == self.count:
-                        os.fsync(pixels.fileno())  # a mark must never reach the disk before its pixels
+                        os.fsync(
+                            pixels.fileno()
+                        )  # a mark must never reach the disk before its pixels
                         first, last = min(unmarked), max(unmarked)
                         _write_at(marks, done[first : last + 1].tobytes(), first)
                         unmarked.clear()
@@ -185,7 +203,9 @@ class Build:
 
     def _prepare_files(self) -> npt.NDArray[np.bool_]:
         """(N,) which rows are done. Files that are missing or have the wrong size are created."""
-        (self.folder / "store.json").unlink(missing_ok=True)  # a damaged store must not look complete
+        (self.folder / "store.json").unlink(
+            missing_ok=True
+        )  # a damaged store must not look complete
         (self.folder / "trimmed").unlink(missing_ok=True)  # whoever has it open keeps the old file
         pixels, total = self.folder / "pixels", self.count * self.row_bytes
         if not pixels.exists() or pixels.stat().st_size != total:
@@ -224,15 +244,16 @@ def _write_at(file: BinaryIO, content: bytes | memoryview, offset: int) -> None:
     file.flush()
 
 
-# The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk.
+# The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped
+# from disk.
 #
 # Features pass through unchanged: there is nothing to decode.
 
 IN_MEMORY = 1 << 30  # bytes: resized images up to this size stay in memory if they came from there
 NAMED = 5  # bad images that the error message names
 FREE_SPACE = (
-    "Free some space and run the command again (finished images are kept), or set the environment variable SRJT_CACHE "
-    "to another folder."
+    "Free some space and run the command again (finished images are kept), or set the environment"
+    " variable SRJT_CACHE to another folder."
 )
 
 
@@ -283,9 +304,9 @@ def open_store(
 ) -> ImageStore:
     """Decode the images of a manifest, or open the store of an earlier call.
 
-    The key of a store is made from the files (path, size, modification time), the image size and the resize rule,
-    not from the labels: open one store for the whole dataset and take folds as rows of it. An interrupted build is
-    resumed, and a second process waits for the first.
+    The key of a store is made from the files (path, size, modification time), the image size and
+    the resize rule, not from the labels: open one store for the whole dataset and take folds as
+    rows of it. An interrupted build is resumed, and a second process waits for the first.
 
     Parameters
     ----------
@@ -300,11 +321,13 @@ def open_store(
     workers : int, optional
         Number of threads that decode. Default: one per core.
     on_bad_image : {"error", "skip"}
-        Raise an error that lists the unreadable images, or leave them out of ``pixels`` and ``manifest``.
+        Raise an error that lists the unreadable images, or leave them out of ``pixels`` and
+        ``manifest``.
     progress : callable, optional
         Called with (images done, images in all).
     find_duplicates : bool
-        Hash the images and find identical ones, as ``srjt.data.group_duplicates`` does, unless this has been done.
+        Hash the images and find identical ones, as ``srjt.data.group_duplicates`` does, unless this
+        has been done.
 
     Returns
     -------
@@ -333,12 +356,20 @@ def open_store(
     if manifest.arrays is not None:
         arrays = np.asarray(as_colour(manifest.arrays), np.uint8).view()
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
-            pixels = _resize_all(arrays, size, resize, workers=workers, progress=progress or _silent)
+            pixels = _resize_all(
+                arrays, size, resize, workers=workers, progress=progress or _silent
+            )
             return ImageStore(pixels=pixels, manifest=manifest)
-        facts, read = _array_facts(arrays), lambda row: _resize_one(arrays[row], size=size, resize=resize)
+        facts, read = (
+            _array_facts(arrays),
+            lambda row: _resize_one(arrays[row], size=size, resize=resize),
+        )
     else:
         paths = manifest.paths
-        facts, read = file_facts(paths), lambda row: read_image(paths[row], size=size, resize=resize)
+        facts, read = (
+            file_facts(paths),
+            lambda row: read_image(paths[row], size=size, resize=resize),
+        )
     rule = f"{facts}\0{size}\0{resize}\0{decode.DECODER_VERSION}"
     key = hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     build = Build(
@@ -352,16 +383,25 @@ def open_store(
         progress=progress or _silent,
     )
     store = _open_or_build(build, manifest, on_bad_image)
-    kept = np.setdiff1d(np.arange(len(manifest)), [row for row, _ in store.skipped]).astype(np.int64)
+    kept = np.setdiff1d(np.arange(len(manifest)), [row for row, _ in store.skipped]).astype(
+        np.int64
+    )
     pixels = build.open(store.pixels, len(kept))
     if find_duplicates and manifest.arrays is None:
-        as_hashed = (size, resize) == (HASHED_SIZE, "squash")  # else the files are decoded once more
+        as_hashed = (size, resize) == (
+            HASHED_SIZE,
+            "squash",
+        )  # else the files are decoded once more
         decoded = (pixels, kept) if as_hashed else None
-        hashes = image_hashes(manifest, cache=cache, workers=workers, progress=progress, decoded=decoded)
+        hashes = image_hashes(
+            manifest, cache=cache, workers=workers, progress=progress, decoded=decoded
+        )
         manifest = with_hashes(manifest, hashes)
     ids = manifest.ids
     if skipped := [(ids[row], reason) for row, reason in store.skipped]:
-        manifest = manifest.leave_out({row: ("unreadable-image", reason) for row, reason in store.skipped})
+        manifest = manifest.leave_out(
+            {row: ("unreadable-image", reason) for row, reason in store.skipped}
+        )
     return ImageStore(pixels=pixels, manifest=manifest, skipped=skipped, path=build.folder)
 
 
@@ -372,14 +412,17 @@ def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -
             files.private_folder(build.folder)
             if files.is_locked(build.folder):
                 log = logging.getLogger(__name__)
-                log.warning("Another process is building the image store %s; waiting for it.", build.folder)
+                log.warning(
+                    "Another process is building the image store %s; waiting for it.", build.folder
+                )
             with files.wait_for_lock(build.folder, waiting=build.waiting):
                 store = build.finished()  # by the process we waited for
                 if store is None:
                     if bad := build.decode_missing():
                         _list_bad_images(build.folder, manifest, bad)
                     if bad and (on_bad_image == "error" or len(bad) == build.count):
-                        # The store is not marked as finished: the next call tries only these files again.
+                        # The store is not marked as finished: the next call tries only these files
+                        # again.
                         raise _bad_images(build.folder, manifest, bad)
                     store = build.finish(bad)
     if store.skipped and on_bad_image == "error":

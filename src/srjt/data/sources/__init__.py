@@ -1,5 +1,5 @@
-"""Read a source (a table, a folder, a file of arrays) into a manifest, and whatever else ``srjt.train`` and
-``srjt.predict`` accept as data.
+"""Read a source (a table, a folder, a file of arrays) into a manifest, and whatever else
+``srjt.train`` and ``srjt.predict`` accept as data.
 
 To add a source, write a recogniser and a reader, and add one entry to ``SOURCES``.
 """
@@ -18,7 +18,14 @@ import pandas as pd
 
 from srjt.data import reading_file
 from srjt.data.images.decode import OnBadImage
-from srjt.data.manifest import LEFT_OUT, Manifest, as_features, describe_left_out, drop_unusable, left_out_counts
+from srjt.data.manifest import (
+    LEFT_OUT,
+    Manifest,
+    as_features,
+    describe_left_out,
+    drop_unusable,
+    left_out_counts,
+)
 from srjt.data.options import ReadOptions
 from srjt.data.sources import assemble, features, folders, table
 from srjt.data.sources.assemble import LoadedData, TorchDataset, from_arrays
@@ -31,7 +38,8 @@ __all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read", "read_sourc
 
 
 class Source(NamedTuple):
-    """A kind of source: ``recognise`` looks at a path, ``read`` reads it by those options that the source ``takes``."""
+    """A kind of source: ``recognise`` looks at a path, ``read`` reads it by those options that the
+    source ``takes``."""
 
     recognise: Callable[[Path], object]
     read: Callable[[Any, ReadOptions], LoadedData]
@@ -53,25 +61,32 @@ SOURCES: dict[str, Source] = {
 
 
 def read(
-    source: str | os.PathLike[str] | pd.DataFrame, *, progress: ProgressOption = True, **options: Any
+    source: str | os.PathLike[str] | pd.DataFrame,
+    *,
+    progress: ProgressOption = True,
+    **options: Any,
 ) -> LoadedData:
-    """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of features.
+    """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of
+    features.
 
-    Image files are not opened, except for the patients in the headers of DICOM files whose source names none; ``check``
-    finds files that cannot be read. Rows that cannot be used, such as those without a grade, are left out with a
-    warning that counts them; ``LoadedData.left_out`` has them. Options that ``srjt data inspect`` has written beside
-    the source (``labels.srjt.yaml``) are used where none are passed.
+    Image files are not opened, except for the patients in the headers of DICOM files whose source
+    names none; ``check`` finds files that cannot be read. Rows that cannot be used, such as those
+    without a grade, are left out with a warning that counts them; ``LoadedData.left_out`` has them.
+    Options that ``srjt data inspect`` has written beside the source (``labels.srjt.yaml``) are used
+    where none are passed.
 
     Parameters
     ----------
     source : path or DataFrame
-        A CSV, TSV, Excel or Parquet file; a folder with a ``labels.csv``, with one folder per grade, of LIMUC or of
-        Kaggle's Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file; features (``.npz``, ``.npy``, a table). Or a
-        table in memory, with a column of images or with columns of features (``f0``, ``f1``, …).
+        A CSV, TSV, Excel or Parquet file; a folder with a ``labels.csv``, with one folder per
+        grade, of LIMUC or of Kaggle's Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file;
+        features (``.npz``, ``.npy``, a table). Or a table in memory, with a column of images or
+        with columns of features (``f0``, ``f1``, …).
     progress : bool or function of (done, total)
         Whether to show a bar while DICOM headers are read, where somebody can see it.
     **options
-        The fields of ``srjt.data.options.ReadOptions``: ``images="…"``, ``grade_column="severity"``, ….
+        The fields of ``srjt.data.options.ReadOptions``: ``images="…"``,
+        ``grade_column="severity"``, ….
 
     Returns
     -------
@@ -117,13 +132,18 @@ def read_source(
 
 
 def _kept_options(source: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options beside the source, without what becomes of rows that cannot be used: that is for the caller."""
-    kept = reading_file.load_reading_file(as_path(source, "Labels are read from a path or a DataFrame"))
+    """The options beside the source, without what becomes of rows that cannot be used: that is for
+    the caller."""
+    kept = reading_file.load_reading_file(
+        as_path(source, "Labels are read from a path or a DataFrame")
+    )
     kept.pop(reading_file.ON_BAD_IMAGE, None)
     return kept
 
 
-def _read(source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption) -> LoadedData:
+def _read(
+    source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
+) -> LoadedData:
     if asked.map_grades is not None:
         return _read_mapped(source, asked, progress=progress)
     if asked.kind is not None and asked.kind not in SOURCES:
@@ -146,7 +166,8 @@ def _read(source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, 
         if option not in SOURCES[kind].takes | {"kind"}:
             others = ", ".join(other for other, its in SOURCES.items() if option in its.takes)
             raise SrjtError(
-                f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or choose a `kind`."
+                f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or"
+                " choose a `kind`."
             )
     reading = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
     origin = "" if isinstance(source, pd.DataFrame) else name
@@ -159,25 +180,36 @@ def _read(source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, 
 def _read_mapped(
     source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
 ) -> LoadedData:
-    """The samples with ``map_grades`` applied: read by the source's own grades, which then become the wanted ones."""
+    """The samples with ``map_grades`` applied: read by the source's own grades, which then become
+    the wanted ones."""
     wanted = asked.grades or tuple(dict.fromkeys(asked.grade_map.values()))
     for grade in asked.grade_map.values():
         if grade not in wanted:
             raise unknown_name("grade (in `map_grades`)", grade, wanted)
     own = sorted(asked.grade_map, key=lambda name: wanted.index(asked.grade_map[name]))
-    others = {name: value for name, value in asked.given.items() if name not in ("map_grades", "grades")}
+    others = {
+        name: value for name, value in asked.given.items() if name not in ("map_grades", "grades")
+    }
     reading = _read(source, ReadOptions.of({**others, "grades": own}), progress=progress)
     if reading.readings is not None:
-        raise SrjtError("`map_grades` is for one grade per sample: rename the readers' grades in the table.")
-    code = [*(wanted.index(asked.grade_map[name]) for name in own), -1]  # an unknown one, −1, stays −1
+        raise SrjtError(
+            "`map_grades` is for one grade per sample: rename the readers' grades in the table."
+        )
+    code = [
+        *(wanted.index(asked.grade_map[name]) for name in own),
+        -1,
+    ]  # an unknown one, −1, stays −1
     frame = reading.manifest.table
-    mapped = {name: [code[grade] for grade in frame[name]] for name in assemble.GRADED if name in frame}
+    mapped = {
+        name: [code[grade] for grade in frame[name]] for name in assemble.GRADED if name in frame
+    }
     manifest = replace(reading.manifest, table=frame.assign(**mapped), grades=tuple(wanted))
     return replace(reading, manifest=manifest)
 
 
 def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
-    """The kind of source that this is; the names of columns are a weaker sign than images that the user names."""
+    """The kind of source that this is; the names of columns are a weaker sign than images that the
+    user names."""
     of_images = asked.image_column is not None or asked.images is not None
     if isinstance(source, pd.DataFrame):
         by_names = not of_images and features.has_features(list(map(str, source.columns)))
@@ -185,7 +217,9 @@ def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
     if asked.labels is not None or asked.feature_columns is not None:
         if source.is_dir():
             option = "labels" if asked.feature_columns is None else "feature_columns"
-            raise SrjtError(f"`{option}` is for a file of features, and {source} is a folder: leave it out.")
+            raise SrjtError(
+                f"`{option}` is for a file of features, and {source} is a folder: leave it out."
+            )
         return "features"
     kind = next((kind for kind in SOURCES if SOURCES[kind].recognise(source)), None)
     if kind is None:
@@ -198,10 +232,18 @@ def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
 
 PathLike: TypeAlias = str | os.PathLike[str]
 # (images or features, grades) as a pair; a dataset returns (image, label)
-LabelledData: TypeAlias = Manifest | LoadedData | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
+LabelledData: TypeAlias = (
+    Manifest | LoadedData | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
+)
 # several paths; arrays of images or features
 UnlabelledData: TypeAlias = (
-    Manifest | LoadedData | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | TorchDataset
+    Manifest
+    | LoadedData
+    | PathLike
+    | Sequence[PathLike]
+    | pd.DataFrame
+    | npt.NDArray[Any]
+    | TorchDataset
 )
 KNOWN = "a manifest, a path, a DataFrame, arrays or a torch dataset"
 FILES = (str, os.PathLike, pd.DataFrame)
@@ -214,7 +256,8 @@ def labelled_samples(
     on_bad_image: OnBadImage = "error",
     progress: ProgressOption = True,
 ) -> Manifest:
-    """The samples and their grades. on_bad_image: stop at a row that cannot be used, or leave it out."""
+    """The samples and their grades. on_bad_image: stop at a row that cannot be used, or leave it
+    out."""
     if isinstance(data, Manifest):
         return data
     if isinstance(data, LoadedData):
@@ -244,23 +287,30 @@ def unlabelled_samples(
 ) -> LoadedData:
     """The samples to predict; each gets the mildest grade as a placeholder.
 
-    features: whether rows of features are wanted, or images; wanted: the names of the features, if they have names.
-    columns: further columns to keep, where there are some. options: of ``read_images`` or ``read_ungraded_features``.
+    features: whether rows of features are wanted, or images; wanted: the names of the features, if
+    they have names. columns: further columns to keep, where there are some. options: of
+    ``read_images`` or ``read_ungraded_features``.
     """
     if isinstance(data, LoadedData):
         return data
     sources = [data] if isinstance(data, FILES) else data
     if isinstance(data, Manifest):
         manifest = data
-    elif isinstance(sources, (list, tuple)) and all(isinstance(source, FILES) for source in sources):
+    elif isinstance(sources, (list, tuple)) and all(
+        isinstance(source, FILES) for source in sources
+    ):
         if not sources:
             raise SrjtError("The list of paths is empty.")
         if not features:
-            return folders.read_images(sources, columns=columns, grades=grades, progress=progress, **options)
+            return folders.read_images(
+                sources, columns=columns, grades=grades, progress=progress, **options
+            )
         if len(sources) > 1:
             raise SrjtError("This run reads features: give one file of features at a time.")
         source = sources[0] if isinstance(sources[0], pd.DataFrame) else Path(sources[0])
-        manifest = read_ungraded_features(source, wanted=wanted, columns=columns, grades=grades, **options)
+        manifest = read_ungraded_features(
+            source, wanted=wanted, columns=columns, grades=grades, **options
+        )
     else:
         array = assemble.dataset_arrays(data)[0] if assemble.is_dataset(data) else data
         if not isinstance(array, np.ndarray):

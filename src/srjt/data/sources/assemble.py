@@ -1,5 +1,5 @@
-"""The last step of every source: turn rows of text into a manifest, and unusable rows into problems. And the
-sources that have no file: arrays and torch datasets in memory.
+"""The last step of every source: turn rows of text into a manifest, and unusable rows into
+problems. And the sources that have no file: arrays and torch datasets in memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class LoadedData:
     notes : tuple of str
         How the source was understood, for people.
     readings : Readings or None
-        Every single reading, if the grades are the consensus of several readers. Its items are ids of samples.
+        Every single reading, if the grades are the consensus of several readers. Its items are ids
+        of samples.
 
     Examples
     --------
@@ -67,21 +68,28 @@ class LoadedData:
 
     @property
     def left_out(self) -> pd.DataFrame:
-        """What was left out of the source: the rows as it has them, with the columns problem and detail.
+        """What was left out of the source: the rows as it has them, with the columns problem and
+        detail.
 
-        Of a row with too many or too few cells, and of a file that is not used, ``id`` is the line or the name.
+        Of a row with too many or too few cells, and of a file that is not used, ``id`` is the line
+        or the name.
         """
         rows, others = self.manifest.left_out_rows, ("malformed-row", "ignored-file")
         named = [(p.where, p.kind, p.detail) for p in self.problems if p.kind in others]
         known = [] if rows is None else [rows]
-        return pd.concat([*known, pd.DataFrame(named, columns=["id", "problem", "detail"])], ignore_index=True)
+        return pd.concat(
+            [*known, pd.DataFrame(named, columns=["id", "problem", "detail"])], ignore_index=True
+        )
 
     def __repr__(self) -> str:
         problems = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
         return f"<LoadedData ({self.kind}): {self.manifest.describe()}{problems}>"
 
     def _repr_html_(self) -> str:
-        listed = [(problem.kind, problem.where, problem.detail) for problem in self.problems[:PROBLEMS_SHOWN]]
+        listed = [
+            (problem.kind, problem.where, problem.detail)
+            for problem in self.problems[:PROBLEMS_SHOWN]
+        ]
         more = len(self.problems) - len(listed)
         return self.manifest._repr_html_() + html_block(
             "",
@@ -102,14 +110,17 @@ def assemble(
     problems: Sequence[Problem] = (),
     arrays: npt.NDArray[np.generic] | None = None,
 ) -> LoadedData:
-    """Check ``rows``: id, image and grade, optionally patient, true_grade, verified_grade, split and other columns.
+    """Check ``rows``: id, image and grade, optionally patient, true_grade, verified_grade, split
+    and other columns.
 
     All cells are text. ``lines`` (N,) are the positions of the rows in the source, for messages.
     """
     if not len(rows):
         raise SrjtError(f"The source ({kind}) has no samples.")
     collected = list(problems)
-    why: dict[int, tuple[str, str]] = {}  # rows that are left out: the kind of problem, and the line
+    why: dict[
+        int, tuple[str, str]
+    ] = {}  # rows that are left out: the kind of problem, and the line
     table = rows.reset_index(drop=True)
     names = table["id"].tolist()
 
@@ -117,7 +128,8 @@ def assemble(
         known = sum(truth.casefold() not in MISSING for truth in table["true_grade"])
         if known < len(table):
             raise SrjtError(
-                f"The true grade is known in {known:,} of {len(table):,} rows: fill it in, or leave the column out."
+                f"The true grade is known in {known:,} of {len(table):,} rows: fill it in, or leave"
+                " the column out."
             )
     columns = [name for name in GRADED if name in table]
     # All columns at once: a grade may occur in only one of them.
@@ -129,7 +141,9 @@ def assemble(
         if (column, problem) == ("verified_grade", "missing-grade"):
             continue  # few grades are verified
         side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
-        collected.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
+        collected.append(
+            Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}")
+        )
         why[row] = (problem, collected[-1].detail)
     for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
         table[column] = codes
@@ -147,14 +161,18 @@ def assemble(
             collected.append(Problem("missing-patient", names[row], detail))
         table.loc[unknown, "patient"] = UNKNOWN_PATIENT + table.loc[unknown, "id"]
     if "verified_probability" in table:
-        table["verified_probability"] = pd.to_numeric(table["verified_probability"], errors="coerce")
+        table["verified_probability"] = pd.to_numeric(
+            table["verified_probability"], errors="coerce"
+        )
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
         collected += _drop_repeated(table, keep, lines, grading.names, why)
 
     if not keep.any():
-        raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}.")
+        raise SrjtError(
+            f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}."
+        )
     manifest = Manifest(
         table=table[keep].reset_index(drop=True),
         grades=grading.names,
@@ -166,8 +184,11 @@ def assemble(
     return LoadedData(manifest=manifest, problems=tuple(collected), kind=kind, notes=notes)
 
 
-def _left_out(rows: pd.DataFrame, table: pd.DataFrame, why: dict[int, tuple[str, str]]) -> pd.DataFrame:
-    """The rows that are left out as the source has them, with the reason; patients in their one spelling."""
+def _left_out(
+    rows: pd.DataFrame, table: pd.DataFrame, why: dict[int, tuple[str, str]]
+) -> pd.DataFrame:
+    """The rows that are left out as the source has them, with the reason; patients in their one
+    spelling."""
     places = sorted(why)
     unused = rows.reset_index(drop=True).iloc[places].reset_index(drop=True)
     if "patient" in table:
@@ -183,14 +204,17 @@ def _drop_repeated(
     names: tuple[str, ...],
     why: dict[int, tuple[str, str]],
 ) -> list[Problem]:
-    """Rows with the same image: keep the first if they agree, none if they contradict each other."""
+    """Rows with the same image: keep the first if they agree, none if they contradict each
+    other."""
     problems = []
     usable = table[keep]
     for _, group in usable[usable["image"].duplicated(keep=False)].groupby("image", sort=False):
         rows = group.index.to_numpy()
         where = ", ".join(lines[row] for row in rows)
         first = str(group["id"].iloc[0])
-        values = {column: group[column].unique() for column in ("grade", "patient") if column in group}
+        values = {
+            column: group[column].unique() for column in ("grade", "patient") if column in group
+        }
         if all(len(distinct) == 1 for distinct in values.values()):
             keep[rows[1:]] = False
             problems.append(Problem("duplicate-row", first, where))
@@ -224,8 +248,8 @@ def from_arrays(
     Parameters
     ----------
     images : array_like
-        uint8 images of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), or features of shape (N, F); of a DataFrame
-        the names of the columns are kept.
+        uint8 images of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), or features of shape (N, F);
+        of a DataFrame the names of the columns are kept.
     grades : (N,) sequence
         The given grades: numbers or names. ``None`` and ``nan`` are missing grades.
     patients : (N,) sequence, optional
@@ -239,7 +263,8 @@ def from_arrays(
     ids : (N,) sequence, optional
         Unique names. Default: ``"0"``, ``"1"``, …
     names : sequence of str, optional
-        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
+        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in
+        their order.
 
     Returns
     -------
@@ -270,11 +295,17 @@ def from_arrays(
         "split": split,
         "id": ids,
     }
-    given = {name: _texts(cells, name, len(pixels)) for name, cells in columns.items() if cells is not None}
+    given = {
+        name: _texts(cells, name, len(pixels))
+        for name, cells in columns.items()
+        if cells is not None
+    }
     given.setdefault("id", [str(row) for row in range(len(pixels))])
     if len(set(given["id"])) < len(pixels):
         raise SrjtError("The ids must be unique, but at least one occurs twice.")
-    strange = sorted({side for side in given.get("split", []) if side.casefold() not in {*SPLIT_NAMES, ""}})
+    strange = sorted(
+        {side for side in given.get("split", []) if side.casefold() not in {*SPLIT_NAMES, ""}}
+    )
     if strange:
         raise SrjtError(f"The split must be train, validation or test, not {strange[0]!r}.")
     given = {"id": given["id"], "image": given["id"], **given}
@@ -288,7 +319,9 @@ def from_arrays(
         arrays=pixels,
     )
     named = list(images.columns) if isinstance(images, pd.DataFrame) else []
-    if not all(isinstance(column, str) for column in named):  # as in scikit-learn, numbers are no names
+    if not all(
+        isinstance(column, str) for column in named
+    ):  # as in scikit-learn, numbers are no names
         named = []
     return replace(reading, manifest=replace(reading.manifest, feature_names=tuple(named)))
 
@@ -308,7 +341,8 @@ def as_array(values: Any) -> npt.NDArray[np.generic]:
         return np.asarray(values)
     except ValueError:
         raise SrjtError(
-            "The images, or the rows of features, have different sizes: resize them, or read a table of image files."
+            "The images, or the rows of features, have different sizes: resize them, or read a"
+            " table of image files."
         ) from None
 
 
@@ -316,12 +350,15 @@ def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """(N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8 → (N, H, W, 3)."""
     if images.dtype != np.uint8:
         raise SrjtError(
-            f"Images must be uint8, not {images.dtype}: for values from 0 to 1, (255 * images).round().astype('uint8')."
+            f"Images must be uint8, not {images.dtype}: for values from 0 to 1, (255 *"
+            " images).round().astype('uint8')."
         )
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.shape[-1] not in (1, 3):
-        raise SrjtError(f"Images have the shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), not {images.shape}.")
+        raise SrjtError(
+            f"Images have the shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), not {images.shape}."
+        )
     return images if images.shape[-1] == 3 else np.repeat(images, 3, axis=-1)
 
 
@@ -333,9 +370,13 @@ def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count:
         raise SrjtError(f"{name} must have one entry per sample; got {values!r}.") from None
     if len(listed) != count:
         raise SrjtError(
-            f"{name} has {count_of(len(listed), 'entry', 'entries')} for {count:,} samples: give one for each."
+            f"{name} has {count_of(len(listed), 'entry', 'entries')} for {count:,} samples: give"
+            " one for each."
         )
-    cells = [as_array(cell).reshape(-1).tolist() if hasattr(cell, "tolist") else [cell] for cell in listed]
+    cells = [
+        as_array(cell).reshape(-1).tolist() if hasattr(cell, "tolist") else [cell]
+        for cell in listed
+    ]
     if any(len(cell) != 1 or isinstance(cell[0], list) for cell in cells):
         raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
     return [as_text(value) for (value,) in cells]
@@ -365,16 +406,24 @@ TorchDataset: TypeAlias = MapDataset | StreamedDataset
 
 
 def is_dataset(data: object) -> TypeGuard[TorchDataset]:
-    """Whether this is a dataset of either style; containers have the same methods, but are not meant as datasets."""
+    """Whether this is a dataset of either style; containers have the same methods, but are not
+    meant as datasets."""
     from torch.utils.data import IterableDataset
 
-    by_index = isinstance(data, MapDataset) and not isinstance(data, (np.ndarray, list, tuple, dict))
+    by_index = isinstance(data, MapDataset) and not isinstance(
+        data, (np.ndarray, list, tuple, dict)
+    )
     return by_index or isinstance(data, IterableDataset)
 
 
 def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Array, list[object]]:
-    """The images, or rows of features, and the labels of a dataset, in memory. Random transforms are drawn once."""
-    by_index = (dataset[row] for row in range(len(dataset))) if isinstance(dataset, MapDataset) else dataset
+    """The images, or rows of features, and the labels of a dataset, in memory. Random transforms
+    are drawn once."""
+    by_index = (
+        (dataset[row] for row in range(len(dataset)))
+        if isinstance(dataset, MapDataset)
+        else dataset
+    )
     if not (samples := list(by_index)):
         raise SrjtError("The dataset has no samples.")
     pairs = [sample if isinstance(sample, (tuple, list)) else (sample,) for sample in samples]
@@ -383,12 +432,15 @@ def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Ar
     images = [_pixels(pair[0], row=row) for row, pair in enumerate(pairs)]
     for row, image in enumerate(images):
         if image.shape != images[0].shape:
-            raise SrjtError(f"The images of the dataset differ in size, at index {row}: resize them.")
+            raise SrjtError(
+                f"The images of the dataset differ in size, at index {row}: resize them."
+            )
     return np.stack(images), [pair[1] for pair in pairs if labelled]
 
 
 def _pixels(image: object, *, row: int) -> Array:
-    """(H, W) or (H, W, C) uint8, or (F,) features. Tensors are (C, H, W), with values from 0 to 1 or from 0 to 255."""
+    """(H, W) or (H, W, C) uint8, or (F,) features. Tensors are (C, H, W), with values from 0 to 1
+    or from 0 to 255."""
     array = np.asarray(image.convert("RGB")) if isinstance(image, Image.Image) else as_array(image)
     if array.ndim == 1:
         return array
@@ -397,11 +449,13 @@ def _pixels(image: object, *, row: int) -> Array:
     if array.dtype.kind == "f":
         if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
             raise SrjtError(
-                f"The image at index {row} has values outside 0 … 1: leave out Normalize, which srjt does itself."
+                f"The image at index {row} has values outside 0 … 1: leave out Normalize, which"
+                " srjt does itself."
             )
         array = np.rint(array * 255).astype(np.uint8)
     if array.ndim not in (2, 3) or array.dtype != np.uint8:
         raise SrjtError(
-            f"The sample at index {row} is neither an image nor a row of features: shape {array.shape}, {array.dtype}."
+            f"The sample at index {row} is neither an image nor a row of features: shape"
+            f" {array.shape}, {array.dtype}."
         )
     return array

@@ -1,5 +1,5 @@
-"""Samples of a table: one row per image, or one row of features per sample, from ``srjt features`` or other programs:
-.npz, .npy with a table of labels, tables with one column per feature.
+"""Samples of a table: one row per image, or one row of features per sample, from ``srjt features``
+or other programs: .npz, .npy with a table of labels, tables with one column per feature.
 """
 
 from __future__ import annotations
@@ -32,10 +32,25 @@ from srjt.files import check_regular_file
 
 FEATURE_SUFFIXES = (".npz", ".npy")
 ARRAYS = ("features", "feature", "embeddings", "embedding")  # names of the features in a .npz file
-NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
-# Names of columns beside the features: of the roles of a table, and of what is often known of a sample.
+NUMBERED = re.compile(
+    r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE
+)  # f0, emb_12, …
+# Names of columns beside the features: of the roles of a table, and of what is often known of a
+# sample.
 BESIDE = {name for names in (*SYNONYMS.values(), *READING_SYNONYMS.values()) for name in names} | {
-    *("eye", "laterality", "side", "age", "sex", "gender", "site", "hospital", "centre", "center", "scanner"),
+    *(
+        "eye",
+        "laterality",
+        "side",
+        "age",
+        "sex",
+        "gender",
+        "site",
+        "hospital",
+        "centre",
+        "center",
+        "scanner",
+    ),
     *("series", "seriesid", "study", "studyid", "visit", "fold"),
 }
 FEW = 4  # so many numbered columns may also be a bounding box: x1, y1, x2, y2
@@ -44,9 +59,14 @@ SINGULAR = {
     "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
     "verified_grades": "verified_grade", "verified_labels": "verified_label",
     "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
-    "file_": "file", "allow_pickle_": "allow_pickle",  # parameters of np.savez, which no array can be named after
+    # parameters of np.savez, which no array can be named after
+    "file_": "file", "allow_pickle_": "allow_pickle",
 }  # fmt: skip
-PLURAL = {column: array for array, column in reversed(SINGULAR.items()) if column not in ("label", "split")}
+PLURAL = {
+    column: array
+    for array, column in reversed(SINGULAR.items())
+    if column not in ("label", "split")
+}
 
 
 # Samples of a table: with grades for training, without for prediction.
@@ -55,8 +75,8 @@ PLURAL = {column: array for array, column in reversed(SINGULAR.items()) if colum
 def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
     """Read a table, or ``labels.csv`` in a folder.
 
-    Image names are relative to ``images``, or to the table (in memory: to the present folder), or to a folder such as
-    ``train_images`` in them.
+    Image names are relative to ``images``, or to the table (in memory: to the present folder), or
+    to a folder such as ``train_images`` in them.
     """
     return _graded(load_table(source), options)
 
@@ -64,8 +84,9 @@ def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
 def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
     """Read features (N, F) with their grades.
 
-    ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy file it defaults
-    to the CSV file of the same name. ``feature_columns`` are patterns for the feature columns of a table.
+    ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy
+    file it defaults to the CSV file of the same name. ``feature_columns`` are patterns for the
+    feature columns of a table.
     """
     table, labels = open_features(source, options.feature_columns), options.labels
     beside = table.folder / f"{Path(table.name).stem}.csv"
@@ -74,21 +95,28 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedDa
     if labels is not None and not os.path.isfile(labels):
         raise SrjtError(f"The table of labels {labels} does not exist.")
     if labels is None and options.several_readings == "consensus":
-        raise SrjtError("`several_readings='consensus'` needs a table of readings: give it with `labels`.")
+        raise SrjtError(
+            "`several_readings='consensus'` needs a table of readings: give it with `labels`."
+        )
     if labels is None and not len(table.frame.columns):
         raise SrjtError(
-            f"{table.name} has no grades: add an array named grades, {beside.name} beside it, or any table by `labels`."
+            f"{table.name} has no grades: add an array named grades, {beside.name} beside it, or"
+            " any table by `labels`."
         )
     reading = _graded(table, options, labels=None if labels is None else load_table(labels))
-    if options.images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
+    if options.images is not None and not any(
+        os.path.isfile(image) for image in reading.manifest.paths
+    ):
         raise SrjtError(
-            f"No row of {table.name} names an image in {options.images}: leave out `images`, or give `image_column`."
+            f"No row of {table.name} names an image in {options.images}: leave out `images`, or"
+            " give `image_column`."
         )
     return reading
 
 
 def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) -> LoadedData:
-    """The samples of a table of images or features. labels: another table, which has their grades."""
+    """The samples of a table of images or features. labels: another table, which has their
+    grades."""
     kind = "table" if table.features is None else "features"
     graded = labels or table
     given, grades, readings = options.roles, options.grades, None
@@ -96,7 +124,11 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         graded, given["grade"], readings = consensus_rows(graded, options)
         grades = readings.grades
     table = graded if labels is None else _joined(table, graded)
-    frame, root, own = table.frame, (options.images or table.folder).absolute(), _id_column(table.frame)
+    frame, root, own = (
+        table.frame,
+        (options.images or table.folder).absolute(),
+        _id_column(table.frame),
+    )
     required = tables.REQUIRED if kind == "table" else ("grade",)
     chosen, notes = tables.choose_columns(table, given, required=required)
     split = chosen.get("split")
@@ -106,16 +138,29 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         names = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
         root, images, ambiguous = tables.find_images(names, root)
         problems = [*table.problems, *ambiguous]
-        if own in chosen.values() or own is None or not frame[own].is_unique or (frame[own] == "").any():
+        if (
+            own in chosen.values()
+            or own is None
+            or not frame[own].is_unique
+            or (frame[own] == "").any()
+        ):
             own = None  # the image is the id
         ids = names if own is None else frame[own].tolist()
         if readings:  # its notes tell of these columns already
-            notes = {role: note for role, note in notes.items() if role not in ("image", "grade", "patient")}
+            notes = {
+                role: note
+                for role, note in notes.items()
+                if role not in ("image", "grade", "patient")
+            }
             readings = replace(readings, items=ids)
         where = table.name if table.name == IN_MEMORY else f"table {table.name}"
         about = [f"{where}, images below {root}", *table.notes]
     else:
-        (ids, images), problems, about = _ids_and_images(frame, chosen.get("image")), [], table.notes
+        (ids, images), problems, about = (
+            _ids_and_images(frame, chosen.get("image")),
+            [],
+            table.notes,
+        )
     cells = {role: frame[column] for role, column in chosen.items()} | {"image": images}
     if grades is None:
         grades = table.scales.get(chosen["grade"], table.grades)
@@ -145,10 +190,11 @@ def read_ungraded_features(
     grades: tuple[str, ...] = ("0", "1"),
     **options: Any,
 ) -> Manifest:
-    """Read features for prediction, from a file or a table. Every sample gets the mildest grade as a placeholder.
+    """Read features for prediction, from a file or a table. Every sample gets the mildest grade as
+    a placeholder.
 
-    wanted: the names of the features of the run. columns: further columns to keep, where the source has them.
-    options: feature_columns and patient_column of ``ReadOptions``.
+    wanted: the names of the features of the run. columns: further columns to keep, where the source
+    has them. options: feature_columns and patient_column of ``ReadOptions``.
     """
     asked = ReadOptions.of(options)
     table = open_features(source, asked.feature_columns, wanted=wanted)
@@ -174,28 +220,36 @@ def _id_column(frame: pd.DataFrame) -> str | None:
 
 
 def _ids_and_images(frame: pd.DataFrame, image_column: str | None) -> tuple[list[str], list[str]]:
-    """(N,) the id and the image of each row of features; where one is missing, the other or the row's number."""
+    """(N,) the id and the image of each row of features; where one is missing, the other or the
+    row's number."""
     own, images = _id_column(frame), None if image_column is None else frame[image_column]
     ids = [str(row) for row in range(len(frame))] if own is None else frame[own].tolist()
     if own is None and images is not None and images.is_unique:
         ids = images.tolist()
-    return ids, ids if images is None else [image or name for image, name in zip(images, ids, strict=True)]
+    return ids, (
+        ids if images is None else [image or name for image, name in zip(images, ids, strict=True)]
+    )
 
 
 def _joined(table: Table, labels: Table) -> Table:
-    """Features with the columns of a table of labels. If both have a column, that of the labels is used."""
+    """Features with the columns of a table of labels. If both have a column, that of the labels is
+    used."""
     frame = labels.frame.rename(columns=SINGULAR)
     if (matched := _by_id(table, frame, labels=labels.name)) is None:
         if labels.problems:
-            raise SrjtError(f"{labels.name}, {labels.problems[0].where}: {labels.problems[0].detail}.")
+            raise SrjtError(
+                f"{labels.name}, {labels.problems[0].where}: {labels.problems[0].detail}."
+            )
         if len(frame) != len(table.lines):
             raise SrjtError(
-                f"{table.name} has {len(table.lines):,} rows, {labels.name} {len(frame):,}: give equal numbers, or ids."
+                f"{table.name} has {len(table.lines):,} rows, {labels.name} {len(frame):,}: give"
+                " equal numbers, or ids."
             )
         lines, note = list(labels.lines), "row by row"
     else:
         column, order = matched
-        # A row of features without a label becomes a row without a grade, which is reported as usual.
+        # A row of features without a label becomes a row without a grade, which is reported as
+        # usual.
         unused = len(frame) - len(set(order[order >= 0]))
         frame = frame.drop(columns=column).reindex(order).fillna("").reset_index(drop=True)
         lines = [labels.lines[at] if at >= 0 else table.lines[row] for row, at in enumerate(order)]
@@ -211,8 +265,11 @@ def _joined(table: Table, labels: Table) -> Table:
     )
 
 
-def _by_id(table: Table, frame: pd.DataFrame, *, labels: str) -> tuple[str, npt.NDArray[np.int64]] | None:
-    """The id column of the labels, and their row for each row of features, −1: none; None without ids."""
+def _by_id(
+    table: Table, frame: pd.DataFrame, *, labels: str
+) -> tuple[str, npt.NDArray[np.int64]] | None:
+    """The id column of the labels, and their row for each row of features, −1: none; None without
+    ids."""
     ours = [name for name in ("id", "image") if name in table.frame]
     keys = [(mine, its) for mine in ours for its in ("id", "sample_id", "image") if its in frame]
     ambiguous: SrjtError | None = None
@@ -221,7 +278,9 @@ def _by_id(table: Table, frame: pd.DataFrame, *, labels: str) -> tuple[str, npt.
         if (twice := ids[ids.duplicated() & (ids != "")]).size:
             raise SrjtError(f"{labels} has two rows for the id {twice.iloc[0]!r}.")
         try:
-            order = join_names(table.frame[mine].tolist(), ids.tolist(), wanted_in=table.name, known_in=labels)
+            order = join_names(
+                table.frame[mine].tolist(), ids.tolist(), wanted_in=table.name, known_in=labels
+            )
         except SrjtError as problem:  # another pair of columns may be clear
             ambiguous = ambiguous or problem
             continue
@@ -233,8 +292,8 @@ def _by_id(table: Table, frame: pd.DataFrame, *, labels: str) -> tuple[str, npt.
         raise ambiguous
     mine, its = keys[0]
     raise SrjtError(
-        f"No {mine} of {table.name} is among the {its}s of {labels}; the first are {table.frame[mine].iloc[0]!r} and "
-        f"{frame[its].iloc[0]!r}."
+        f"No {mine} of {table.name} is among the {its}s of {labels}; the first are"
+        f" {table.frame[mine].iloc[0]!r} and {frame[its].iloc[0]!r}."
     )
 
 
@@ -242,12 +301,15 @@ def _by_id(table: Table, frame: pd.DataFrame, *, labels: str) -> tuple[str, npt.
 
 
 def open_features(
-    source: Path | pd.DataFrame, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+    source: Path | pd.DataFrame,
+    feature_columns: str | Sequence[str] | None,
+    *,
+    wanted: Sequence[str] = (),
 ) -> Table:
     """Features of a file or of a table in memory.
 
-    feature_columns: patterns for the feature columns of a table; wanted: those that a run was trained on, which need
-    no pattern. Default: by their usual names.
+    feature_columns: patterns for the feature columns of a table; wanted: those that a run was
+    trained on, which need no pattern. Default: by their usual names.
     """
     if isinstance(source, pd.DataFrame) or source.suffix.lower() in TABLE_SUFFIXES:
         return _from_table(source, feature_columns, wanted)
@@ -293,16 +355,26 @@ def has_features(names: Sequence[str]) -> bool:
     numbered = len(names) - len(others)
     images = set(SYNONYMS["image"]) - {"id"}  # features have ids, too
     unknown = [name for name in others if name not in BESIDE]
-    return numbered > 1 and not images & {*others} and (not unknown or numbered > max(FEW, len(unknown)))
+    return (
+        numbered > 1
+        and not images & {*others}
+        and (not unknown or numbered > max(FEW, len(unknown)))
+    )
 
 
-def _from_table(source: Path | pd.DataFrame, patterns: Sequence[str] | None, wanted: Sequence[str]) -> Table:
+def _from_table(
+    source: Path | pd.DataFrame, patterns: Sequence[str] | None, wanted: Sequence[str]
+) -> Table:
     table = load_table(source, typed=True)
     columns = list(table.frame.columns)
     if table.problems:
         raise SrjtError(f"{table.name}, {table.problems[0].where}: {table.problems[0].detail}.")
     if patterns is not None:
-        listed = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else patterns
+        listed = (
+            [part.strip() for part in patterns.split(",")]
+            if isinstance(patterns, str)
+            else patterns
+        )
         taken = tables.match_columns(table, listed, role="features")
     elif wanted:
         match_names(columns, wanted, source=table.name)
@@ -310,7 +382,9 @@ def _from_table(source: Path | pd.DataFrame, patterns: Sequence[str] | None, wan
     else:
         taken = [column for column in columns if NUMBERED.match(column)]
         if len(taken) < 2:
-            raise SrjtError(f"{table.name} does not show its features: give `feature_columns='f*'`.")
+            raise SrjtError(
+                f"{table.name} does not show its features: give `feature_columns='f*'`."
+            )
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
     frame, note = tables.as_cells(table.frame.drop(columns=taken)), f"{_size(features)} in memory"
     if table.name != IN_MEMORY:
@@ -330,7 +404,8 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
             if strange.any():
                 row = int(strange.to_numpy().argmax())
                 raise SrjtError(
-                    f"{table.name}, {table.lines[row]}: {str(cells.iloc[row])!r} in {column!r} is not a number."
+                    f"{table.name}, {table.lines[row]}: {str(cells.iloc[row])!r} in {column!r} is"
+                    " not a number."
                 ) from None
         raise
 
@@ -338,15 +413,24 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
 def _from_arrays(path: Path) -> Table:
     arrays = load_numpy(path)
     if (key := next((name for name in ("", *ARRAYS) if name in arrays), None)) is None:
-        raise SrjtError(f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.")
-    features = as_features(arrays.pop(key), what=f"The array {f'{key!r} of' if key else 'in'} {path.name}")
+        raise SrjtError(
+            f"{path} has no array named features; it has {', '.join(arrays) or 'none'}."
+        )
+    features = as_features(
+        arrays.pop(key), what=f"The array {f'{key!r} of' if key else 'in'} {path.name}"
+    )
     count, made = len(features), str(arrays.pop("made", ""))
-    notes = [f"file {path.name}: {_size(features)}", *([f"made by {_describe(made)}"] if made else [])]
+    notes = [
+        f"file {path.name}: {_size(features)}",
+        *([f"made by {_describe(made)}"] if made else []),
+    ]
     names: dict[str, list[str]] = {}
     for key in {"grade_names", "feature_names"} & arrays.keys():
         array = arrays.pop(key)
         if array.ndim != 1 or (key == "feature_names" and len(array) != features.shape[1]):
-            raise SrjtError(f"The array {key!r} of {path.name} must list one name for each {key[:-6]}.")
+            raise SrjtError(
+                f"The array {key!r} of {path.name} must list one name for each {key[:-6]}."
+            )
         names[key] = _texts(array, key, path)
     frame: dict[str, list[str]] = {}
     ignored = []
@@ -355,11 +439,14 @@ def _from_arrays(path: Path) -> Table:
         if array.shape not in ((count,), (count, 1)):
             if key in SINGULAR or key in tables.CANONICAL:
                 raise SrjtError(
-                    f"The array {key!r} of {path.name} is {array.shape}: it must have one entry per row, {count:,}."
+                    f"The array {key!r} of {path.name} is {array.shape}: it must have one entry per"
+                    f" row, {count:,}."
                 )
             ignored.append(key)
         elif column in frame:
-            raise SrjtError(f"{path.name} has the {column} twice, the second time as {key!r}: remove one.")
+            raise SrjtError(
+                f"{path.name} has the {column} twice, the second time as {key!r}: remove one."
+            )
         else:
             frame[column] = _texts(array, key, path)
     if ignored:
@@ -378,24 +465,32 @@ def _from_arrays(path: Path) -> Table:
 
 
 def load_numpy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """The arrays of a .npz file by their names, or that of a .npy file, named "". Nothing in them is executed."""
+    """The arrays of a .npz file by their names, or that of a .npy file, named "". Nothing in them
+    is executed."""
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     name = ""
     try:
         opened = np.load(path, mmap_mode="r", allow_pickle=False)
-        with opened if isinstance(opened, np.lib.npyio.NpzFile) else nullcontext({"": opened}) as archive:
+        with (
+            opened if isinstance(opened, np.lib.npyio.NpzFile) else nullcontext({"": opened})
+        ) as archive:
             for name in archive:
                 arrays[name] = archive[name]
-                if not isinstance(arrays[name], np.ndarray):  # a member of the archive that is not an array
+                if not isinstance(
+                    arrays[name], np.ndarray
+                ):  # a member of the archive that is not an array
                     raise ValueError(f"{name!r} is not an array")
                 if arrays[name].dtype.kind == "U":  # it may hold numbers that are no characters
                     "".join(arrays[name].reshape(-1).tolist()).encode()
     except Exception as problem:  # damaged files make NumPy raise almost anything
         which = f"The array {name!r} of {path}" if name else str(path)
         reason = reason_of(problem)
-        if "pickle" in reason or "Python objects" in reason:  # NumPy recommends to load the file unsafely
+        if (
+            "pickle" in reason or "Python objects" in reason
+        ):  # NumPy recommends to load the file unsafely
             raise SrjtError(
-                f"{which} contains Python objects, or is not from NumPy: save text as np.array(values, dtype=str)."
+                f"{which} contains Python objects, or is not from NumPy: save text as"
+                " np.array(values, dtype=str)."
             ) from None
         raise SrjtError(f"{path} cannot be read as a NumPy file: {reason}.") from None
     return arrays
@@ -408,7 +503,8 @@ def _texts(array: npt.NDArray[np.generic], name: str, path: Path) -> list[str]:
         return [as_text(value.decode() if isinstance(value, bytes) else value) for value in values]
     except UnicodeDecodeError as problem:
         raise SrjtError(
-            f"The array {name!r} of {path.name} has bytes that are not UTF-8 ({problem.object[:20]!r}): save text."
+            f"The array {name!r} of {path.name} has bytes that are not UTF-8"
+            f" ({problem.object[:20]!r}): save text."
         ) from None
 
 
@@ -416,7 +512,9 @@ def _describe(made: str) -> str:
     """The JSON that ``srjt features`` wrote, as text; the text of another program is unchanged."""
     try:
         facts = json.loads(made)
-        return ", ".join(f"{name} {value}" for name, value in facts.items() if value not in (None, False))
+        return ", ".join(
+            f"{name} {value}" for name, value in facts.items() if value not in (None, False)
+        )
     except (ValueError, AttributeError):
         return made
 
@@ -426,7 +524,8 @@ def _size(features: Features) -> str:
 
 
 def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
-    """The content of a .npz file that ``read_features`` reads. Grades are stored by name, image paths as absolute.
+    """The content of a .npz file that ``read_features`` reads. Grades are stored by name, image
+    paths as absolute.
 
     graded: False if the grades are placeholders, which are left out.
     """

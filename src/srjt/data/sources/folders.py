@@ -1,5 +1,6 @@
-"""Folders of images: one folder per grade, the layouts of published datasets (Kaggle's Diabetic Retinopathy Detection,
-LIMUC, MedMNIST), images without grades for prediction, and the patients that the headers of DICOM files name.
+"""Folders of images: one folder per grade, the layouts of published datasets (Kaggle's Diabetic
+Retinopathy Detection, LIMUC, MedMNIST), images without grades for prediction, and the patients that
+the headers of DICOM files name.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
 def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
-    """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``. The patients are unknown."""
+    """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``. The patients are
+    unknown."""
     if not directory.is_dir():
         raise SrjtError(f"{directory} is not a folder.")
     sides = [(folder.name.casefold(), folder) for folder in subfolders(directory)]
@@ -52,7 +54,11 @@ def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
     names: set[str] = set()
     for side, parent in sides if with_split else [("", directory)]:
         problems += [
-            Problem("ignored-file", path.relative_to(directory).as_posix(), "not in the folder of a grade")
+            Problem(
+                "ignored-file",
+                path.relative_to(directory).as_posix(),
+                "not in the folder of a grade",
+            )
             for path in sorted(parent.iterdir())
             if path.is_file() and not _is_system_file(path.name)
         ]
@@ -60,11 +66,14 @@ def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
             names.add(folder.name)  # also of an empty folder: a grade without samples is no gap
             images, others = walk_images(folder, root=directory)
             problems += others
-            rows += [{"id": image, "image": image, "grade": folder.name, "split": side} for image in images]
+            rows += [
+                {"id": image, "image": image, "grade": folder.name, "split": side}
+                for image in images
+            ]
     if not rows:
         raise SrjtError(
-            f"{directory} has no images in subfolders, one per grade. With a table of images and grades, give the "
-            f"table in place of the folder, with `images={str(directory)!r}`."
+            f"{directory} has no images in subfolders, one per grade. With a table of images and"
+            f" grades, give the table in place of the folder, with `images={str(directory)!r}`."
         )
     grades = options.grades
     if grades is None:
@@ -84,7 +93,9 @@ def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
 
 def subfolders(directory: Path) -> list[Path]:
     """The folders in a folder, sorted by name."""
-    folders = sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
+    folders = sorted(
+        path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name)
+    )
     for path in folders:
         if not is_utf8(path.name):
             raise SrjtError(f"The name of the folder {path} is not UTF-8 text: rename it.")
@@ -92,9 +103,11 @@ def subfolders(directory: Path) -> list[Path]:
 
 
 def walk_images(folder: Path, *, root: Path) -> tuple[list[str], list[Problem]]:
-    """The images below ``folder``, sorted, as paths relative to ``root``; and the other files. No links to folders.
+    """The images below ``folder``, sorted, as paths relative to ``root``; and the other files. No
+    links to folders.
 
-    Files with the suffix of an image are not opened and not asked what they are: there may be 100,000.
+    Files with the suffix of an image are not opened and not asked what they are: there may be
+    100,000.
     """
     images, problems = [], []
     for parent, folders, files in os.walk(folder):
@@ -107,11 +120,15 @@ def walk_images(folder: Path, *, root: Path) -> tuple[list[str], list[Problem]]:
                 if by_suffix:  # such as ._a.png, which macOS adds to archives
                     problems.append(Problem("ignored-file", name, "a hidden file"))
             elif not is_utf8(name):
-                problems.append(Problem("unreadable-image", name, "its name is not UTF-8: rename the file"))
+                problems.append(
+                    Problem("unreadable-image", name, "its name is not UTF-8: rename the file")
+                )
             elif by_suffix or is_image(path):
                 images.append(name)
             else:
-                problems.append(Problem("ignored-file", name, why_not_a_file(Path(path)) or "not an image"))
+                problems.append(
+                    Problem("ignored-file", name, why_not_a_file(Path(path)) or "not an image")
+                )
     return images, problems
 
 
@@ -121,28 +138,45 @@ def is_utf8(name: str) -> bool:
 
 
 def _is_system_file(name: str) -> bool:
-    return name.startswith(".") or name.casefold() in SYSTEM_FILES or name.endswith(reading_file.SUFFIX)
+    return (
+        name.startswith(".")
+        or name.casefold() in SYSTEM_FILES
+        or name.endswith(reading_file.SUFFIX)
+    )
 
 
-# Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's header.
+# Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's
+# header.
 #
-# Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all that is
-# needed. The pseudonym is a hash with a secret key, because ids can be enumerated. The key lies beside the images,
-# which have the ids in their headers anyway: whoever reads the images, in whatever command and on whatever machine,
-# has the same pseudonyms, and whoever has only a run or a table cannot go back to the ids.
+# Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is
+# all that is needed. The pseudonym is a hash with a secret key, because ids can be enumerated. The
+# key lies beside the images, which have the ids in their headers anyway: whoever reads the images,
+# in whatever command and on whatever machine, has the same pseudonyms, and whoever has only a run
+# or a table cannot go back to the ids.
 
 KEY = ".srjt-patients.key"
 KEY_BYTES = 32
-WORKERS = 8  # parsing a header holds Python's lock; a network drive gains from several requests at once
+WORKERS = (
+    8  # parsing a header holds Python's lock; a network drive gains from several requests at once
+)
 # What programs write in place of an id, in lower case and without punctuation.
 PLACEHOLDERS = {
-    *("anon", "anonymous", "anonymized", "anonymised", "anonymouspatient", "deidentified", "removed"),
+    *(
+        "anon",
+        "anonymous",
+        "anonymized",
+        "anonymised",
+        "anonymouspatient",
+        "deidentified",
+        "removed",
+    ),
     *("unknown", "none", "nopatientid"),
 }
 
 
 def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = True) -> LoadedData:
-    """The samples with the patients of their DICOM headers, if their source has no patients, and a note about them.
+    """The samples with the patients of their DICOM headers, if their source has no patients, and a
+    note about them.
 
     An image whose header names no patient is a patient of its own, unless no header does.
     """
@@ -168,7 +202,11 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
         return reading
     known = {row: patient for row, patient in zip(rows, headers, strict=True) if patient}
     if not known or len(set(known.values())) == 1 < len(known):
-        why = "the DICOM files have one PatientID for all" if known else "no DICOM file has a PatientID"
+        why = (
+            "the DICOM files have one PatientID for all"
+            if known
+            else "no DICOM file has a PatientID"
+        )
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(reading, notes=(*reading.notes, note))
     key = _secret([paths[row] for row in rows])
@@ -177,7 +215,9 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
         content = patient.encode("utf-8", "surrogateescape")
         names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
     detail = "its header has no PatientID that can be used: treated as a separate patient"
-    unknown = [Problem("missing-patient", name, detail) for row, name in enumerate(ids) if row not in known]
+    unknown = [
+        Problem("missing-patient", name, detail) for row, name in enumerate(ids) if row not in known
+    ]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     note += f"; images without one, each a separate patient: {len(unknown):,}" if unknown else ""
     return replace(
@@ -198,7 +238,8 @@ def _patient(path: Path) -> str | None:
 
 
 def _secret(images: Sequence[Path]) -> bytes:
-    """The key of these images: that of the folder that holds them all, or of one above it; made if there is none.
+    """The key of these images: that of the folder that holds them all, or of one above it; made if
+    there is none.
 
     Folders that cannot be written have the user's own key, which is kept with the data of programs.
     """
@@ -212,11 +253,14 @@ def _secret(images: Sequence[Path]) -> bytes:
         with contextlib.suppress(OSError):
             _make_key(place)
             return _read_key(place / KEY)
-    raise SrjtError(f"No key for pseudonyms can be written to {folder} or {own}: add a column of patients.")
+    raise SrjtError(
+        f"No key for pseudonyms can be written to {folder} or {own}: add a column of patients."
+    )
 
 
 def _make_key(folder: Path) -> None:
-    """Write a new key, for the user's eyes only, unless there is one: of two commands at once the first one's stays."""
+    """Write a new key, for the user's eyes only, unless there is one: of two commands at once the
+    first one's stays."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(prefix=f"{KEY}.", dir=folder)  # with permissions 0600
     try:
@@ -234,13 +278,19 @@ def _read_key(path: Path) -> bytes:
         key = bytes.fromhex(file.read(4 * KEY_BYTES).decode("ascii").strip())
         if len(key) == KEY_BYTES:
             return key
-    raise SrjtError(f"{path}, the key of patients' pseudonyms, cannot be read: add a column of patients.")
+    raise SrjtError(
+        f"{path}, the key of patients' pseudonyms, cannot be read: add a column of patients."
+    )
 
 
 # Images without grades, for prediction.
 
 
-OF_IMAGES = ("images", "image_column", "patient_column")  # what is read of a table of images without grades
+OF_IMAGES = (
+    "images",
+    "image_column",
+    "patient_column",
+)  # what is read of a table of images without grades
 
 
 def read_images(
@@ -251,16 +301,19 @@ def read_images(
     progress: ProgressOption = False,
     **options: Any,
 ) -> LoadedData:
-    """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
+    """Image files, folders (searched recursively) and tables with a column of images, as one
+    manifest.
 
-    The manifest has the patients of the tables that have them, or else of DICOM headers, and their ``columns``; both
-    are empty for other images.
-    Every sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
-    image and repetitions are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
+    The manifest has the patients of the tables that have them, or else of DICOM headers, and their
+    ``columns``; both are empty for other images. Every sample gets the mildest grade as a
+    placeholder. Files that are not images, malformed rows, rows without an image and repetitions
+    are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
     options: images, image_column and patient_column of ``ReadOptions``, for tables.
     """
     asked = ReadOptions.of(options)
-    parts: list[pd.DataFrame] = []  # the image, the line that names it, and what a table tells of it
+    parts: list[
+        pd.DataFrame
+    ] = []  # the image, the line that names it, and what a table tells of it
     problems: list[Problem] = []
     of_tables: list[str] = []  # columns
     for source in sources:
@@ -281,7 +334,9 @@ def read_images(
             here = asked
             if isinstance(path, Path):
                 kept = reading_file.load_reading_file(path)
-                here = ReadOptions.of({**{name: kept[name] for name in OF_IMAGES if name in kept}, **asked.given})
+                here = ReadOptions.of(
+                    {**{name: kept[name] for name in OF_IMAGES if name in kept}, **asked.given}
+                )
             chosen, _ = tables.choose_columns(table, here.roles, required=("image",))
             names = table.frame[chosen["image"]].tolist()
             root, located, ambiguous = tables.find_images(names, here.images or table.folder)
@@ -299,11 +354,19 @@ def read_images(
     for option in asked.given if not of_tables else ():
         raise SrjtError(f"`{option}` applies to a table of images, and {sources[0]} is none.")
     if not len(named_images := pd.concat(parts)):
-        raise SrjtError(f"No row can be used; the first: {problems[0].where}: {problems[0].detail}.")
+        raise SrjtError(
+            f"No row can be used; the first: {problems[0].where}: {problems[0].detail}."
+        )
     repeated = named_images[named_images["image"].duplicated(keep=False)]
     for name, lines in repeated.groupby("image", sort=False)["line"]:
         problems.append(Problem("duplicate-row", str(name), ", ".join(lines)))
-    rows = named_images.drop(columns="line").groupby("image", sort=False).first().fillna("").reset_index()
+    rows = (
+        named_images.drop(columns="line")
+        .groupby("image", sort=False)
+        .first()
+        .fillna("")
+        .reset_index()
+    )
     manifest = Manifest(table=rows.assign(id=rows["image"], grade=0), grades=grades)
     images = LoadedData(manifest=manifest, problems=tuple(problems), kind="images", notes=())
     reading = with_patients_of_headers(images, progress=progress)
@@ -370,7 +433,9 @@ def find_patients(directory: Path) -> Path | None:
     """The folder of patients: ``directory`` itself, or the folder that the archive unpacks to."""
     for folder in (directory, directory / Path(LIMUC_ARCHIVE).stem):
         patients = subfolders(folder) if folder.is_dir() else []
-        if any(_LIMUC_GRADE.match(grade.name) for patient in patients for grade in subfolders(patient)):
+        if any(
+            _LIMUC_GRADE.match(grade.name) for patient in patients for grade in subfolders(patient)
+        ):
             return folder
     return None
 
@@ -388,7 +453,9 @@ def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
                 rows += [(image, image, f"Mayo {match[1]}", patient.name) for image in images]
                 problems += others
             else:
-                problems += [Problem("ignored-file", name, "not in the folder of a grade") for name in images]
+                problems += [
+                    Problem("ignored-file", name, "not in the folder of a grade") for name in images
+                ]
     return assemble(
         pd.DataFrame(rows, columns=["id", "image", "grade", "patient"]),
         kind="limuc",
@@ -401,7 +468,8 @@ def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
 
 
 def not_as_published(reading: LoadedData) -> list[Problem] | None:
-    """Where the counts of LIMUC or of Kaggle's data are not the published ones; None for other data or grades."""
+    """Where the counts of LIMUC or of Kaggle's data are not the published ones; None for other data
+    or grades."""
     manifest = reading.manifest
     published = {"limuc": LIMUC_COUNTS, "dr": DR_COUNTS}.get(reading.kind, ())
     if len(published) != manifest.num_classes:
@@ -431,16 +499,21 @@ def is_medmnist(path: Path) -> bool:
 
 
 def read_medmnist(path: Path, options: ReadOptions) -> LoadedData:
-    """Read a MedMNIST file. Its parts become the split column; greyscale images get three channels."""
+    """Read a MedMNIST file. Its parts become the split column; greyscale images get three
+    channels."""
     images, labels, sides, ids = [], [], [], []
     arrays = load_numpy(path)
     for side in ("train", "val", "test"):
         if missing := [name for name in (f"{side}_images", f"{side}_labels") if name not in arrays]:
-            raise SrjtError(f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}.")
+            raise SrjtError(
+                f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}."
+            )
         images.append(as_colour(arrays[f"{side}_images"]))
         label = arrays[f"{side}_labels"]
         if label.ndim == 0 or label.size != len(label):
-            raise SrjtError(f"{path} must have one label per image: an ordinal grade is one number.")
+            raise SrjtError(
+                f"{path} must have one label per image: an ordinal grade is one number."
+            )
         labels.append(label.reshape(-1))
         sides += [side] * len(label)
         ids += [f"{side}/{row}" for row in range(len(label))]

@@ -1,4 +1,5 @@
-"""The folder of ``srjt readers``, which ``srjt review`` reads too, and the probabilities of a network beside readers.
+"""The folder of ``srjt readers``, which ``srjt review`` reads too, and the probabilities of a
+network beside readers.
 
 readers.json     what the other commands ask: the scale, the readers, how many readings, how well they agree
 consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
@@ -53,7 +54,9 @@ class ReadersFolder:
         return {name: line for line, name in enumerate(self.ids)}
 
 
-def consensus_table(reading: ReadingsTable, agreed: Consensus, *, images: list[str]) -> pd.DataFrame:
+def consensus_table(
+    reading: ReadingsTable, agreed: Consensus, *, images: list[str]
+) -> pd.DataFrame:
     """One row per item: id, image, grade, patient, reference, readings, certainty, p_true_0 …
 
     images: (I,) the image of each item.
@@ -72,7 +75,8 @@ def consensus_table(reading: ReadingsTable, agreed: Consensus, *, images: list[s
 
 
 def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
-    """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
+    """One row per reading, in the order of the source: item, reader, grade, date, … and how
+    probable it is."""
     readings, chosen = reading.readings, reading.columns
     columns: dict[str, Any] = {chosen.noun: _cells(readings.items, readings.item)}
     if chosen.noun == "item" and chosen.image is not None:
@@ -97,23 +101,33 @@ def _patient_and_reference(reading: ReadingsTable, items: npt.NDArray[np.int64])
     return columns
 
 
-def worklist_table(reading: ReadingsTable, agreed: Consensus, count: int, *, per_reader: int | None) -> pd.DataFrame:
-    """What to read next (item, reader, gain): by the readers, or by a new one if they have read everything.
+def worklist_table(
+    reading: ReadingsTable, agreed: Consensus, count: int, *, per_reader: int | None
+) -> pd.DataFrame:
+    """What to read next (item, reader, gain): by the readers, or by a new one if they have read
+    everything.
 
     Empty if every item is trusted, or nobody can be asked: a crowd has no names.
     """
     readings = reading.readings
     wanted = next_readings(agreed, readings, count=count, per_reader=per_reader)
     if wanted.empty and readings.readers != [NO_READER]:
-        wanted = next_readings(agreed, readings, count=count, per_reader=per_reader, new_reader=True)
+        wanted = next_readings(
+            agreed, readings, count=count, per_reader=per_reader, new_reader=True
+        )
     names = {name: wanted[name].map(neutralise_formula) for name in ("item", "reader")}
-    return wanted.assign(**names, gain=wanted["gain"].round(6)).rename(columns={"item": reading.columns.noun})
+    return wanted.assign(**names, gain=wanted["gain"].round(6)).rename(
+        columns={"item": reading.columns.noun}
+    )
 
 
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
-    """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
+    """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there
+    is no such file."""
     column = reading.columns.image
-    written = reading.readings.items if column is None else reading.frame[column].iloc[reading.first_rows]
+    written = (
+        reading.readings.items if column is None else reading.frame[column].iloc[reading.first_rows]
+    )
     names = [relative_name(name, directory.absolute()) for name in written]
     root, located, _ = find_images(names, directory.absolute())
     paths = [os.path.join(root, file) for file in located]
@@ -130,7 +144,9 @@ class ReadersFile(BaseModel):
     readers: list[str]
     items: int
     readings: int
-    agreement: dict[str, dict[str, float | None]]  # of ``Agreement``, where defined: value, low and high
+    agreement: dict[
+        str, dict[str, float | None]
+    ]  # of ``Agreement``, where defined: value, low and high
     probabilities_sha256: str | None  # of the network's file
 
 
@@ -148,11 +164,14 @@ def write_readers_folder(
 ) -> None:
     """Write all but the page.
 
-    A folder with other files is refused. One of the same readings is refreshed; one of other readings, or with another
-    worklist, is refused unless ``overwrite``. images: (I,) the image of each item; probabilities: a network's file.
+    A folder with other files is refused. One of the same readings is refreshed; one of other
+    readings, or with another worklist, is refused unless ``overwrite``. images: (I,) the image of
+    each item; probabilities: a network's file.
     """
     readings = reading.readings
-    coefficients = {name: getattr(agreement, name) for name in (*COEFFICIENTS, "exact", "within_one")}
+    coefficients = {
+        name: getattr(agreement, name) for name in (*COEFFICIENTS, "exact", "within_one")
+    }
     about = ReadersFile(
         source=source,
         noun=reading.columns.noun,
@@ -160,14 +179,27 @@ def write_readers_folder(
         readers=readings.readers,
         items=len(readings.items),
         readings=len(readings),
-        agreement={name: plain(number) for name, number in coefficients.items() if np.isfinite(number.value)},
-        probabilities_sha256=None if probabilities is None else sha256(probabilities.read_bytes()).hexdigest(),
+        agreement={
+            name: plain(number)
+            for name, number in coefficients.items()
+            if np.isfinite(number.value)
+        },
+        probabilities_sha256=(
+            None if probabilities is None else sha256(probabilities.read_bytes()).hexdigest()
+        ),
     )
     tables = {"consensus.csv": consensus_table(reading, agreed, images=images)}
     tables["readings.csv"] = readings_table(reading, agreed)
     if worklist is not None and len(worklist):
         tables["worklist.csv"] = worklist
-    ours = {"readers.json", files.CHECKSUMS, "report.html", "decisions.sqlite", "worklist.csv", *tables}
+    ours = {
+        "readers.json",
+        files.CHECKSUMS,
+        "report.html",
+        "decisions.sqlite",
+        "worklist.csv",
+        *tables,
+    }
     ended = (folder / "readers.json").exists()
     if folder.is_dir() and not ended:
         others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
@@ -184,7 +216,9 @@ def write_readers_folder(
         files.write_atomically(folder / "readers.json", facts)
 
 
-def _refuse_other_readings(folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]) -> None:
+def _refuse_other_readings(
+    folder: Path, about: ReadersFile, tables: dict[str, pd.DataFrame]
+) -> None:
     """An error if the folder holds what would be lost."""
     try:
         same_network = read_readers_file(folder).probabilities_sha256 == about.probabilities_sha256
@@ -192,11 +226,13 @@ def _refuse_other_readings(folder: Path, about: ReadersFile, tables: dict[str, p
         raise SrjtError(f"{problem} Choose another `out`, or pass `overwrite=True`.") from None
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
-            f"{folder} has the consensus of other readings or networks: choose another `out`, or pass `overwrite=True`."
+            f"{folder} has the consensus of other readings or networks: choose another `out`, or"
+            " pass `overwrite=True`."
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
-            f"{folder / 'worklist.csv'} is another worklist: choose another `out`, or pass `overwrite=True`."
+            f"{folder / 'worklist.csv'} is another worklist: choose another `out`, or pass"
+            " `overwrite=True`."
         )
 
 
@@ -214,7 +250,11 @@ def _same(path: Path, table: pd.DataFrame) -> bool:
 
 
 def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
-    form: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding_errors": "surrogateescape"}
+    form: dict[str, Any] = {
+        "dtype": str,
+        "keep_default_na": False,
+        "encoding_errors": "surrogateescape",
+    }
     return pd.DataFrame(pd.read_csv(file, **form, **options))
 
 
@@ -253,12 +293,14 @@ def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np
 def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64]:
     """(I, C) the probabilities of each item's grades, from a table such as ``srjt predict`` writes.
 
-    The table names every item (``id``, ``image`` or ``item``) and has a column ``p_<grade>`` for each grade.
+    The table names every item (``id``, ``image`` or ``item``) and has a column ``p_<grade>`` for
+    each grade.
     """
     frame = load_table(path).frame
     if {"quality", "suggested"} <= set(frame.columns):
         raise SrjtError(
-            f"{path} is the list of an audit, whose probabilities follow from the labels: give those of srjt predict."
+            f"{path} is the list of an audit, whose probabilities follow from the labels: give"
+            " those of srjt predict."
         )
     names = [f"p_{grade}" for grade in readings.grades]
     if missing := [name for name in names if name not in frame]:
@@ -276,7 +318,9 @@ def _rows_of_items(frame: pd.DataFrame, items: Sequence[str], path: Path) -> npt
     for column in ("id", "image", "item"):
         if column in frame:
             try:
-                return join_all_names(items, frame[column].tolist(), wanted_in="the readings", known_in=str(path))
+                return join_all_names(
+                    items, frame[column].tolist(), wanted_in="the readings", known_in=str(path)
+                )
             except SrjtError as own:
                 problem = own
     raise problem

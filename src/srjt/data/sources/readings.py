@@ -1,5 +1,5 @@
-"""Tables with several readers: find the columns, read the dates, settle rows that repeat or contradict each other, and
-combine the readings of each image into one row.
+"""Tables with several readers: find the columns, read the dates, settle rows that repeat or
+contradict each other, and combine the readings of each image into one row.
 """
 
 from __future__ import annotations
@@ -28,10 +28,21 @@ from srjt.readers.readings import Readings
 
 Times = npt.NDArray[np.datetime64]
 
-# Find the columns of a table with several readers: one row per reading (long), or one column per reader (wide).
+# Find the columns of a table with several readers: one row per reading (long), or one column per
+# reader (wide).
 
 READER_WORDS = (
-    *("reader", "grader", "annotator", "rater", "observer", "doctor", "physician", "clinician", "expert"),
+    *(
+        "reader",
+        "grader",
+        "annotator",
+        "rater",
+        "observer",
+        "doctor",
+        "physician",
+        "clinician",
+        "expert",
+    ),
     *("radiologist", "pathologist", "labeller", "labeler", "reviewer", "coder", "worker"),
 )
 READING_SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -46,7 +57,16 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
         *("adjudication", "histology", "histologygrade", "biopsy"),
         *("goldstandard", "goldgrade", "groundtruth"),
     ),
-    "date": ("date", "readingdate", "readdate", "readat", "gradedat", "reviewedat", "datetime", "timestamp"),
+    "date": (
+        "date",
+        "readingdate",
+        "readdate",
+        "readat",
+        "gradedat",
+        "reviewedat",
+        "datetime",
+        "timestamp",
+    ),
 }
 # "grade_date" is no reader's grade
 _NO_READER = frozenset(
@@ -76,7 +96,8 @@ class ReadingColumns:
 
     @property
     def group(self) -> str | None:
-        """The column whose values intervals resample: patients, or images that have several items."""
+        """The column whose values intervals resample: patients, or images that have several
+        items."""
         return self.patient or (self.image if self.image != self.item else None)
 
 
@@ -87,10 +108,11 @@ def reading_columns(
     grade_column: str | Sequence[str] | None = None,
     images: bool = False,
 ) -> ReadingColumns:
-    """Choose the columns of a table of readings: those that the user gives, others by their usual names.
+    """Choose the columns of a table of readings: those that the user gives, others by their usual
+    names.
 
-    given: the column of a role. grade_column: a name or a pattern such as ``"grade_*"``, or several of them: a wide
-    table. images: an item is an image, also if the table has a column of items.
+    given: the column of a role. grade_column: a name or a pattern such as ``"grade_*"``, or several
+    of them: a wide table. images: an item is an image, also if the table has a column of items.
     """
     patterns = [grade_column] if isinstance(grade_column, str) else list(grade_column or ())
     matched = tables.match_columns(table, patterns, role="grade")
@@ -99,7 +121,9 @@ def reading_columns(
     if images or given.get("image") is not None:
         del synonyms["item"]
     roles = {**given, "grade": matched[0] if len(matched) == 1 else None}
-    chosen, notes = tables.choose_columns(table, roles, without=wide, required=(), synonyms=synonyms)
+    chosen, notes = tables.choose_columns(
+        table, roles, without=wide, required=(), synonyms=synonyms
+    )
     if not matched and "reader" not in chosen:
         wide = wide_columns(table.frame)
     item = chosen.get("item") or chosen.get("image")
@@ -121,7 +145,8 @@ def reading_columns(
 
 
 def wide_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns that look like the grades of two or more readers, such as grade_anna and grade_bo; [] if none do."""
+    """The columns that look like the grades of two or more readers, such as grade_anna and
+    grade_bo; [] if none do."""
     groups: dict[str, list[str]] = {}
     numbered = re.compile(rf"(?:{'|'.join(READER_WORDS)}|r)[\W_]*(?:\d+|[a-z])")
     for column in map(str, frame.columns):
@@ -134,10 +159,15 @@ def wide_columns(frame: pd.DataFrame) -> list[str]:
             groups.setdefault(f"… {words[-1]}", []).append(column)
     same_scale = []
     for names in groups.values():
-        # the columns that have a value in common with another one: "score_site" is no reader's grade
-        values = {name: {cell for cell in frame[name] if cell.casefold() not in MISSING} for name in names}
+        # the columns that have a value in common with another one: "score_site" is no reader's
+        # grade
+        values = {
+            name: {cell for cell in frame[name] if cell.casefold() not in MISSING} for name in names
+        }
         columns_with = Counter(value for cells in values.values() for value in cells)
-        same_scale.append([name for name in names if any(columns_with[value] > 1 for value in values[name])])
+        same_scale.append(
+            [name for name in names if any(columns_with[value] > 1 for value in values[name])]
+        )
     widest = max(same_scale, key=len, default=[])
     return widest if len(widest) > 1 else []
 
@@ -148,7 +178,8 @@ def has_grade_column(frame: pd.DataFrame) -> bool:
 
 
 def _reader_names(columns: Sequence[str]) -> dict[str, str]:
-    """{"anna": "grade_anna", "bo": "grade_bo"}: the names without the words that all columns have in common."""
+    """{"anna": "grade_anna", "bo": "grade_bo"}: the names without the words that all columns have
+    in common."""
     parts = [re.split(r"([\W_]+)", column) for column in columns]
     both_ends = (parts, [words[::-1] for words in parts])
     start, end = (len(os.path.commonprefix(words)) for words in both_ends)  # noqa: RUF071, lists of words
@@ -164,7 +195,8 @@ FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M
 
 
 def parse_dates(cells: Sequence[str], *, column: str) -> Times:
-    """(M,) times in seconds, UTC where a zone is given; NaT for an empty cell, or one that is no date."""
+    """(M,) times in seconds, UTC where a zone is given; NaT for an empty cell, or one that is no
+    date."""
     times = _parse(cells, "ISO8601")
     first = next((cell for cell in cells if cell), "")
     if not first or not np.isnat(times).all():
@@ -173,18 +205,22 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
     dated = [int((~np.isnat(times)).sum()) for times in read]
     if not max(dated):
         raise SrjtError(
-            f"The column {column!r} holds no date such as 2024-05-31, but {first[:40]!r}: choose another `date_column`."
+            f"The column {column!r} holds no date such as 2024-05-31, but {first[:40]!r}: choose"
+            " another `date_column`."
         )
     best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
     if any((other != best)[~np.isnat(best)].any() for other in others):
         raise SrjtError(
-            f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write 2024-05-31."
+            f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write"
+            " 2024-05-31."
         )
     return best
 
 
 def _parse(cells: Sequence[str], pattern: str) -> Times:
-    times = pd.to_datetime(pd.Series(list(cells), dtype=object), format=pattern, errors="coerce", utc=True)
+    times = pd.to_datetime(
+        pd.Series(list(cells), dtype=object), format=pattern, errors="coerce", utc=True
+    )
     return times.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
 
 
@@ -250,23 +286,27 @@ def read_readings(
 ) -> ReadingsTable:
     """Read the grades that several readers gave to the same images.
 
-    A long table has one row per reading (image, reader, grade), a wide one a column per reader (``grade_anna``,
-    ``grade_bo``). Empty cells are readings that were not made. The images themselves are not needed.
+    A long table has one row per reading (image, reader, grade), a wide one a column per reader
+    (``grade_anna``, ``grade_bo``). Empty cells are readings that were not made. The images
+    themselves are not needed.
 
     Parameters
     ----------
     source : path or DataFrame
         A CSV, TSV, Excel or Parquet file, or a table in memory.
     image_column, reader_column, patient_column : str, optional
-        Columns. Default: found by their usual names. The first may be a column of items, such as lesions.
+        Columns. Default: found by their usual names. The first may be a column of items, such as
+        lesions.
     grade_column : str or sequence of str, optional
-        The column of grades, or the columns of all readers, also by a pattern such as ``"grade_*"``.
+        The column of grades, or the columns of all readers, also by a pattern such as
+        ``"grade_*"``.
     reference_column : str, optional
         Trusted grades: adjudicated, or from histology. Empty where there is none.
     date_column : str, optional
         When each reading was made.
     grades : sequence of str, optional
-        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
+        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in
+        their order.
 
     Returns
     -------
@@ -296,7 +336,8 @@ def read_readings(
 
 
 def combine(readings: Readings, **options: Any) -> Consensus:
-    """The consensus of a table's readings. Readers without names are a crowd: their readings are independent.
+    """The consensus of a table's readings. Readers without names are a crowd: their readings are
+    independent.
 
     options: of ``consensus``.
     """
@@ -304,7 +345,9 @@ def combine(readings: Readings, **options: Any) -> Consensus:
     return consensus(readings, repeats="independent" if crowd else "one reading", **options)
 
 
-def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | None) -> ReadingsTable:
+def _readings_of(
+    table: Table, chosen: ReadingColumns, grades: Sequence[str] | None
+) -> ReadingsTable:
     frame, lines = table.frame, table.lines
     problems = list(table.problems)
     items = np.array(lines if chosen.item is None else frame[chosen.item], dtype=object)
@@ -312,7 +355,9 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
     for row in np.flatnonzero(unnamed).tolist():
         problems.append(Problem("missing-image", lines[row], "the row has no image"))
     if unnamed.all():
-        raise SrjtError(f"No row of {table.name} names its image: choose another column with `image_column`.")
+        raise SrjtError(
+            f"No row of {table.name} names its image: choose another column with `image_column`."
+        )
 
     # wide tables row by row, so that an item's readings stay together
     cells = frame[list(chosen.grades.values())].to_numpy(dtype=object).reshape(-1).tolist()
@@ -324,7 +369,9 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
         names = np.array([name or NO_READER for name in frame[chosen.reader]], dtype=object)
     references = frame[chosen.reference].tolist() if chosen.reference else []
     if grades is None:
-        grades = next((table.scales[name] for name in chosen.grades.values() if name in table.scales), None)
+        grades = next(
+            (table.scales[name] for name in chosen.grades.values() if name in table.scales), None
+        )
     # all readings and references at once: a grade may occur in only one column
     grading = grade_values([*cells, *references], names=grades)
     if grades is None:
@@ -348,7 +395,9 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
             problems.append(Problem("duplicate-row", items[row], detail))
         usable &= ~repeated
     if not usable.any():
-        raise SrjtError(f"{table.name} has no reading that can be used: no grade is one of the scale.")
+        raise SrjtError(
+            f"{table.name} has no reading that can be used: no grade is one of the scale."
+        )
     kept = rows[usable]
     item_codes, item_names = pd.factorize(items[kept])
     reader_codes, reader_names = pd.factorize(names[usable])
@@ -366,7 +415,9 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
         two = _first_two(pd.Series(reference_codes).where(reference_codes >= 0), row_items)
         reference = two[0].where(two[1].isna()).fillna(-1).to_numpy(np.int64)
         for item, *pair in two[two[1].notna()].astype(int).itertuples(name=None):
-            detail = f"references {' and '.join(grading.names[code] for code in pair)}: none is used"
+            detail = (
+                f"references {' and '.join(grading.names[code] for code in pair)}: none is used"
+            )
             problems.append(Problem("conflicting-reference", item_names[item], detail))
     readings = Readings(
         items=item_names.tolist(),
@@ -384,7 +435,11 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
     return ReadingsTable(
         readings=readings,
         problems=tuple(problems),
-        notes=(*table.notes, *_notes(readings, chosen, table.name, empty=empty), f"grades: {grading.note}"),
+        notes=(
+            *table.notes,
+            *_notes(readings, chosen, table.name, empty=empty),
+            f"grades: {grading.note}",
+        ),
         frame=frame,
         rows=kept,
         row_items=row_items,
@@ -393,7 +448,8 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
 
 
 def _first_two(values: pd.Series[Any], row_items: Ints) -> pd.DataFrame:
-    """(N,) values of rows, NaN: none, and their items → (I, 2) the first two different values of each item."""
+    """(N,) values of rows, NaN: none, and their items → (I, 2) the first two different values of
+    each item."""
     pairs = pd.DataFrame({"item": row_items, "value": values.to_numpy()})
     pairs = pairs[(row_items >= 0) & pairs["value"].notna()].drop_duplicates()
     place = pairs.groupby("item").cumcount()
@@ -408,10 +464,17 @@ def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: in
     unnamed = sum(readings.readers[reader] == NO_READER for reader in readings.reader)
     by = "" if nobody else f" by {count_of(len(readings.readers), 'reader')}"
     notes = [
-        f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
+        (
+            f"{source}: one column per reader ({columns})"
+            if chosen.wide
+            else f"{source}: one row per reading"
+        ),
         *chosen.notes,
-        f"{count_of(len(readings), 'reading')} of {count_of(len(readings.items), chosen.noun)}{by}, "
-        f"{_readings_of_each(readings, chosen.noun)}",
+        (
+            f"{count_of(len(readings), 'reading')} of"
+            f" {count_of(len(readings.items), chosen.noun)}{by},"
+            f" {_readings_of_each(readings, chosen.noun)}"
+        ),
     ]
     if chosen.item is None:
         notes.append("no column of images: each row is an image of its own")
@@ -425,12 +488,15 @@ def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: in
         trusted = f"{chosen.noun}s with a trusted grade: {(readings.reference >= 0).sum():,}"
         notes.append(f"reference: column {chosen.reference!r}; {trusted}")
     if readings.times is not None:
-        notes.append(f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}")
+        notes.append(
+            f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}"
+        )
     return notes
 
 
 def describe_readers(readings: Readings, chosen: ReadingColumns) -> str:
-    """What the table says about its readers, in one sentence; "" if nothing tells of several readers."""
+    """What the table says about its readers, in one sentence; "" if nothing tells of several
+    readers."""
     if len(readings.readers) < 2 and np.bincount(readings.item).max() < 2:
         return ""
     where = f"column {chosen.reader}" if chosen.reader else "not named"
@@ -447,12 +513,13 @@ def _readings_of_each(readings: Readings, noun: str) -> str:
 
 
 def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
-    """The readings of these samples, which become the items in this order; the others are left out."""
+    """The readings of these samples, which become the items in this order; the others are left
+    out."""
     order = join_names(ids, readings.items, wanted_in="the samples", known_in="the readings")
     if not (order >= 0).any():
         raise SrjtError(
-            f"There is no reading of any of the {len(ids):,} samples, such as {few(map(repr, ids))}; the readings name "
-            f"{few(map(repr, readings.items))}."
+            f"There is no reading of any of the {len(ids):,} samples, such as"
+            f" {few(map(repr, ids))}; the readings name {few(map(repr, readings.items))}."
         )
     place = np.full(len(readings.items), -1, dtype=np.int64)
     place[order[order >= 0]] = np.flatnonzero(order >= 0)
@@ -462,9 +529,13 @@ def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
         known,
         items=list(ids),
         item=place[known.item],
-        groups=None
-        if groups is None
-        else [groups[item] if item >= 0 else name for item, name in zip(order, ids, strict=True)],
+        groups=(
+            None
+            if groups is None
+            else [
+                groups[item] if item >= 0 else name for item, name in zip(order, ids, strict=True)
+            ]
+        ),
         reference=None if reference is None else np.where(order >= 0, reference[order], -1),
     )
 
@@ -473,29 +544,35 @@ def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
 
 
 def combines_readings(options: ReadOptions, table: Table) -> bool:
-    """Whether the readings of an image are combined. An error for options without effect, and for a table without a
-    column of grades but with one for each of several readers."""
+    """Whether the readings of an image are combined. An error for options without effect, and for a
+    table without a column of grades but with one for each of several readers."""
     if options.several_readings == "consensus":
         return True
     several = isinstance(options.grade_column, tuple) and len(options.grade_column) > 1
-    unused = [name for name in ("reader_column", "reference_column") if getattr(options, name) is not None]
+    unused = [
+        name for name in ("reader_column", "reference_column") if getattr(options, name) is not None
+    ]
     for name in [*unused, *(["grade_column"] if several else [])]:
-        raise SrjtError(f"`{name}` is for several readings of an image: add `several_readings='consensus'`.")
+        raise SrjtError(
+            f"`{name}` is for several readings of an image: add `several_readings='consensus'`."
+        )
     graded = options.grade_column or has_grade_column(table.frame)
     if readers := [] if graded else wide_columns(table.frame):
         raise SrjtError(
-            f"{table.name} has the grades of {len(readers)} readers ({few(readers, 6)}): combine them with "
-            "`several_readings='consensus'`, compare them with srjt readers, or choose one with `grade_column`."
+            f"{table.name} has the grades of {len(readers)} readers ({few(readers, 6)}): combine"
+            " them with `several_readings='consensus'`, compare them with srjt readers, or choose"
+            " one with `grade_column`."
         )
     return False
 
 
 def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Readings]:
-    """A table with one row per image, in the order of the readings' items; its column of grades; all readings.
+    """A table with one row per image, in the order of the readings' items; its column of grades;
+    all readings.
 
-    The grade of an image is the consensus of its readers. The columns ``readings`` (how many), ``certainty`` and
-    ``p_true_0`` … (the probability of each true grade) are added; those that differ between the readings of an image
-    are left out.
+    The grade of an image is the consensus of its readers. The columns ``readings`` (how many),
+    ``certainty`` and ``p_true_0`` … (the probability of each true grade) are added; those that
+    differ between the readings of an image are left out.
     """
     roles = {name: options.roles[name] for name in ("image", "patient")}
     given = {**roles, "reader": options.reader_column, "reference": options.reference_column}
@@ -505,9 +582,14 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
     added = {
         column: [readings.grades[grade] for grade in agreed.grade],
-        "readings": [str(count) for count in np.bincount(readings.item, minlength=len(readings.items))],
+        "readings": [
+            str(count) for count in np.bincount(readings.item, minlength=len(readings.items))
+        ],
         "certainty": [f"{p:.6f}" for p in agreed.certainty],
-        **{POSTERIOR.format(c): [f"{p:.9f}" for p in shares] for c, shares in enumerate(agreed.posterior.T)},
+        **{
+            POSTERIOR.format(c): [f"{p:.9f}" for p in shares]
+            for c, shares in enumerate(agreed.posterior.T)
+        },
     }
     # what describes a reading and not an image is left out
     own = {chosen.item, chosen.group, *chosen.grades.values()}
@@ -517,7 +599,9 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     varying = [name for name in others if name in of_reading or groups[name].nunique().max() > 1]
     kept = table.frame.drop(columns=[*varying, column], errors="ignore").iloc[reading.first_rows]
     kept = kept.reset_index(drop=True).rename(columns={name: f"{name}_source" for name in added})
-    left_out = f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""
+    left_out = (
+        f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""
+    )
     unread = [
         Problem("missing-grade", table.lines[row], "no reading of this image can be used")
         for row in np.flatnonzero(rows < 0).tolist()
@@ -528,6 +612,9 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
         frame=pd.concat([kept, pd.DataFrame(added, dtype=str)], axis=1),
         lines=[table.lines[row] for row in reading.first_rows],
         problems=[*reading.problems, *unread],
-        notes=[*reading.notes, f"grade: the consensus of the readings of each {chosen.noun}{left_out}"],
+        notes=[
+            *reading.notes,
+            f"grade: the consensus of the readings of each {chosen.noun}{left_out}",
+        ],
     )
     return combined, column, readings

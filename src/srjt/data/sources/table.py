@@ -1,5 +1,5 @@
-"""A table as it comes: a CSV, TSV, Excel or Parquet file or a DataFrame as text, its columns by their usual names, and
-the image files that it names.
+"""A table as it comes: a CSV, TSV, Excel or Parquet file or a DataFrame as text, its columns by
+their usual names, and the image files that it names.
 """
 
 from __future__ import annotations
@@ -28,13 +28,22 @@ from srjt.integrations import is_foreign_table, read_foreign_table
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 IN_MEMORY = "the table"
 MANY_COLUMNS = 500
-CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "verified_probability", "split")
+CANONICAL = (
+    "id",
+    "image",
+    "grade",
+    "patient",
+    "true_grade",
+    "verified_grade",
+    "verified_probability",
+    "split",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """N rows of text: nothing is converted to numbers, so that patient 007 stays 007. And N rows of features, where
-    the source has some."""
+    """N rows of text: nothing is converted to numbers, so that patient 007 stays 007. And N rows of
+    features, where the source has some."""
 
     name: str  # of the file, for messages
     folder: Path = field(default_factory=Path)
@@ -47,7 +56,9 @@ class Table:
     grades: tuple[str, ...] | None = None  # mildest first, if the source lists them
     scales: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the same, by column
     made: str = ""  # how the features were computed
-    inexact: frozenset[str] = frozenset()  # columns of numbers so large that several whole numbers became one
+    inexact: frozenset[str] = (
+        frozenset()
+    )  # columns of numbers so large that several whole numbers became one
 
 
 def is_table(path: Path) -> bool:
@@ -60,8 +71,8 @@ def is_table(path: Path) -> bool:
 def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
     """All cells of a file, of ``labels.csv`` in a folder, or of a table in memory, as text.
 
-    Rows with too many or too few cells are left out, as problems. typed: the cells of Parquet and of a table in memory
-    stay what they are.
+    Rows with too many or too few cells are left out, as problems. typed: the cells of Parquet and
+    of a table in memory stay what they are.
     """
     if isinstance(source, pd.DataFrame):
         return _from_frame(source, name=IN_MEMORY, folder=Path().absolute(), typed=typed)
@@ -73,7 +84,9 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
         return replace(table, notes=list(foreign.notes), scales=foreign.scales)
     if path.suffix.lower() == ".parquet":
         return _from_frame(_read_parquet(path), name=path.name, folder=path.parent, typed=typed)
-    rows, malformed, notes = _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
+    rows, malformed, notes = (
+        _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
+    )
     if not rows:
         raise SrjtError(f"{path} is empty.")
     header = next(iter(rows.values()))
@@ -81,18 +94,22 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
     for line, cells in rows.items():
         if len(cells) != len(header):
             malformed[line] = f"{count_of(len(cells), 'cell')} where the header has {len(header)}"
-    problems = [Problem("malformed-row", line, malformed[line]) for line in rows if line in malformed]
+    problems = [
+        Problem("malformed-row", line, malformed[line]) for line in rows if line in malformed
+    ]
     lines = [line for line in list(rows)[1:] if line not in malformed]
     if not lines:
         why = f": {problems[0].where}: {problems[0].detail}" if problems else ", below its header"
         raise SrjtError(f"There are no rows in {path} that can be used{why}.")
     frame = _text_frame([rows[line] for line in lines], header)
-    return Table(name=path.name, folder=path.parent, frame=frame, lines=lines, problems=problems, notes=notes)
+    return Table(
+        name=path.name, folder=path.parent, frame=frame, lines=lines, problems=problems, notes=notes
+    )
 
 
 def _text_frame(rows: list[list[str]], columns: list[str]) -> pd.DataFrame:
-    """Rows of text. pandas keeps each column of text by itself, which takes half a minute for 20,000 of them: many
-    columns stay one block of Python objects."""
+    """Rows of text. pandas keeps each column of text by itself, which takes half a minute for
+    20,000 of them: many columns stay one block of Python objects."""
     if len(columns) <= MANY_COLUMNS:
         return pd.DataFrame(rows, columns=columns, dtype=str)
     return pd.DataFrame(np.array(rows, dtype=object), columns=columns, dtype=object)
@@ -100,7 +117,9 @@ def _text_frame(rows: list[list[str]], columns: list[str]) -> pd.DataFrame:
 
 def as_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """The same table with all cells as text."""
-    return pd.DataFrame({name: frame[name].map(as_text).astype(str) for name in frame}, index=frame.index)
+    return pd.DataFrame(
+        {name: frame[name].map(as_text).astype(str) for name in frame}, index=frame.index
+    )
 
 
 def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) -> Table:
@@ -116,7 +135,8 @@ def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) ->
 
 
 def _is_inexact(column: pd.Series[Any]) -> bool:
-    """Whether whole numbers went through floats that cannot hold them: two ids may have become one."""
+    """Whether whole numbers went through floats that cannot hold them: two ids may have become
+    one."""
     if column.dtype.kind != "f":
         return False
     largest = column.abs().max()
@@ -140,20 +160,22 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             place = table.schema.get_field_index(str(name))
             if place >= 0 and pyarrow.types.is_integer(table.schema.types[place]):
                 # a missing cell has turned whole numbers into floats, and large ids into each other
-                frame[name] = pd.Series(table.column(place).to_pylist(), dtype=object, index=frame.index)
+                frame[name] = pd.Series(
+                    table.column(place).to_pylist(), dtype=object, index=frame.index
+                )
         return frame
     except Exception as problem:  # damaged files make pyarrow raise almost any exception
         raise SrjtError(f"{path} cannot be read as Parquet: {reason_of(problem)}.") from None
 
 
-# The rows of a file that are not empty, by their positions, the header first; of some of them, what is wrong with
-# them; and notes.
+# The rows of a file that are not empty, by their positions, the header first; of some of them, what
+# is wrong with them; and notes.
 Rows = tuple[dict[str, list[str]], dict[str, str], list[str]]
 
 
 def _read_excel(path: Path) -> Rows:
-    """The first sheet. Of a formula the value counts that Excel computed last, and cells beyond the header count only
-    if they are filled."""
+    """The first sheet. Of a formula the value counts that Excel computed last, and cells beyond the
+    header count only if they are filled."""
     try:
         from openpyxl import load_workbook
     except ImportError:
@@ -163,30 +185,42 @@ def _read_excel(path: Path) -> Rows:
         workbook = load_workbook(path, read_only=True, data_only=True)
         try:
             sheet, *others = workbook.worksheets
-            sheet.reset_dimensions()  # a file may claim all 16,384 columns: only cells that exist are read
+            # a file may claim all 16,384 columns: only cells that exist are read
+            sheet.reset_dimensions()
             for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
                 cells = [as_text(value) for value in values]
-                if width := max((place for place, cell in enumerate(cells, start=1) if cell), default=0):
+                if width := max(
+                    (place for place, cell in enumerate(cells, start=1) if cell), default=0
+                ):
                     header = next(iter(rows.values()), [])
                     rows[f"row {number}"] = cells[:width] + [""] * (len(header) - width)
         finally:
             workbook.close()
-    except Exception as problem:  # damaged archives and XML make openpyxl raise almost any exception
+    except (
+        Exception
+    ) as problem:  # damaged archives and XML make openpyxl raise almost any exception
         raise SrjtError(f"{path} cannot be read as an Excel file: {reason_of(problem)}.") from None
-    left = f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read" if others else ""
+    left = (
+        f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read"
+        if others
+        else ""
+    )
     return rows, {}, [f"sheet {sheet.title!r}{left}"]
 
 
 def _read_csv(path: Path) -> Rows:
     rows: dict[str, list[str]] = {}
-    several_lines: dict[str, int] = {}  # a row with a cell of several lines → the line in which it ends
+    several_lines: dict[
+        str, int
+    ] = {}  # a row with a cell of several lines → the line in which it ends
     end = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             # Spreadsheets write semicolons in countries where the comma is the decimal point.
             delimiter = max("\t;,", key=file.readline().count)
             file.seek(0)
-            # strict: a quote that is never closed is an error; otherwise it hides all rows that follow
+            # strict: a quote that is never closed is an error; otherwise it hides all rows that
+            # follow
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             for cells in reader:
                 start, end = end + 1, reader.line_num
@@ -197,21 +231,31 @@ def _read_csv(path: Path) -> Rows:
     except UnicodeDecodeError:
         raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
     except csv.Error as problem:
-        reason = "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
-        raise SrjtError(f"{path} is not a table: {reason}, in the row from line {end + 1} on.") from None
+        reason = (
+            "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
+        )
+        raise SrjtError(
+            f"{path} is not a table: {reason}, in the row from line {end + 1} on."
+        ) from None
     reason = "the quoted cell that ends in line {} contains other rows: a quote is not closed"
     with_rows = _rows_with_rows(rows, several_lines, delimiter)
     return rows, {line: reason.format(several_lines[line]) for line in with_rows}, []
 
 
-def _rows_with_rows(rows: dict[str, list[str]], several_lines: Collection[str], delimiter: str) -> Iterator[str]:
-    """The rows with a cell that contains other rows: one of its further lines has as many cells as the header, and
-    one of these, such as a grade, is in the same column of another row. Prose hardly ever is so."""
+def _rows_with_rows(
+    rows: dict[str, list[str]], several_lines: Collection[str], delimiter: str
+) -> Iterator[str]:
+    """The rows with a cell that contains other rows: one of its further lines has as many cells as
+    the header, and one of these, such as a grade, is in the same column of another row. Prose
+    hardly ever is so."""
     if not several_lines:
         return
     (_, header), *body = rows.items()
     others = [cells for line, cells in body if line not in several_lines]
-    seen = [{cells[place] for cells in others if place < len(cells)} - {""} for place in range(len(header))]
+    seen = [
+        {cells[place] for cells in others if place < len(cells)} - {""}
+        for place in range(len(header))
+    ]
     for row in several_lines if len(header) > 1 else ():
         lines = [line for cell in rows[row] for line in cell.splitlines()[1:]]
         for cells in csv.reader(lines, delimiter=delimiter):
@@ -224,7 +268,8 @@ def _rows_with_rows(rows: dict[str, list[str]], several_lines: Collection[str], 
 def write_table(manifest: Manifest, path: Path) -> None:
     """Write a manifest as a CSV file that ``srjt.data.read`` reads without options.
 
-    Grades are written by name. Image paths are relative to the file's folder, or absolute if they are elsewhere.
+    Grades are written by name. Image paths are relative to the file's folder, or absolute if they
+    are elsewhere.
     """
     table = manifest.table.copy()
     for column in set(GRADED) & set(table):
@@ -233,7 +278,8 @@ def write_table(manifest: Manifest, path: Path) -> None:
         # never with "..", which is wrong below a linked folder
         paths, folder = [image.absolute() for image in manifest.paths], path.parent.absolute()
         table["image"] = [
-            (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix() for image in paths
+            (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
+            for image in paths
         ]
     warn_about_formulas(table, path)
     write_output(path, as_csv(table))
@@ -252,14 +298,33 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
         *("mayo", "mayoscore", "mes", "retinopathygrade", "target"),
     ),
     "patient": (
-        *("patient", "patientid", "patientname", "subject", "subjectid", "participant", "participantid"),
+        *(
+            "patient",
+            "patientid",
+            "patientname",
+            "subject",
+            "subjectid",
+            "participant",
+            "participantid",
+        ),
         *("person", "personid", "case", "caseid", "pid"),
     ),
-    # not "adjudicated" or "consensus": such grades exist for the difficult images, and a random sample is needed
+    # not "adjudicated" or "consensus": such grades exist for the difficult images, and a random
+    # sample is needed
     "verified_grade": ("verifiedgrade", "verifiedlabel", "gradeverified", "labelverified"),
     "verified_probability": ("verifiedprobability",),
     "true_grade": ("truegrade", "truelabel", "cleangrade", "cleanlabel"),
-    "split": ("split", "officialsplit", "subset", "partition", "set", "usage", "part", "phase", "dataset"),
+    "split": (
+        "split",
+        "officialsplit",
+        "subset",
+        "partition",
+        "set",
+        "usage",
+        "part",
+        "phase",
+        "dataset",
+    ),
 }
 REQUIRED = ("image", "grade")
 SHOWN = 12  # columns that an error lists
@@ -275,20 +340,26 @@ def choose_columns(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """By role (image, grade, patient, verified_grade, …), its column and a note on the choice.
 
-    given: the column of a role, where the user named it. without: columns that have another role. synonyms: the usual
-    names of each role, in plain small letters.
+    given: the column of a role, where the user named it. without: columns that have another role.
+    synonyms: the usual names of each role, in plain small letters.
     """
     columns = [column for column in table.frame.columns if column not in without]
     chosen = {role: column for role, column in given.items() if column is not None}
     for role, column in chosen.items():
         if column not in columns:
-            raise unknown_name(f"column (for the {role.replace('_', ' ')}, in {table.name})", column, columns)
+            raise unknown_name(
+                f"column (for the {role.replace('_', ' ')}, in {table.name})", column, columns
+            )
     notes = {}
     plain = {plain_name(column): column for column in reversed(columns)}
     for role, names in synonyms.items():
         how = "as given"
         if role not in chosen:
-            free = [plain[name] for name in names if name in plain and plain[name] not in chosen.values()]
+            free = [
+                plain[name]
+                for name in names
+                if name in plain and plain[name] not in chosen.values()
+            ]
             if not free:
                 continue
             chosen[role] = free[0]
@@ -298,8 +369,9 @@ def choose_columns(
     for role in {"image", "item", "patient"} & chosen.keys():
         if chosen[role] in table.inexact:
             raise SrjtError(
-                f"The column {chosen[role]!r} of {table.name} ({role}) holds numbers that a float cannot hold exactly, "
-                "so that different ids may have become one: write it as text or as whole numbers."
+                f"The column {chosen[role]!r} of {table.name} ({role}) holds numbers that a float"
+                " cannot hold exactly, so that different ids may have become one: write it as text"
+                " or as whole numbers."
             )
     for role in required:
         if role not in chosen:
@@ -308,15 +380,16 @@ def choose_columns(
 
 
 def missing_column(role: str, table: Table, *, features: bool = False) -> SrjtError:
-    """The error for a table without the column of a role. features: whether its columns may be features."""
+    """The error for a table without the column of a role. features: whether its columns may be
+    features."""
     hint = ""
     if role == "grade":
         hint = " If several readers graded each image, add `several_readings='consensus'`."
     elif role == "image" and features:
         hint = " Columns of features are named with `feature_columns`."
     return SrjtError(
-        f"No column of {table.name} looks like the {role}: give its name with `{role}_column`. Columns: "
-        f"{few(table.frame.columns, SHOWN)}.{hint}"
+        f"No column of {table.name} looks like the {role}: give its name with `{role}_column`."
+        f" Columns: {few(table.frame.columns, SHOWN)}.{hint}"
     )
 
 
@@ -332,24 +405,29 @@ def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[s
         names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
         if not names:
             shown = few(columns, SHOWN)
-            raise SrjtError(f"No column of {table.name} matches {pattern!r} ({role}). Columns: {shown}.")
+            raise SrjtError(
+                f"No column of {table.name} matches {pattern!r} ({role}). Columns: {shown}."
+            )
         matching.update(names)
     return [column for column in columns if column in matching]
 
 
 def is_split(cells: pd.Series[str], *, given: bool) -> bool:
-    """Whether a column holds train, validation or test; an error if the user has ``given`` one that does not."""
+    """Whether a column holds train, validation or test; an error if the user has ``given`` one that
+    does not."""
     values = {value.casefold() for value in cells} - {""}
     strange = sorted(values - set(SPLIT_NAMES))
     if given and (strange or not values):
         raise SrjtError(
-            f"The column {cells.name!r} must be train, validation or test, not {few(map(repr, strange), 5) or 'empty'}."
+            f"The column {cells.name!r} must be train, validation or test, not"
+            f" {few(map(repr, strange), 5) or 'empty'}."
         )
     return bool(values) and not strange
 
 
 def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[str, pd.Series[str]]:
-    """The columns without a role, to be kept. A table is made of them at once: one by one takes quadratic time."""
+    """The columns without a role, to be kept. A table is made of them at once: one by one takes
+    quadratic time."""
     return {
         f"{column}_source" if column in CANONICAL else column: frame[column]
         for column in frame.columns
@@ -358,14 +436,16 @@ def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[st
 
 
 def kept_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Those of the ``columns`` that a table to predict has; its own id, image, patient and grades get another name."""
+    """Those of the ``columns`` that a table to predict has; its own id, image, patient and grades
+    get another name."""
     ours = ("id", "image", "patient", *GRADED)
     names = {name: f"{name}_source" if name in ours else name for name in columns if name in frame}
     return frame[list(names)].set_axis(list(names.values()), axis=1)
 
 
 def check_wanted(columns: Sequence[str], table: pd.DataFrame, *, known: Sequence[str]) -> None:
-    """Raise an error if ``table``, read from sources with the columns ``known``, lacks one of the wanted columns.
+    """Raise an error if ``table``, read from sources with the columns ``known``, lacks one of the
+    wanted columns.
 
     Nothing is known of images that no table lists: whoever needs the column says so.
     """
@@ -381,8 +461,8 @@ IMAGE_FOLDERS = ("", "images", "train_images", "img", "imgs", "train", "test_ima
 
 
 def find_images(names: Sequence[str], directory: Path) -> tuple[Path, list[str], list[Problem]]:
-    """The files of these names in ``directory``, or in the folder in it that has some of them: archives are unpacked to
-    different places. Returns that folder, the files and problems.
+    """The files of these names in ``directory``, or in the folder in it that has some of them:
+    archives are unpacked to different places. Returns that folder, the files and problems.
     """
     sample = [name for name in names if name][:: max(1, len(names) // 20)]
     for root in (directory / folder for folder in IMAGE_FOLDERS):
@@ -392,7 +472,8 @@ def find_images(names: Sequence[str], directory: Path) -> tuple[Path, list[str],
 
 
 def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]:
-    """Find the files of names without a suffix ("10_left"), and files without the suffix of their name.
+    """Find the files of names without a suffix ("10_left"), and files without the suffix of their
+    name.
 
     A name for which there is no file is unchanged.
     """
@@ -412,7 +493,9 @@ def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]
         elif stem != file:  # another suffix would be another image
             matching = [stem] if stem in matching else []
         if len(matching) > 1:
-            problems.append(Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used"))
+            problems.append(
+                Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used")
+            )
         located.append(posixpath.join(folder, matching[0]) if matching else name)
     return located, problems
 
@@ -437,7 +520,7 @@ def relative_name(name: str, root: Path) -> str:
 def no_image_exists(manifest: Manifest) -> SrjtError:
     """The error if no image is where it is looked for."""
     return SrjtError(
-        f"None of the {len(manifest):,} images exists: the first, {manifest.table['image'].iloc[0]}, is not in "
-        f"{manifest.root}. Give the folder that holds them with `images`, or name columns of features with "
-        "`feature_columns`."
+        f"None of the {len(manifest):,} images exists: the first,"
+        f" {manifest.table['image'].iloc[0]}, is not in {manifest.root}. Give the folder that holds"
+        " them with `images`, or name columns of features with `feature_columns`."
     )

@@ -24,7 +24,8 @@ from srjt.files import explain_write_errors, write_atomically
 from srjt.ordinal.metrics import Interval
 from srjt.studies.results import OURS, is_ours
 
-# Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a line on white.
+# Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a
+# line on white.
 PALETTE = {
     "blue": "#0072b2",
     "vermillion": "#d55e00",
@@ -33,7 +34,8 @@ PALETTE = {
     "orange": "#e69f00",
     "sky": "#56b4e9",
 }
-SHADE = "#0071b1"  # of a matrix cell: nearly the same blue, separate so that a dark page can change it alone
+# of a matrix cell: nearly the same blue, separate so that a dark page can change it alone
+SHADE = "#0071b1"
 INK = "#1c1b1a"  # a page can replace it by its text colour
 GREY = "#6f6e6d"  # legible on white and on black
 
@@ -92,7 +94,8 @@ class ShownFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> ShownFigure:
-    """An empty figure, in inches, whose axes leave room for all texts: no pyplot, no global state."""
+    """An empty figure, in inches, whose axes leave room for all texts: no pyplot, no global
+    state."""
     return ShownFigure(figsize=(width, height), layout="constrained")
 
 
@@ -103,9 +106,11 @@ def printable(text: object, *, longest: int = 40) -> str:
 
 
 def inline_svg(captioned: CaptionedFigure) -> str:
-    """An <svg> element for an HTML page, without a background and with colours that the page can change.
+    """An <svg> element for an HTML page, without a background and with colours that the page can
+    change.
 
-    Each colour becomes a CSS variable (--blue, …) with the colour as its default, which a dark page overrides.
+    Each colour becomes a CSS variable (--blue, …) with the colour as its default, which a dark page
+    overrides.
     """
     text = figure_bytes(captioned, "svg", facecolor="none").decode()
     text = text[text.index("<svg") :]
@@ -113,7 +118,9 @@ def inline_svg(captioned: CaptionedFigure) -> str:
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     for name, colour in (*PALETTE.items(), ("ink", INK), ("grey", GREY), ("shade", SHADE)):
         text = text.replace(colour, f"var(--{name}, {colour})")
-    return text.strip().replace("<svg", f'<svg role="img" aria-label="{html.escape(captioned.alt)}"', 1)
+    return text.strip().replace(
+        "<svg", f'<svg role="img" aria-label="{html.escape(captioned.alt)}"', 1
+    )
 
 
 def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
@@ -128,7 +135,10 @@ def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
 
 def figure_bytes(captioned: CaptionedFigure, kind: str, *, facecolor: str = "white") -> bytes:
     """The figure as an SVG or PNG file: the same bytes for the same figure."""
-    file, left_out = io.BytesIO(), {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
+    file, left_out = (
+        io.BytesIO(),
+        {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)},
+    )
     with _style(), mpl.rc_context({"svg.hashsalt": captioned.name}):
         metadata = dict.fromkeys(left_out[kind])
         captioned.figure.savefig(file, format=kind, dpi=200, facecolor=facecolor, metadata=metadata)
@@ -138,7 +148,8 @@ def figure_bytes(captioned: CaptionedFigure, kind: str, *, facecolor: str = "whi
     return re.sub(rb'<g id="[^"]*"', b"<g", file.getvalue())
 
 
-# Colour, dashes and marker of each method: the same in every figure, and distinguishable without colour.
+# Colour, dashes and marker of each method: the same in every figure, and distinguishable without
+# colour.
 
 FEW = 6  # up to this many methods each has its own colour
 
@@ -167,18 +178,24 @@ class Style:
 def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     """A style for each method, in the given order.
 
-    "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers, the host a dashed
-    line and open markers. With more than six methods all others are grey, except a recipe.
+    "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers,
+    the host a dashed line and open markers. With more than six methods all others are grey, except
+    a recipe.
     """
     hosts = {name.removesuffix(OURS) for name in methods if name.endswith(OURS)}
     crowded = len(methods) > FEW and bool(hosts)
-    families = sorted(dict.fromkeys(name.removesuffix(OURS) for name in methods), key=lambda name: name not in hosts)
+    families = sorted(
+        dict.fromkeys(name.removesuffix(OURS) for name in methods),
+        key=lambda name: name not in hosts,
+    )
     coloured = [family for family in families if family in hosts or not crowded or is_ours(family)]
     colours, chosen = (*PALETTE.values(), INK), {}
     for name in methods:
         family, ours = name.removesuffix(OURS), is_ours(name)
         if family not in coloured:
-            chosen[name] = Style(colour=GREY, dashes=_DASHES[families.index(family) % len(_DASHES)], prominent=False)
+            chosen[name] = Style(
+                colour=GREY, dashes=_DASHES[families.index(family) % len(_DASHES)], prominent=False
+            )
             continue
         number, is_host = coloured.index(family), family in hosts and not ours
         chosen[name] = Style(
@@ -191,17 +208,24 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     return chosen
 
 
-# Curves with their names at the right end instead of a legend, and a band of one standard deviation.
+# Curves with their names at the right end instead of a legend, and a band of one standard
+# deviation.
 
 Floats = npt.NDArray[np.float64]
 LINE_HEIGHT = 0.155  # inches of a label
 LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choose
-LEADER = {"arrowstyle": "-", "linewidth": 0.7, "shrinkB": 0, "relpos": (0, 0.5)}  # from a curve to its name
+LEADER = {
+    "arrowstyle": "-",
+    "linewidth": 0.7,
+    "shrinkB": 0,
+    "relpos": (0, 0.5),
+}  # from a curve to its name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """x, y: (N,), from 0 to ``most``. spread: (N,) standard deviation, or None if there is one fold only."""
+    """x, y: (N,), from 0 to ``most``. spread: (N,) standard deviation, or None if there is one fold
+    only."""
 
     name: str  # the text at its end
     x: Floats
@@ -211,7 +235,9 @@ class Curve:
 
 
 @house_style
-def chart(curves: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **options: Any) -> ShownFigure:
+def chart(
+    curves: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **options: Any
+) -> ShownFigure:
     """One panel as a figure, in inches; ``options`` as for ``panel``."""
     figure = new_figure(width, max(height, 0.8 + LINE_HEIGHT * len(curves)))
     panel(figure.subplots(), curves, **options)
@@ -233,8 +259,12 @@ def panel(
     reference: a level and its name, drawn as a thin line. xticks: positions and their labels.
     """
     styles = styles or method_styles([curve.name for curve in curves])
-    prepare_axes(axes, title, xlabel=xlabel, grid="y")  # a title is read first, a label beside the axis last
-    for curve in sorted(curves, key=lambda curve: styles[curve.name].prominent):  # prominent ones on top
+    prepare_axes(
+        axes, title, xlabel=xlabel, grid="y"
+    )  # a title is read first, a label beside the axis last
+    for curve in sorted(
+        curves, key=lambda curve: styles[curve.name].prominent
+    ):  # prominent ones on top
         _plot_curve(axes, curve, styles[curve.name])
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
@@ -260,7 +290,10 @@ def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **mo
 def _plot_curve(axes: Any, curve: Curve, style: Style) -> None:
     # not those of grey curves: fourteen bands would hide the curves
     if style.prominent and curve.spread is not None and np.nanmax(curve.spread, initial=0) > 0:
-        ends = np.maximum(curve.y - curve.spread, 0.0), np.minimum(curve.y + curve.spread, curve.most)
+        ends = (
+            np.maximum(curve.y - curve.spread, 0.0),
+            np.minimum(curve.y + curve.spread, curve.most),
+        )
         axes.fill_between(curve.x, *ends, color=style.colour, alpha=0.14, linewidth=0)
     width, points = 2.0 if style.bold else 1.5 if style.prominent else 0.9, len(curve.x)
     axes.plot(
@@ -272,10 +305,11 @@ def _plot_curve(axes: Any, curve: Curve, style: Style) -> None:
 
 
 def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) -> Floats:
-    """(N,) wanted heights → (N,) heights at least ``gap`` apart within [low, high], as near as possible.
+    """(N,) wanted heights → (N,) heights at least ``gap`` apart within [low, high], as near as
+    possible.
 
-    Least squares under these constraints is isotonic regression after the gaps are subtracted. If N heights do not
-    fit, they are spread evenly.
+    Least squares under these constraints is isotonic regression after the gaps are subtracted. If N
+    heights do not fit, they are spread evenly.
     """
     from sklearn.isotonic import isotonic_regression
 
@@ -289,7 +323,8 @@ def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) 
 
 
 def _label_ends(axes: Any, curves: Sequence[Curve], styles: Mapping[str, Style]) -> None:
-    """Write the names into the right margin, at the height of the ends of their curves, with a thin leader to each."""
+    """Write the names into the right margin, at the height of the ends of their curves, with a thin
+    leader to each."""
     axes.autoscale_view()
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     axes.set(xlim=(left, right), ylim=(bottom, top))  # the labels must not change the limits
@@ -297,7 +332,9 @@ def _label_ends(axes: Any, curves: Sequence[Curve], styles: Mapping[str, Style])
     for curve in curves:
         finite = np.flatnonzero(np.isfinite(curve.y))
         ends.append((curve.x[finite[-1]], curve.y[finite[-1]]) if len(finite) else (right, bottom))
-    line = LINE_HEIGHT / (axes.figure.get_figheight() - 0.8)  # 0.8: what is above and below the axes
+    line = LINE_HEIGHT / (
+        axes.figure.get_figheight() - 0.8
+    )  # 0.8: what is above and below the axes
     wanted = [(y - bottom) / (top - bottom) for _, y in ends]
     heights = spread_apart(wanted, gap=line, low=-line / 2, high=1 + line / 2)
     for curve, end, height in zip(curves, ends, heights, strict=True):
@@ -312,7 +349,8 @@ def _label_ends(axes: Any, curves: Sequence[Curve], styles: Mapping[str, Style])
 def mean_over_networks(
     metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool, by: Sequence[str] = ("epoch",)
 ) -> pd.Series:
-    """One metric by epoch, or by further columns: the mean of the networks, or of their pooled predictions."""
+    """One metric by epoch, or by further columns: the mean of the networks, or of their pooled
+    predictions."""
     chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
     networks = set(chosen["network"])
     wanted = {"pooled"} if pooled and "pooled" in networks else networks - {"ensemble", "pooled"}
@@ -339,12 +377,16 @@ def matrix_figure(
     down = -(-len(panels) // across)
     longest = min(max(map(len, grades), default=1), LONGEST_NAME)
     below = 0.42 + (0.05 * longest if _are_long(grades) else 0.1)
-    figure = new_figure(0.42 + 0.07 * longest + across * (PANEL + 0.22), below + down * (PANEL + 0.38))
+    figure = new_figure(
+        0.42 + 0.07 * longest + across * (PANEL + 0.22), below + down * (PANEL + 0.38)
+    )
     every = figure.subplots(down, across, squeeze=False).ravel()
     for place, (axes, (title, matrix)) in enumerate(zip(every, panels.items(), strict=False)):
         lowest, first = place + across >= len(panels), place % across == 0
         draw_matrix(axes, matrix, grades, names=(lowest, first), **options)
-        axes.set_title(printable(title), pad=5, fontweight="bold" if title in emphasised else "normal")
+        axes.set_title(
+            printable(title), pad=5, fontweight="bold" if title in emphasised else "normal"
+        )
     for axes in every[len(panels) :]:
         axes.remove()
     return figure
@@ -356,24 +398,37 @@ def draw_matrix(
 ) -> None:  # fmt: skip
     """Draw a matrix (C, C): the larger the share of a cell in its row, the darker it is.
 
-    rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell. names: whether the grades
-    are named below and beside it.
+    rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell. names:
+    whether the grades are named below and beside it.
     """
     values = np.asarray(matrix, dtype=np.float64)
     sums, size = values.sum(axis=1, keepdims=True), len(values)
     shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
-    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", xlabel=columns * names[0], ylabel=rows * names[1])
+    axes.set(
+        xlim=(0, size),
+        ylim=(size, 0),
+        aspect="equal",
+        xlabel=columns * names[0],
+        ylabel=rows * names[1],
+    )
     axes.tick_params(length=0, labelsize=8)
     axes.spines[:].set_visible(False)
     for (i, j), share in np.ndenumerate(shares):
         if share > 0:
-            axes.add_patch(Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=float(share), linewidth=0))
-        axes.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5))
+            axes.add_patch(
+                Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=float(share), linewidth=0)
+            )
+        axes.add_patch(
+            Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5)
+        )
         text = write(float(values[i, j]), float(share))
         axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,
                   fontsize=7.5 if size <= 5 else max(36 / size, 5.5),
                   color=INK if share <= PALE else "white")  # fmt: skip
-    shown, ticks = [printable(grade, longest=LONGEST_NAME) for grade in grades], np.arange(size) + 0.5
+    shown, ticks = (
+        [printable(grade, longest=LONGEST_NAME) for grade in grades],
+        np.arange(size) + 0.5,
+    )
     axes.set_xticks(ticks if names[0] else [], shown * names[0])
     axes.set_yticks(ticks if names[1] else [], shown * names[1])
     if _are_long(shown):
@@ -391,18 +446,29 @@ def _share_and_count(count: float, share: float) -> str:
     return f"{share:.0%}\n{count:,.0f}" if count else "0"
 
 
-CONFUSION: dict[str, Any] = {"rows": "true grade", "columns": "predicted grade", "write": _share_and_count}
+CONFUSION: dict[str, Any] = {
+    "rows": "true grade",
+    "columns": "predicted grade",
+    "write": _share_and_count,
+}
 
 
 def confusion_figure(panels: Panels, *, grades: Sequence[str], **more: Any) -> ShownFigure:
-    """Confusion matrices: each cell shows its share of the row and its count. more: as for ``matrix_figure``."""
+    """Confusion matrices: each cell shows its share of the row and its count. more: as for
+    ``matrix_figure``."""
     return matrix_figure(panels, grades=grades, **{**CONFUSION, **more})
 
 
 def transition_figure(
-    panels: Panels, *, grades: Sequence[str], digits: int = 3, rows: str = "true grade", columns: str = "label"
+    panels: Panels,
+    *,
+    grades: Sequence[str],
+    digits: int = 3,
+    rows: str = "true grade",
+    columns: str = "label",
 ) -> Figure:
-    """Transition matrices: the probability of each label (column) for each true grade, or what ``rows`` says."""
+    """Transition matrices: the probability of each label (column) for each true grade, or what
+    ``rows`` says."""
 
     def write(value: float, share: float) -> str:
         return f"{value:.{digits}f}" if value else "0"
@@ -417,7 +483,8 @@ LONGEST_LABEL = 30  # letters
 
 
 class Estimate(NamedTuple):
-    """A row of an interval plot; without an interval, a heading. clear: whether it is more than chance."""
+    """A row of an interval plot; without an interval, a heading. clear: whether it is more than
+    chance."""
 
     label: str
     interval: Interval | None = None
@@ -425,12 +492,19 @@ class Estimate(NamedTuple):
 
 
 @house_style
-def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at: float = 0.0) -> Figure:
-    """panels: title → rows, one panel below the other, on the same axis. at: where the vertical line is."""
+def interval_figure(
+    panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at: float = 0.0
+) -> Figure:
+    """panels: title → rows, one panel below the other, on the same axis. at: where the vertical
+    line is."""
     longest = max((len(row.label) for rows in panels.values() for row in rows), default=1)
     counts = [len(rows) for rows in panels.values()] or [1]
-    figure = new_figure(2.4 + LETTER * min(longest, LONGEST_LABEL), 0.8 * len(counts) + ROW * sum(counts))
-    every = figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts).ravel()
+    figure = new_figure(
+        2.4 + LETTER * min(longest, LONGEST_LABEL), 0.8 * len(counts) + ROW * sum(counts)
+    )
+    every = figure.subplots(
+        len(counts), 1, sharex=True, squeeze=False, height_ratios=counts
+    ).ravel()
     for axes, (title, rows) in zip(every, panels.items(), strict=False):
         prepare_axes(axes, title, grid="x", ylim=(len(rows) - 0.4, -0.6))
         axes.axvline(at, color=INK, linewidth=0.8)
@@ -440,9 +514,15 @@ def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at
             value, low, high = row.interval
             colour = PALETTE["blue"] if row.clear else GREY
             if math.isfinite(low):
-                axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
-            axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
-        axes.set_yticks(range(len(rows)), [printable(row.label, longest=LONGEST_LABEL) for row in rows])
+                axes.plot(
+                    [low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round"
+                )
+            axes.plot(
+                [value], [place], marker="D" if row.clear else "o", markersize=5, color=colour
+            )
+        axes.set_yticks(
+            range(len(rows)), [printable(row.label, longest=LONGEST_LABEL) for row in rows]
+        )
         for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
             tick.set_fontweight("bold" if row.interval is None else "normal")
         axes.tick_params(axis="y", length=0)

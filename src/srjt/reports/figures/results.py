@@ -1,4 +1,5 @@
-"""The figures of single results: a run, an evaluation with its decisions, a comparison of runs, several readers."""
+"""The figures of single results: a run, an evaluation with its decisions, a comparison of runs,
+several readers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ PANEL = 2.3  # inches
 
 @canvas.house_style
 def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
-    """panels: title → bins. The area of a point is its share of the samples; the diagonal is perfect."""
+    """panels: title → bins. The area of a point is its share of the samples; the diagonal is
+    perfect."""
     figure = canvas.new_figure(0.55 + len(panels) * (PANEL + 0.3), PANEL + 0.85)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
     for axes, (title, bins) in zip(every, panels.items(), strict=True):
@@ -38,8 +40,15 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
         confidence, accuracy, samples = zip(*bins, strict=True)
         axes.plot(confidence, accuracy, color=canvas.PALETTE["blue"], linewidth=1.2)
         areas = [12 + 240 * count / sum(samples) for count in samples]
-        axes.scatter(confidence, accuracy, s=areas, color=canvas.PALETTE["blue"], alpha=0.75, linewidths=0)
-        axes.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal", xlabel="probability of the predicted grade")
+        axes.scatter(
+            confidence, accuracy, s=areas, color=canvas.PALETTE["blue"], alpha=0.75, linewidths=0
+        )
+        axes.set(
+            xlim=(0, 1.02),
+            ylim=(0, 1.02),
+            aspect="equal",
+            xlabel="probability of the predicted grade",
+        )
         axes.set_title(canvas.printable(title, longest=36), pad=6)
     every[0].set_ylabel("share predicted right")
     return figure
@@ -47,9 +56,15 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
 
 # The curves of a single run over its epochs.
 
-# not those of predict, which recalibrates and may decode otherwise: the last value differs from the score of the run
-SCORES = {"mae": "MAE of the networks' own grades, lower is better", "accuracy": "Accuracy of the networks' own grades"}
-OWN_GRADES = "Own grades: the most likely ones. Scores elsewhere are of the grades that srjt predict gives."
+# not those of predict, which recalibrates and may decode otherwise: the last value differs from the
+# score of the run
+SCORES = {
+    "mae": "MAE of the networks' own grades, lower is better",
+    "accuracy": "Accuracy of the networks' own grades",
+}
+OWN_GRADES = (
+    "Own grades: the most likely ones. Scores elsewhere are of the grades that srjt predict gives."
+)
 
 
 def run_figures(
@@ -63,8 +78,9 @@ def run_figures(
 ) -> list[canvas.CaptionedFigure]:
     """The curves of a run over its epochs.
 
-    metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the first of them that
-    the run has. noise_rate: share of wrong training labels, if the true grades are known.
+    metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the
+    first of them that the run has. noise_rate: share of wrong training labels, if the true grades
+    are known.
     """
     curves = partial(_curves, metrics, pooled=pooled)
     shown: list[tuple[str, str, list[canvas.Curve], tuple[float, str] | None]] = []
@@ -75,7 +91,9 @@ def run_figures(
     recall = curves({"all": ("train", "label_recall")})
     if recall and recall[0].y.min() < 1:  # the method selects
         selected = curves({"selected": ("train", "label_precision")})
-        by_grade = curves({grade: ("train", f"label_recall[{n}]") for n, grade in enumerate(grades)})
+        by_grade = curves(
+            {grade: ("train", f"label_recall[{n}]") for n, grade in enumerate(grades)}
+        )
         shown.append(("label-precision", SELECTED, selected, no_selection(noise_rate)))
         shown.append(("selection-recall", SELECTION_RECALL, by_grade, None))
     return [
@@ -90,12 +108,19 @@ def run_figures(
     ]
 
 
-def _curves(metrics: pd.DataFrame, which: Mapping[str, tuple[str, str]], *, pooled: bool) -> list[canvas.Curve]:
-    """The curves that have values. which: name → side and metric. metrics: the table of a run, may be empty."""
+def _curves(
+    metrics: pd.DataFrame, which: Mapping[str, tuple[str, str]], *, pooled: bool
+) -> list[canvas.Curve]:
+    """The curves that have values. which: name → side and metric. metrics: the table of a run, may
+    be empty."""
     found = []
     for name, (side, metric) in which.items() if len(metrics) else ():
-        values = canvas.mean_over_networks(metrics, split=side, metric=metric, pooled=pooled).dropna()
-        found.append(canvas.Curve(name=name, x=values.index.to_numpy(float), y=values.to_numpy(float)))
+        values = canvas.mean_over_networks(
+            metrics, split=side, metric=metric, pooled=pooled
+        ).dropna()
+        found.append(
+            canvas.Curve(name=name, x=values.index.to_numpy(float), y=values.to_numpy(float))
+        )
     return [curve for curve in found if len(curve.x)]
 
 
@@ -110,22 +135,30 @@ def run_overview(
 ) -> canvas.ShownFigure:
     """MAE and accuracy per epoch, and the confusion matrix of one side, as far as the run has them.
 
-    metrics: the table of the run, may be empty. grades: names for display. pooled: as for ``last_epochs``.
+    metrics: the table of the run, may be empty. grades: names for display. pooled: as for
+    ``last_epochs``.
     """
     panels = {
-        title: _curves(metrics, {side: (side, name) for side in ("test", "validation")}, pooled=pooled)
+        title: _curves(
+            metrics, {side: (side, name) for side in ("test", "validation")}, pooled=pooled
+        )
         for name, title in SCORES.items()
     }
     panels = {title: curves for title, curves in panels.items() if curves}
     if not panels and judged is None:
-        raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
+        raise SrjtError(
+            "There is nothing to plot: the run has neither scores per epoch nor a held-out side."
+        )
     widths = [CURVES] * len(panels) + [2.8] * (judged is not None)
     figure = canvas.new_figure(sum(widths), 2.9)
     every = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)
     for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
         canvas.panel(axes, curves, xlabel="epoch", title=title)
     if judged is not None:
-        axes, options = every[0, -1], {**canvas.CONFUSION, "rows": judged.judged_by.removesuffix("s")}
+        axes, options = (
+            every[0, -1],
+            {**canvas.CONFUSION, "rows": judged.judged_by.removesuffix("s")},
+        )
         canvas.draw_matrix(axes, judged.confusion, grades, **options)
         axes.set_title(f"Confusion matrix, {judged.side} side", pad=5)
     return figure
@@ -135,7 +168,11 @@ def run_overview(
 
 SIDE = 2.7  # inches of a panel
 Line = tuple[Any, Any, dict[str, Any]]  # x, y, options of plot
-OWN = {"color": canvas.PALETTE["blue"], "linewidth": 1.8, "zorder": 3}  # the curve that the figure is about
+OWN = {
+    "color": canvas.PALETTE["blue"],
+    "linewidth": 1.8,
+    "zorder": 3,
+}  # the curve that the figure is about
 THIN = {"color": canvas.GREY, "linewidth": 0.8}
 
 
@@ -162,14 +199,20 @@ def decision_figures(decision: Decision, *, grade: str) -> list[canvas.Captioned
 
 
 def _net_benefit(decision: Decision, referral: str) -> canvas.CaptionedFigure:
-    """Near a threshold of 1 a single needless referral costs more than all others together: not all is shown."""
+    """Near a threshold of 1 a single needless referral costs more than all others together: not all
+    is shown."""
     curve, threshold, point = decision.net_benefit, decision.threshold, None
     highest = max(decision.positives / decision.samples, 0.02)
     bottom = -highest / 2
     if threshold is not None and 0 < threshold < 1:
         at = float(np.interp(threshold, curve.threshold, curve.model))
         point = (threshold, at) if at >= bottom else None
-    everyone = {"color": canvas.GREY, "linewidth": 1.2, "linestyle": (0, (5, 2)), "label": "refer everyone"}
+    everyone = {
+        "color": canvas.GREY,
+        "linewidth": 1.2,
+        "linestyle": (0, (5, 2)),
+        "label": "refer everyone",
+    }
     return _panel(
         [
             (curve.threshold, curve.model, {**OWN, "label": "model"}),
@@ -195,8 +238,10 @@ def risk_coverage_figure(abstention: Abstention) -> canvas.CaptionedFigure:
         title="Share of wrong answers",
         point=(kept, float(np.interp(kept, coverage, risk))),
         ylim=(0, max(1.1 * float(risk.max()), 0.01)),
-        caption=f"Share of wrong {answers} if the least confident answers are left to a person. The dot leaves "
-        f"{abstention.share:.1%} to a person.",
+        caption=(
+            f"Share of wrong {answers} if the least confident answers are left to a person. The dot"
+            f" leaves {abstention.share:.1%} to a person."
+        ),
         alt=f"Risk–coverage curve; without abstention {risk[-1]:.3f} of the {answers} are wrong.",
     )
 
@@ -212,16 +257,32 @@ def _panel(
     legend: bool = False,
     **texts: str,
 ) -> canvas.CaptionedFigure:
-    """A square panel with x from 0 to 1. point: a dot on the curve. texts: name, caption and alt of the figure."""
+    """A square panel with x from 0 to 1. point: a dot on the curve. texts: name, caption and alt of
+    the figure."""
     figure = canvas.new_figure(SIDE + (2.05 if legend else 0.8), SIDE + 0.8)
     axes = figure.subplots()
-    canvas.prepare_axes(axes, title, grid="both", xlabel=xlabel, xlim=(0, 1), ylim=ylim, box_aspect=1)
+    canvas.prepare_axes(
+        axes, title, grid="both", xlabel=xlabel, xlim=(0, 1), ylim=ylim, box_aspect=1
+    )
     for x, y, options in lines:
         axes.plot(x, y, **options)
     if point is not None and np.isfinite(point).all():
-        axes.plot(*point, marker="o", markersize=6, color=canvas.PALETTE["vermillion"], clip_on=False, zorder=4)
+        axes.plot(
+            *point,
+            marker="o",
+            markersize=6,
+            color=canvas.PALETTE["vermillion"],
+            clip_on=False,
+            zorder=4,
+        )
     if legend:  # beside the panel, where no curve passes
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8)
+        axes.legend(
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            frameon=False,
+            fontsize=8.5,
+            handlelength=1.8,
+        )
     return canvas.CaptionedFigure(figure=figure, **texts)
 
 
@@ -241,7 +302,9 @@ def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
         own = [row for row in shown if METRICS[row.metric].lower_is_better == lower]
         for run in runs if own else ():
             rows += [canvas.Estimate(run)] if len(runs) > 1 else []
-            rows += [_clear_of_0(METRICS[r.metric].long_name, r.difference) for r in own if r.run == run]
+            rows += [
+                _clear_of_0(METRICS[r.metric].long_name, r.difference) for r in own if r.run == run
+            ]
     clear = sum(row.clear for rows in panels.values() for row in rows)
     resampled = "patients" if comparison.patients else "images"
     return canvas.CaptionedFigure(
@@ -250,9 +313,14 @@ def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
             {title: rows for title, rows in panels.items() if rows},
             xlabel=f"difference from {canvas.printable(comparison.runs[0], longest=24)}",
         ),
-        caption=f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
-        "Blue diamonds: the interval does not contain 0.",
-        alt=f"Forest plot of {len(shown)} differences from {first}; {clear} intervals do not contain 0.",
+        caption=(
+            f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
+            "Blue diamonds: the interval does not contain 0."
+        ),
+        alt=(
+            f"Forest plot of {len(shown)} differences from {first}; {clear} intervals do not"
+            " contain 0."
+        ),
     )
 
 
@@ -262,14 +330,19 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.Capti
     for column, groups in itertools.groupby(subgroups.groups, key=lambda group: group.column):
         rows.append(canvas.Estimate(column))
         for group in groups:
-            name = canvas.printable(group.name, longest=18) + (" (too few)" if group.too_few else "")
+            name = canvas.printable(group.name, longest=18) + (
+                " (too few)" if group.too_few else ""
+            )
             rows.append(canvas.Estimate(name, group.scores.get("mae", nothing), group.differs))
     differ = sum(row.clear for row in rows)
     return canvas.CaptionedFigure(
         name="subgroups",
         figure=canvas.interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
-        caption="Mean absolute error with its 95 % interval over patients; the line is that of all samples. Blue "
-        "diamonds: the gap to all others is more than chance, after Holm's correction.",
+        caption=(
+            "Mean absolute error with its 95 % interval over patients; the line is that of all"
+            " samples. Blue diamonds: the gap to all others is more than chance, after Holm's"
+            " correction."
+        ),
         alt=f"Forest plot of {len(subgroups.groups)} groups; {differ} differ from the rest.",
     )
 
@@ -278,7 +351,8 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.Capti
 
 
 def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Floats) -> Figure:
-    """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader at the bottom."""
+    """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader
+    at the bottom."""
     order = np.argsort(-bias, kind="stable")
     rows = [_clear_of_0(names[i], Interval(bias[i], *intervals[i])) for i in order]
     return canvas.interval_figure({"": rows}, xlabel="grades higher →")

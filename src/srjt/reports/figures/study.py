@@ -38,8 +38,12 @@ def nominal_rates(results: StudyResults) -> dict[str, float]:
 def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
     """Methods that leave out correctly labelled samples in some epoch."""
     metrics = results.metrics
-    partial = (metrics["noise"] == noise) & (metrics["metric"] == "label_recall") & (metrics["value"] < 1)
-    return [method for method in study_methods(results) if method in set(metrics["method"][partial])]
+    partial = (
+        (metrics["noise"] == noise) & (metrics["metric"] == "label_recall") & (metrics["value"] < 1)
+    )
+    return [
+        method for method in study_methods(results) if method in set(metrics["method"][partial])
+    ]
 
 
 def no_selection(rate: float | None) -> tuple[float, str] | None:
@@ -55,10 +59,13 @@ def describe_ends(curves: Sequence[canvas.Curve]) -> str:
 
 def file_name(text: str) -> str:
     """A name for a file on every system: "mae quasi:rho=0.1" → "mae-quasi-rho-0.1"."""
-    return "-".join("".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split())
+    return "-".join(
+        "".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split()
+    )
 
 
-# Curves: mean and standard deviation over folds, seeds and networks averaged first. Finished runs only, no variants.
+# Curves: mean and standard deviation over folds, seeds and networks averaged first. Finished runs
+# only, no variants.
 
 
 def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFigure]:
@@ -77,18 +84,39 @@ def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFig
     return [figure for figure in figures if figure is not None]
 
 
-def score_curves(results: StudyResults, noise: str, *, metric: str) -> canvas.CaptionedFigure | None:
+def score_curves(
+    results: StudyResults, noise: str, *, metric: str
+) -> canvas.CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
     title, methods = "Test MAE" if metric == "mae" else f"Test {metric}", study_methods(results)
     naive = tables.naive_values(results, noise, metric)
     level = (float(naive.mean()), tables.NAIVE_LABEL) if len(naive) else None
-    return _over_epochs(results, noise, methods, name=metric, split="test", metric=metric, title=title, reference=level)
+    return _over_epochs(
+        results,
+        noise,
+        methods,
+        name=metric,
+        split="test",
+        metric=metric,
+        title=title,
+        reference=level,
+    )
 
 
 def _over_epochs(
-    results: StudyResults, noise: str, methods: Sequence[str], *, name: str, split: str, metric: str, **options: Any
+    results: StudyResults,
+    noise: str,
+    methods: Sequence[str],
+    *,
+    name: str,
+    split: str,
+    metric: str,
+    **options: Any,
 ) -> canvas.CaptionedFigure | None:
-    metrics, pooled = _finished(results, noise), results.facts["study"]["train"].get("convention") == "published-code"
+    metrics, pooled = (
+        _finished(results, noise),
+        results.facts["study"]["train"].get("convention") == "published-code",
+    )
     metrics = metrics.assign(x=metrics["epoch"])
     by = ("method", "fold", "seed", "x")
     values = canvas.mean_over_networks(metrics, split=split, metric=metric, pooled=pooled, by=by)
@@ -99,7 +127,8 @@ def _over_epochs(
 
 
 def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
-    """The share of each grade's correctly labelled samples that is selected: are rare grades neglected?"""
+    """The share of each grade's correctly labelled samples that is selected: are rare grades
+    neglected?"""
     grades = [str(grade) for grade in results.facts["grades"]]
     metrics = _finished(results, noise)
     metrics = metrics[metrics["epoch"] > metrics.groupby("key")["epoch"].transform("max") - LAST]
@@ -119,11 +148,16 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
     specs = {noise: parse_noise(noise) for noise in study_noises(results) if noise in rates}
     figures = []
     for kind, name in tables.NOISE_NAMES.items():
-        rate_of = {n: rates[n] for n, spec in specs.items() if spec.kind == kind and spec.share == 1.0}
+        rate_of = {
+            n: rates[n] for n, spec in specs.items() if spec.kind == kind and spec.share == 1.0
+        }
         if len(rate_of) < 2:
             continue
         ticks = sorted(rate_of.values())
-        naive = {rate: tables.naive_values(results, noise, "mae").mean() for noise, rate in rate_of.items()}
+        naive = {
+            rate: tables.naive_values(results, noise, "mae").mean()
+            for noise, rate in rate_of.items()
+        }
         figures.append(
             _curves(
                 results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)),
@@ -146,10 +180,11 @@ def _curves(
     caption: str, metric: str, xticks: tuple[Sequence[float], Sequence[str]] | None = None,
     naive: Mapping[float, float] | None = None, **options: Any,
 ) -> canvas.CaptionedFigure | None:  # fmt: skip
-    """A curve for each method, mean and standard deviation over folds. xticks, options: as for ``chart``.
+    """A curve for each method, mean and standard deviation over folds. xticks, options: as for
+    ``chart``.
 
-    naive: x → the score of one grade for all, a curve of its own. values: method, fold, seed, x and value; what is
-    repeated is averaged first, then the seeds of a fold.
+    naive: x → the score of one grade for all, a curve of its own. values: method, fold, seed, x and
+    value; what is repeated is averaged first, then the seeds of a fold.
     """
     runs = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
     folds = runs.groupby(["method", "fold", "x"]).mean().unstack("x")
@@ -172,22 +207,30 @@ def _curves(
     if any(curve.spread is not None for curve in curves):
         seeds = ", means over the seeds" if values["seed"].nunique() > 1 else ""
         caption += f"; bands: one standard deviation over the folds{seeds} (population, ddof = 0)"
-    styles = {display_name(name): style for name, style in canvas.method_styles(study_methods(results)).items()}
+    styles = {
+        display_name(name): style
+        for name, style in canvas.method_styles(study_methods(results)).items()
+    }
     known = sorted((x, y) for x, y in (naive or {}).items() if np.isfinite(y))
     if known:
         x, y = np.array(known).T
         curves.append(canvas.Curve(name=tables.NAIVE_LABEL, x=x, y=y))
-        styles[tables.NAIVE_LABEL] = canvas.Style(colour=canvas.INK, dashes=(0, (1, 2)), prominent=False)
+        styles[tables.NAIVE_LABEL] = canvas.Style(
+            colour=canvas.INK, dashes=(0, (1, 2)), prominent=False
+        )
     described = describe_ends(curves)
     if xticks is not None:  # few values: all of them
         text_of = dict(zip(*xticks, strict=True))
         described = "; ".join(
-            f"{curve.name}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
+            f"{curve.name}: "
+            + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
             for curve in curves
         )
     return canvas.CaptionedFigure(
         name=file_name(name),
-        figure=canvas.chart(curves, xlabel=xlabel, title=title, xticks=xticks, styles=styles, **options),
+        figure=canvas.chart(
+            curves, xlabel=xlabel, title=title, xticks=xticks, styles=styles, **options
+        ),
         caption=f"{caption}.",
         alt=f"Curves by {xlabel}: {title}. {described}",
     )
@@ -197,7 +240,8 @@ def _curves(
 
 
 def judged_by(results: StudyResults, noise: str) -> str:
-    """ "true" or "given": the grades of the test side. Noise is injected into the labels of other sides only."""
+    """ "true" or "given": the grades of the test side. Noise is injected into the labels of other
+    sides only."""
     known = results.facts.get("true_grades")
     if known is None and parse_noise(noise).kind == "none":  # a study of an earlier version
         metrics = results.metrics
@@ -213,7 +257,9 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
     for method in study_methods(results):
         keys = [key for key in runs["key"][runs["method"] == method] if key in results.confusions]
         if keys:
-            panels[display_name(method)] = np.sum([results.confusions[key] for key in keys], axis=0) / seeds
+            panels[display_name(method)] = (
+                np.sum([results.confusions[key] for key in keys], axis=0) / seeds
+            )
     if not panels:
         return None
     right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
@@ -221,11 +267,20 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
     return canvas.CaptionedFigure(
         name=file_name(f"confusion-{noise}"),
         figure=canvas.confusion_figure(
-            panels, grades=results.facts["grades"], emphasised=emphasised, rows=f"{judged_by(results, noise)} grade"
+            panels,
+            grades=results.facts["grades"],
+            emphasised=emphasised,
+            rows=f"{judged_by(results, noise)} grade",
         ),
-        caption=f"{tables.noise_name(noise)}; test side, the networks' ensemble. Colour and percentage: share of the "
-        f"row; below it the number of samples, all folds together{'; mean over seeds' if seeds > 1 else ''}.",
-        alt=f"Confusion matrices, {tables.noise_name(noise)}. Share of the test side predicted correctly: {right}.",
+        caption=(
+            f"{tables.noise_name(noise)}; test side, the networks' ensemble. Colour and percentage:"
+            " share of the row; below it the number of samples, all folds"
+            f" together{'; mean over seeds' if seeds > 1 else ''}."
+        ),
+        alt=(
+            f"Confusion matrices, {tables.noise_name(noise)}. Share of the test side predicted"
+            f" correctly: {right}."
+        ),
     )
 
 
@@ -233,23 +288,32 @@ def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | 
     """The transition matrix and, if it is recorded, the realised one."""
     rows = results.noise[results.noise["noise"] == noise]
     injected, estimated = parse_noise(noise).kind != "none", bool(rows["matrix_estimated"].any())
-    before = "given grade" if injected and not estimated else "true grade"  # noise is injected into given grades
+    before = (
+        "given grade" if injected and not estimated else "true grade"
+    )  # noise is injected into given grades
     title = "Nominal" if injected else "Given to the methods"
     if estimated:
         determined = bool(rows["determined"].all())
         title = "Estimated, mean over folds" if determined else "Estimated, not determined"
     panels: dict[str, npt.NDArray[np.float64]] = {}
     for column, name in (("matrix", title), ("realised_matrix", "Realised, mean over folds")):
-        recorded = [np.asarray(matrix, float) for matrix in rows.get(column, ()) if matrix is not None]
+        recorded = [
+            np.asarray(matrix, float) for matrix in rows.get(column, ()) if matrix is not None
+        ]
         if recorded:
             panels[name] = np.nan_to_num(np.nanmean(recorded, axis=0))
     if not panels:
         return None
     grades = [str(grade) for grade in results.facts["grades"]]
-    correct = ", ".join(f"{g} {p:.2f}" for g, p in zip(grades, np.diag(next(iter(panels.values()))), strict=True))
+    correct = ", ".join(
+        f"{g} {p:.2f}" for g, p in zip(grades, np.diag(next(iter(panels.values()))), strict=True)
+    )
     return canvas.CaptionedFigure(
         name=file_name(f"noise-{noise}"),
         figure=canvas.transition_figure(panels, grades=grades, rows=before),
-        caption=f"{tables.noise_name(noise)}: probability of each label (columns) for each {before} (rows).",
+        caption=(
+            f"{tables.noise_name(noise)}: probability of each label (columns) for each {before}"
+            " (rows)."
+        ),
         alt=f"Transition matrix. Probability that a label is not changed, by {before}: {correct}.",
     )

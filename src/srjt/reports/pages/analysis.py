@@ -1,5 +1,5 @@
-"""The first page of ``srjt analyse``: what the data are, how good the model is, which labels may be wrong, what would
-help, and what to do next.
+"""The first page of ``srjt analyse``: what the data are, how good the model is, which labels may be
+wrong, what would help, and what to do next.
 """
 
 from __future__ import annotations
@@ -66,14 +66,18 @@ HELP: list[Rule[Any]] = [
      "pixels). The same command on a machine with a GPU trains a large one."),
 ]  # fmt: skip
 WHETHER_MORE = (
-    "Whether more images or better labels would help more is measured by trainings on parts of the data: "
-    "srjt study {source} --learning-curve."
+    "Whether more images or better labels would help more is measured by trainings on parts of the"
+    " data: srjt study {source} --learning-curve."
 )
 
 
 def analysis_facts(done: Analysis) -> SimpleNamespace:
     """What the sentences are about."""
-    judged, config, audited = evaluation_facts(done.evaluation), done.run.config, done.audited.summary
+    judged, config, audited = (
+        evaluation_facts(done.evaluation),
+        done.run.config,
+        done.audited.summary,
+    )
     counts = done.run.facts.data.get("class_counts") or []
     scarce = [place for place, count in enumerate(counts) if count < SCARCE]
     verify = int(audited["verify_more"] or 0)
@@ -97,11 +101,15 @@ def analysis_facts(done: Analysis) -> SimpleNamespace:
         "gap": "",
     }
     if done.comparison is not None:
-        row = next(row for row in done.comparison.differences if row.metric == done.comparison.purpose)
+        row = next(
+            row for row in done.comparison.differences if row.metric == done.comparison.purpose
+        )
         said = comparison_facts(done.comparison)
         facts["outcome"] = "better" if said.better else "worse" if said.worse else "same"
         facts["plain"] = row.first
-        facts["gap"] = f"difference {row.difference.value:+.3f}, {between(*row.difference[1:], '+.3f')}"
+        facts["gap"] = (
+            f"difference {row.difference.value:+.3f}, {between(*row.difference[1:], '+.3f')}"
+        )
         facts["gap"] = facts["gap"].replace("-", "−")
     return SimpleNamespace(**facts)
 
@@ -109,7 +117,10 @@ def analysis_facts(done: Analysis) -> SimpleNamespace:
 def next_commands(done: Analysis) -> list[str]:
     """Three commands that work as they are printed."""
     folder, facts = done.folder, analysis_facts(done)
-    audit, model = shlex.quote(str(folder / analysis.AUDIT)), shlex.quote(str(folder / analysis.MODEL))
+    audit, model = (
+        shlex.quote(str(folder / analysis.AUDIT)),
+        shlex.quote(str(folder / analysis.MODEL)),
+    )
     source = shlex.quote(str(done.found.source))
     if done.found.manifest.are_features:
         return [f"srjt report {audit}", f"srjt predict {model} {source} --out predictions.csv"]
@@ -149,7 +160,9 @@ def analysis_page(done: Analysis) -> Page:
             Section(
                 "next",
                 "Next",
-                text=["Each works as it is written, in the folder in which this analysis was started."],
+                text=[
+                    "Each works as it is written, in the folder in which this analysis was started."
+                ],
                 code="\n".join(next_commands(done)),
             ),
         ],
@@ -165,7 +178,9 @@ def _key_numbers(done: Analysis, facts: SimpleNamespace, audited: Page) -> list[
     if done.comparison is not None:
         row = next(row for row in done.comparison.differences if row.metric == purpose)
         compared = f"{row.value:.3f} and {row.first:.3f}"
-        numbers.append(KeyNumber.of("srjt minus plain training", row.difference, "+.3f", compared=compared))
+        numbers.append(
+            KeyNumber.of("srjt minus plain training", row.difference, "+.3f", compared=compared)
+        )
     if purpose != "accuracy":
         exact: Interval = found.intervals["accuracy"]
         one = "" if found.naive is None else f"one grade for all: {found.naive.accuracy:.3f}"
@@ -177,8 +192,13 @@ def _data(done: Analysis) -> Section:
     manifest = done.found.usable
     said = [f"{manifest.describe()}."]
     if left := len(done.found.unusable):
-        said.append(f"{count_of(left, 'row cannot be used and is', 'rows cannot be used and are')} left out.")
-    sides = ", ".join(f"{count:,} {side}" for side, count in (done.run.facts.data.get("samples") or {}).items())
+        said.append(
+            f"{count_of(left, 'row cannot be used and is', 'rows cannot be used and are')} left"
+            " out."
+        )
+    sides = ", ".join(
+        f"{count:,} {side}" for side, count in (done.run.facts.data.get("samples") or {}).items()
+    )
     if manifest.patients is None:
         said.append(f"Sides: {sides}. They may share a patient, because there are no ids.")
     else:
@@ -198,7 +218,9 @@ def _quality(done: Analysis, against: list[str]) -> Section:
         links.append(("Against plain training, all metrics", analysis.COMPARISON))
     links.append(("How the model was trained", f"{analysis.MODEL}/report.html"))
     tables = [by_grade_table(done.evaluation), *_confusions(done)]
-    return Section("model", "The model, and what it confuses", text=against, tables=tables, links=links)
+    return Section(
+        "model", "The model, and what it confuses", text=against, tables=tables, links=links
+    )
 
 
 def _confusions(done: Analysis) -> list[Any]:
@@ -206,7 +228,12 @@ def _confusions(done: Analysis) -> list[Any]:
     counts = np.asarray(done.evaluation.confusion)
     shown, totals = done.evaluation.grades.shown, counts.sum(axis=1)
     rows = [
-        (shown[given], shown[answer], int(counts[given, answer]), counts[given, answer] / totals[given])
+        (
+            shown[given],
+            shown[answer],
+            int(counts[given, answer]),
+            counts[given, answer] / totals[given],
+        )
         for given in range(len(shown))
         for answer in range(len(shown))
         if given != answer and counts[given, answer]
@@ -215,18 +242,32 @@ def _confusions(done: Analysis) -> list[Any]:
     if not rows:
         return []
     by = done.evaluation.judged_by.removesuffix("s")
-    frame = pd.DataFrame(rows[:CONFUSIONS], columns=[by, "predicted", "images", f"share of that {by.split()[-1]}"])
-    return [data_table(frame, title="Most frequent errors", formats={frame.columns[-1]: ".0%"}, slug="confusions")]
+    frame = pd.DataFrame(
+        rows[:CONFUSIONS], columns=[by, "predicted", "images", f"share of that {by.split()[-1]}"]
+    )
+    return [
+        data_table(
+            frame,
+            title="Most frequent errors",
+            formats={frame.columns[-1]: ".0%"},
+            slug="confusions",
+        )
+    ]
 
 
 def _labels(audited: Page, *, judged: bool) -> Section:
-    """The verdict of the audit, and the first labels to look at. judged: whether their order is that of doubt."""
+    """The verdict of the audit, and the first labels to look at. judged: whether their order is
+    that of doubt."""
     doubtful = next(section for section in audited.sections if section.slug == "audit")
     shown = replace(doubtful, tiles=doubtful.tiles[: FIRST if judged else 0])
     tables = [replace(table, rows=table.rows[:FIRST]) for table in doubtful.tables if judged]
     return Section(
         "labels",
-        f"Labels that may be wrong: the first {FIRST} to look at" if judged else "Labels that may be wrong",
+        (
+            f"Labels that may be wrong: the first {FIRST} to look at"
+            if judged
+            else "Labels that may be wrong"
+        ),
         text=[audited.verdict, *audited.warnings, *(shown.text if judged else ())],
         tiles=shown.tiles,
         tables=tables,
@@ -235,6 +276,10 @@ def _labels(audited: Page, *, judged: bool) -> Section:
 
 
 def _help(done: Analysis, facts: SimpleNamespace) -> Section:
-    parts = [f"{number}. {sentence}" for number, sentence in enumerate(sentences(HELP, facts), start=1)]
+    parts = [
+        f"{number}. {sentence}" for number, sentence in enumerate(sentences(HELP, facts), start=1)
+    ]
     source = shlex.quote(str(done.found.source))
-    return Section("help", "What would help most", text=[*parts, WHETHER_MORE.format(source=source)])
+    return Section(
+        "help", "What would help most", text=[*parts, WHETHER_MORE.format(source=source)]
+    )

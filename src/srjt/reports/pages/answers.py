@@ -1,4 +1,5 @@
-"""The pages about samples without labels: predictions, where the networks look, and how many patients a study needs."""
+"""The pages about samples without labels: predictions, where the networks look, and how many
+patients a study needs."""
 
 from __future__ import annotations
 
@@ -22,8 +23,24 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
-from srjt.reports.pages.evaluation import answered, evaluation_facts, named_grades, never_predicted, what_helps
+from srjt.reports.page import (
+    KeyNumber,
+    Page,
+    Rule,
+    Section,
+    Tile,
+    Verdict,
+    page_of,
+    said,
+    sentences,
+)
+from srjt.reports.pages.evaluation import (
+    answered,
+    evaluation_facts,
+    named_grades,
+    never_predicted,
+    what_helps,
+)
 from srjt.reports.sections import pictures_of, run_name, run_section, small
 from srjt.reports.table import Table, between, data_table
 
@@ -38,8 +55,8 @@ VERDICT: list[Verdict[Any]] = [
      "{f.counted}. {f.error}"),
     (lambda f: True, "{f.counted}", "{f.error}"),
 ]  # fmt: skip
-# missed: grades that neither these answers nor those for the held-out side, where they occur, give; outside: grades
-# of training labels that no range contains
+# missed: grades that neither these answers nor those for the held-out side, where they occur, give;
+# outside: grades of training labels that no range contains
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.missed, "{f.missed} never predicted, neither here nor on the {f.side} side, where "
      "{f.missed_samples:,} of {f.side_samples:,} have {f.it}. What helps: {f.helps}."),
@@ -49,37 +66,58 @@ WARNINGS: list[Rule[Any]] = [
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),  # the first remark is all that a terminal shows
     (lambda f: True, "A predicted grade is {f.grade_rule}."),
-    (lambda f: True, "No label of these samples is used: nothing here says how good the answers are."),
+    (
+        lambda f: True,
+        "No label of these samples is used: nothing here says how good the answers are.",
+    ),
 ]
 
 
-def prediction_facts(predictions: Predictions, expected: Evaluation | None = None) -> SimpleNamespace:
+def prediction_facts(
+    predictions: Predictions, expected: Evaluation | None = None
+) -> SimpleNamespace:
     """What the page knows. refer, unsure: the marked answers, −1 if nobody asked.
 
-    counts: of each grade. most: the most frequent ones. expected: the answers for the run's own held-out side.
+    counts: of each grade. most: the most frequent ones. expected: the answers for the run's own
+    held-out side.
     """
     run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
-    error, judged_facts = "How good the answers are is not known: the run held no samples out.", None
+    error, judged_facts = (
+        "How good the answers are is not known: the run held no samples out.",
+        None,
+    )
     if expected is not None:
         value, low, high = expected.intervals["mae"]
         judged_facts = evaluation_facts(expected)
         judged = f"{judged_facts.samples}, by {expected.judged_by}"
         judged += ", of one view of each" * (predictions.asked.views > 1)
-        judged += ", calibrated on the validation side" * (predictions.asked.calibrate_on is not None)
+        judged += ", calibrated on the validation side" * (
+            predictions.asked.calibrate_on is not None
+        )
         interval = between(low, high, ".2f")
-        error = f"Expect an answer to be {value:.2f} grades off on average ({interval}), as on the run's {judged}."
+        error = (
+            f"Expect an answer to be {value:.2f} grades off on average ({interval}), as on the"
+            f" run's {judged}."
+        )
         error += _beside_one_grade(judged_facts)
     elif run.held_out and per:
-        lacking = (name for name in per if any(name not in side.table for side in run.held_out.values()))
-        error = f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of what it held out."
+        lacking = (
+            name for name in per if any(name not in side.table for side in run.held_out.values())
+        )
+        error = (
+            f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of"
+            " what it held out."
+        )
 
     def marked(column: str) -> int:  # a column of the source may have the same name
         return int((predictions[column] == "yes").sum()) if column in how else -1
 
     of = answered(len(predictions), images, per, features=len(run.in_shape) == 1)
-    most = " or ".join(run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()])
+    most = " or ".join(
+        run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]
+    )
     counted = f"{of}: {'' if counts.max() == len(predictions) else 'most often '}grade {most}"
     if (refer := marked("refer")) >= 0:
         counted = f"Refer {refer:,} of {of}"
@@ -109,8 +147,11 @@ def _beside_one_grade(judged: SimpleNamespace) -> str:
     return f" By {judged.metric}: {judged.score:.3f}, and {judged.naive:.3f} for one grade for all."
 
 
-def _never_predicted(counts: pd.Series[int], expected: Evaluation | None, *, ranges: bool) -> dict[str, Any]:
-    """The grades that are never predicted, neither here nor on the held-out side, where they occur."""
+def _never_predicted(
+    counts: pd.Series[int], expected: Evaluation | None, *, ranges: bool
+) -> dict[str, Any]:
+    """The grades that are never predicted, neither here nor on the held-out side, where they
+    occur."""
     if expected is None:
         return {"missed": ""}
     places = [place for place in never_predicted(expected) if counts.iloc[place] == 0]
@@ -125,13 +166,22 @@ def _never_predicted(counts: pd.Series[int], expected: Evaluation | None, *, ran
 
 
 def _outside_ranges(predictions: Predictions) -> list[int]:
-    """The places of the grades of training labels that no range contains; none where each grade has its promise."""
-    if predictions.asked.coverage is None or predictions.asked.coverage_by == "grade" or not len(predictions):
+    """The places of the grades of training labels that no range contains; none where each grade has
+    its promise."""
+    if (
+        predictions.asked.coverage is None
+        or predictions.asked.coverage_by == "grade"
+        or not len(predictions)
+    ):
         return []
     grades = predictions.run.grades
     low, high = (predictions[name].map(grades.index) for name in ("grade_low", "grade_high"))
     trained = predictions.run.facts.data.get("class_counts") or []
-    return [place for place, labels in enumerate(trained) if labels and not ((low <= place) & (place <= high)).any()]
+    return [
+        place
+        for place, labels in enumerate(trained)
+        if labels and not ((low <= place) & (place <= high)).any()
+    ]
 
 
 @page_of.register(Predictions)
@@ -146,9 +196,9 @@ def predictions_page(
 ) -> Page:
     """The page of a result of ``srjt.predict``.
 
-    data: the samples, for their pictures. pictures: whether the table of answers has some, too. sources: the files that
-    they were read from. skipped: (sample, reason) of what was left out before, in addition to those that the
-    predictions know of.
+    data: the samples, for their pictures. pictures: whether the table of answers has some, too.
+    sources: the files that they were read from. skipped: (sample, reason) of what was left out
+    before, in addition to those that the predictions know of.
     """
     run, how = predictions.run, predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
@@ -167,7 +217,9 @@ def predictions_page(
         warnings=warnings,
         details=details,
         sections=[
-            Section("every-answer", "Answers", tables=[_table(predictions, data, pictures=pictures)]),
+            Section(
+                "every-answer", "Answers", tables=[_table(predictions, data, pictures=pictures)]
+            ),
             *_least_certain(predictions, facts, data),
             Section("how", "How these answers came about", facts=[*how.items()], closed=True),
             run_section(run, sources=sources, command=command),
@@ -197,7 +249,10 @@ def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -
     """One row per answer; the numbers that few people read are behind a switch."""
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
     per, grades = predictions.attrs["per"], predictions.run.grades
-    graded, numbers = ["grade", "grade_low", "grade_high"], ["expected_grade", "entropy", "disagreement"]
+    graded, numbers = (
+        ["grade", "grade_low", "grade_high"],
+        ["expected_grade", "entropy", "disagreement"],
+    )
     whose, further = ([*per, "images"], []) if per else (["image"], ["patient"])
     # on a telephone only the first columns are seen without scrolling
     wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *further, *numbers)
@@ -212,14 +267,18 @@ def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -
         caption += " Disagreement: distance of the networks' probabilities."
     part = f"The first {ALL:,} of {len(predictions):,}" if len(predictions) > ALL else ""
     extra = [labels.get(name, name) for name in numbers]
-    table = data_table(frame.rename(columns=labels), title=part, caption=caption, slug="answers", extra=extra)
+    table = data_table(
+        frame.rename(columns=labels), title=part, caption=caption, slug="answers", extra=extra
+    )
     if not pictures or len(predictions.run.in_shape) == 1:
         return table
     picture, rows = pictures_of(data), list(table.rows)
     images = predictions["highest_image" if per else "image"][:PICTURES]
     for place, image in enumerate(images):
         first, *others = rows[place].cells
-        rows[place] = replace(rows[place], cells=(replace(first, picture=small(picture(str(image)))), *others))
+        rows[place] = replace(
+            rows[place], cells=(replace(first, picture=small(picture(str(image)))), *others)
+        )
     return replace(table, rows=tuple(rows))
 
 
@@ -228,7 +287,9 @@ def _probability(answer: Any) -> float:
     return float(answer[f"p_{answer['grade']}"])
 
 
-def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manifest | None) -> list[Section]:
+def _least_certain(
+    predictions: Predictions, facts: SimpleNamespace, data: Manifest | None
+) -> list[Section]:
     """Pictures of the answers with the largest entropy; none without images, or of one answer."""
     if facts.answers < 2 or len(predictions.run.in_shape) == 1:
         return []
@@ -249,13 +310,16 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
         )
         tiles.append(tile)
     text = "Largest entropy first; the bar is full where all grades are equally probable."
-    text += " Of the images of an answer, the one with the highest grade is shown." * bool(facts.per)
+    text += " Of the images of an answer, the one with the highest grade is shown." * bool(
+        facts.per
+    )
     shown = any(tile.picture for tile in tiles)
     return [Section("least-certain", "Least certain", text=[text], tiles=tiles)] if shown else []
 
 
 def _graded_alike(asked: Answering) -> Answering:
-    """The options of the grades alone, as far as the predictions that a run keeps can be answered by them."""
+    """The options of the grades alone, as far as the predictions that a run keeps can be answered
+    by them."""
     names = ("network", "optimise", "decoding", "label_noise", "recalibrate", "per", "pool")
     return Answering(**{name: getattr(asked, name) for name in names})
 
@@ -265,8 +329,8 @@ def _graded_alike(asked: Answering) -> Answering:
 PICTURE = 240  # pixels: about twice the size on the page, for high-resolution screens
 SIMILAR = 144
 EXPLAINED = (
-    "Each map has its own scale, in grades. It shows what the network used, not what is there: it is no evidence that "
-    "a grade is right."
+    "Each map has its own scale, in grades. It shows what the network used, not what is there: it"
+    " is no evidence that a grade is right."
 )
 
 
@@ -275,14 +339,19 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
     """The page for a result of ``srjt.explain``; ``title`` names the run."""
     numbers = []
     if (alike := found.network_correlation) is not None:
-        numbers = [KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))]
+        numbers = [
+            KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))
+        ]
     size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
     skipped = f"Files or rows that could not be read: {len(found.skipped):,}."
     tiles = [_image(found, row) for row in range(len(found.images))]
     return Page(
         kind=f"Explanation of {title}",
         title=f"Where {'the network looks' if len(found.maps) == 1 else 'the two networks look'}",
-        lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
+        lead=(
+            f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue"
+            " lowers it."
+        ),
         key_numbers=numbers,
         warnings=[skipped] if found.skipped else [],
         remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
@@ -293,11 +362,16 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
 def _image(found: Explanation, row: int) -> Tile:
     prediction, image, maps = found.predictions.iloc[row], found.images[row], found.maps[:, row]
     show = found.grades.show
-    probabilities = ", ".join(f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in found.grades)
+    probabilities = ", ".join(
+        f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in found.grades
+    )
     names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
     training: Any = found.training
     places = () if found.neighbours is None or training is None else found.neighbours[row]
-    labels = [f"labelled {show(training.grades[training.labels[at]])}: {training.ids[at]}" for at in places]
+    labels = [
+        f"labelled {show(training.grades[training.labels[at]])}: {training.ids[at]}"
+        for at in places
+    ]
     pictures = [thumbnail(training, at, size=SIMILAR) for at in places]
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
@@ -337,18 +411,29 @@ NOTES: list[Rule[Any]] = [
 def _width_formula(plan: SamplePlan) -> str:
     """How a half-width follows from the number of patients."""
     roughly = f"t · {plan.deviation:.2f} / √patients"
-    words = f"{plan.deviation:.2f} is the standard deviation between patients, t is Student's quantile (1.96 for many)"
+    words = (
+        f"{plan.deviation:.2f} is the standard deviation between patients, t is Student's quantile"
+        " (1.96 for many)"
+    )
     if plan.metric == "qwk":
-        return f"{roughly} + {plan.error / 2.0:.2f} / patients: {words}; an error that has not occurred adds the rest."
+        return (
+            f"{roughly} + {plan.error / 2.0:.2f} / patients: {words}; an error that has not"
+            " occurred adds the rest."
+        )
     if plan.metric == "noise-rate":
         return f"About {roughly}: {words}."
-    return f"With many patients {roughly}: {words}; with few errors the interval is wider, as for a share."
+    return (
+        f"With many patients {roughly}: {words}; with few errors the interval is wider, as for a"
+        " share."
+    )
 
 
 @page_of.register(SamplePlan)
 def plan_page(plan: SamplePlan) -> Page:
     """The number as a sentence, and what other half-widths take."""
-    name = METRICS[plan.metric].long_name if plan.metric in METRICS else plan.metric.replace("-", " ")
+    name = (
+        METRICS[plan.metric].long_name if plan.metric in METRICS else plan.metric.replace("-", " ")
+    )
     table = data_table(
         plan.table.rename(columns={"half_width": "± half-width"}),
         title="",
@@ -378,7 +463,9 @@ def plan_page(plan: SamplePlan) -> Page:
         kind="Plan",
         **said(SimpleNamespace(**vars(plan), name=name), PLANNED, remarks=NOTES),
         key_numbers=[
-            KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source),
+            KeyNumber(
+                name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source
+            ),
             KeyNumber(other, f"{getattr(plan, other):,}"),
         ],
         sections=sections,

@@ -1,4 +1,5 @@
-"""The page of an audit: how many labels are probably wrong, how good the networks are, the most doubtful labels."""
+"""The page of an audit: how many labels are probably wrong, how good the networks are, the most
+doubtful labels."""
 
 from __future__ import annotations
 
@@ -22,7 +23,17 @@ from srjt.errors import SrjtError, count_of, few
 from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
+from srjt.reports.page import (
+    KeyNumber,
+    Page,
+    Rule,
+    Section,
+    Tile,
+    Verdict,
+    page_of,
+    said,
+    sentences,
+)
 from srjt.reports.table import MISSING, Format, Table, between, data_table
 
 WORST = 60  # labels shown
@@ -71,8 +82,11 @@ REMARKS: list[Rule[Any]] = [
 ]  # fmt: skip
 
 
-def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None) -> SimpleNamespace:
-    """What the rules know: the contents of ``audit.json`` (facts) and of ``summary.json``, and more."""
+def audit_facts(
+    facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None
+) -> SimpleNamespace:
+    """What the rules know: the contents of ``audit.json`` (facts) and of ``summary.json``, and
+    more."""
     several, suggestions = "readings" in summary, summary.get("suggestions", {})
     noun, twins = "consensus grade" if several else "label", summary.get("twins", {}).get("labels")
     audit = "AUDIT" if folder is None else shlex.quote(str(folder))
@@ -94,7 +108,10 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Pa
         "random": summary.get("verify_random") or 0,
         "sample": f"srjt review {audit} --sample {verified + verify}",
         "twins": count_of(twins, "label") if twins else "",
-        "thing": ("sample" if facts["features"] else "image") + " or its patient" * bool(summary["patients"]),
+        "thing": (
+            ("sample" if facts["features"] else "image")
+            + " or its patient" * bool(summary["patients"])
+        ),
         "epochs": count_of(facts["epochs"], "epoch"),
     }
     known = {**facts, **summary["networks"], **summary, **own}
@@ -135,11 +152,14 @@ def _page(
     worst = scores.head(WORST).replace({"grade": shown, "suggested": shown})
     if not f.judged:
         worst = worst.assign(suggested="")
-    # a probability is a number only where it is known how many labels are wrong, and the networks know the grade
+    # a probability is a number only where it is known how many labels are wrong, and the networks
+    # know the grade
     unseen = scores.head(WORST)["grade"].isin(summary.get("unrecognised", ()))
     if "verified_grade" in scores:
         unseen |= scores.head(WORST)["verified_grade"] != ""
-    worst = worst.assign(quality=worst["quality"].mask(unseen | (not (f.judged and f.identifiable))))
+    worst = worst.assign(
+        quality=worst["quality"].mask(unseen | (not (f.judged and f.identifiable)))
+    )
     parts = [doubtful_section(worst, len(scores), f.noun, picture, judged=f.judged)]
     if readings is not None:
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
@@ -147,7 +167,9 @@ def _page(
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
         if not f.identifiable:
             worst = worst.assign(quality=np.nan)
-        parts.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
+        parts.append(
+            doubtful_section(worst, len(readings), "reading", picture, file="readings.csv")
+        )
     parts.append(_rates(f, shown))
     figure = None
     if f.identifiable:
@@ -177,7 +199,10 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
     number = KeyNumber(f"wrong {f.noun}s", interval)
     if f.identifiable:
         number = KeyNumber(f"wrong {f.noun}s", f"{f.rate:.0%}", interval)
-    frequent, median = f"always the most frequent: {f.naive_accuracy:.0%}", f"always the median: {f.naive_mae:.2f}"
+    frequent, median = (
+        f"always the most frequent: {f.naive_accuracy:.0%}",
+        f"always the median: {f.naive_mae:.2f}",
+    )
     numbers = [
         number,
         KeyNumber("labels that the networks give", f"{f.accuracy:.0%}", compared=frequent),
@@ -187,7 +212,10 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
         label = f"wrong of {count_of(verified['labels'], 'verified label')}"
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
         if verified.get("by_doubt"):  # the share among doubtful labels is not that of all
-            label, wrong = f"wrong, by {count_of(verified['labels'], 'verified label')}", f"{verified['rate']:.0%}"
+            label, wrong = (
+                f"wrong, by {count_of(verified['labels'], 'verified label')}",
+                f"{verified['rate']:.0%}",
+            )
         numbers.append(KeyNumber(label, wrong, _interval(verified["interval"], ".0%")))
     if (truth := vars(f).get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
@@ -202,7 +230,8 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
 
 
 def _thumbnail(folder: Path, name: str) -> str:
-    """The picture of the sample with this cell in the column ``image``; "" if it cannot or may not be shown."""
+    """The picture of the sample with this cell in the column ``image``; "" if it cannot or may not
+    be shown."""
     try:
         return sections.thumbnail(audit_folder.image_file(folder, name))
     except SrjtError:
@@ -220,8 +249,9 @@ def doubtful_section(
 ) -> Section:
     """A gallery, or without pictures a table.
 
-    worst: id, grade, suggested ("" if none), quality (not a number if it says nothing), image, and reader and twins if
-    there are any. file: has all of them. judged: whether their order is that of doubt.
+    worst: id, grade, suggested ("" if none), quality (not a number if it says nothing), image, and
+    reader and twins if there are any. file: has all of them. judged: whether their order is that of
+    doubt.
     """
     numbers, slug = bool(worst["quality"].notna().any()), file.removesuffix(".csv")
     heading = f"The {len(worst)} most doubtful {noun}s" if judged else "The labels"
@@ -232,7 +262,9 @@ def doubtful_section(
         hint = f"A → B: {noun} A, suggested grade B."
         if numbers:
             hint = f"A number is the probability that the {noun} is right; {hint}"
-        tiles = [_tile(row, shown) for row, shown in zip(worst.to_dict("records"), pictures, strict=True)]
+        tiles = [
+            _tile(row, shown) for row, shown in zip(worst.to_dict("records"), pictures, strict=True)
+        ]
         return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
     columns = ["id", "reader", "grade"]
     columns += ["suggested"] if judged else []
@@ -272,23 +304,37 @@ def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
     grades = pd.DataFrame(f.networks["grades"])
     grades["recognised"] = grades["recognised"].map({True: "yes", False: "no"})
     if f.judged and f.identifiable:
-        grades = grades.join(pd.DataFrame(f.grades).set_index("grade")[["rate", "interval"]], on="grade")
+        grades = grades.join(
+            pd.DataFrame(f.grades).set_index("grade")[["rate", "interval"]], on="grade"
+        )
     grades["grade"] = grades["grade"].map(lambda grade: names.get(str(grade), str(grade)))
     frames = {"grade": (grades, "By given grade", RECOGNISED)}
     for who, rows in (("reader", f.readers), ("patient", f.patients)):
         if f.judged and rows is not None:
             shown = pd.DataFrame(rows[:ROWS])
             shown[who] = shown[who].astype(str).str.strip().replace("", "(not given)")
-            shown = shown.rename(columns={"samples": "readings" if f.several and who == "reader" else "labels"})
+            shown = shown.rename(
+                columns={"samples": "readings" if f.several and who == "reader" else "labels"}
+            )
             unknown = ["rank"] if f.identifiable else ["expected_errors", "rate", "interval"]
             shown = shown.drop(columns=unknown)
-            more = f"{len(shown)} of {len(rows):,}; all are in summary.json." if len(shown) < len(rows) else ""
-            title = f"By {who}, most errors first" if f.identifiable else f"By {who}, most doubtful first"
+            more = (
+                f"{len(shown)} of {len(rows):,}; all are in summary.json."
+                if len(shown) < len(rows)
+                else ""
+            )
+            title = (
+                f"By {who}, most errors first"
+                if f.identifiable
+                else f"By {who}, most doubtful first"
+            )
             frames[who] = shown, title, more
     tables = []
     for who, (frame, title, caption) in frames.items():
         shown = frame[[name for name in (who, *RATES) if name in frame]].rename(columns=RATES)
-        table = data_table(shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS)
+        table = data_table(
+            shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS
+        )
         tables.append(table)
     if rows := (vars(f).get("verified") or {}).get("grades"):
         tables.append(_verified_table(pd.DataFrame(rows), names))
@@ -297,12 +343,20 @@ def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
 
 def _verified_table(shares: pd.DataFrame, names: Mapping[str, str]) -> Table:
     shares["grade"] = shares["grade"].map(lambda grade: names.get(str(grade), str(grade)))
-    headings = {"labels": "verified", "wrong": "wrong ones", "rate": "error rate", "interval": "95 % interval"}
+    headings = {
+        "labels": "verified",
+        "wrong": "wrong ones",
+        "rate": "error rate",
+        "interval": "95 % interval",
+    }
     return data_table(
         shares.rename(columns=headings),
         title="By given grade, from verified labels",
         slug="rates-verified",
-        caption="The error rate is that of all labels of the grade, each verified one weighted by how it was drawn.",
+        caption=(
+            "The error rate is that of all labels of the grade, each verified one weighted by how"
+            " it was drawn."
+        ),
         formats=RATE_FORMATS,
     )
 
@@ -319,8 +373,8 @@ RATE_FORMATS: dict[str, Format] = {
     "given by the networks": ".0%", "expected errors": ",.1f", "error rate": ".1%", "95 % interval": _interval
 }  # fmt: skip
 RECOGNISED = (
-    "Recognised: given to samples with this label more often than to others (exact test, 2.5 %). Other grades "
-    "are neither suggested nor corrected."
+    "Recognised: given to samples with this label more often than to others (exact test, 2.5 %)."
+    " Other grades are neither suggested nor corrected."
 )
 
 
@@ -330,8 +384,10 @@ def _matrix(f: SimpleNamespace, grades: Sequence[str]) -> canvas.CaptionedFigure
     return canvas.CaptionedFigure(
         name="matrix",
         figure=canvas.transition_figure({"Estimated": matrix}, grades=grades, digits=2),
-        caption="The probability of each label (column) for each true grade (row), averaged over the forms of noise by "
-        "how well each explains the labels.",
+        caption=(
+            "The probability of each label (column) for each true grade (row), averaged over the"
+            " forms of noise by how well each explains the labels."
+        ),
         alt=f"Estimated probability of each label for each true grade, by row: {rows}",
     )
 
@@ -341,7 +397,10 @@ def _quality(quality: npt.NDArray[np.float64]) -> canvas.CaptionedFigure:
         name="quality",
         figure=_histogram(quality),
         caption="The probability that each label is right. Review those on the left.",
-        alt=f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}.",
+        alt=(
+            "Histogram of label quality; below 0.5:"
+            f" {count_of(int((quality < 0.5).sum()), 'label')}."
+        ),
     )
 
 

@@ -1,5 +1,5 @@
-"""The pages of an evaluation, a run judged by the labels of samples, and of a comparison of runs; and the sections
-that the page of a run shares.
+"""The pages of an evaluation, a run judged by the labels of samples, and of a comparison of runs;
+and the sections that the page of a run shares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,18 @@ from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval, Ints
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences, verdict
+from srjt.reports.page import (
+    KeyNumber,
+    Page,
+    Rule,
+    Section,
+    Tile,
+    Verdict,
+    page_of,
+    said,
+    sentences,
+    verdict,
+)
 from srjt.reports.sections import pictures_of, run_section
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.trained import Trained
@@ -39,9 +50,17 @@ BOTH_SCORES = "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
 MAYBE_CHANCE = "Better than one grade for all, maybe by chance, by {f.metric}"
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.verdict == "unknown", ONE_SCORE, "How one grade for all would do is not known."),
-    (lambda f: f.verdict == "not better", "No better than one grade for all, by {f.metric}", BOTH_SCORES),
+    (
+        lambda f: f.verdict == "not better",
+        "No better than one grade for all, by {f.metric}",
+        BOTH_SCORES,
+    ),
     (lambda f: f.verdict == "unclear" and f.untested, MAYBE_CHANCE, BOTH_SCORES + " {f.untested}"),
-    (lambda f: f.verdict == "unclear", "Not clearly better than one grade for all, by {f.metric}", BOTH_SCORES),
+    (
+        lambda f: f.verdict == "unclear",
+        "Not clearly better than one grade for all, by {f.metric}",
+        BOTH_SCORES,
+    ),
     (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
 ]
 # missed: grades that occur and are never predicted; uncovered: that occur and are in no range
@@ -74,11 +93,15 @@ NOTES: list[Rule[Any]] = [
      "labels are wrong."),
     (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
 ]  # fmt: skip
-SCARCE = 10  # patients with a grade (samples, without patients), below which a mean over grades rests on a few of them
+# patients with a grade (samples, without patients), below which a mean over grades rests on a few
+# of them
+SCARCE = 10
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
-def answered(answers: int, images: int, per: Sequence[str], *, features: bool, side: str = "") -> str:
+def answered(
+    answers: int, images: int, per: Sequence[str], *, features: bool, side: str = ""
+) -> str:
     """ "120 test images", "30 patients (120 images)"."""
     nouns = ("row of features", "rows of features") if features else ("image", "images")
     samples = count_of(images, *(f"{side} {noun}".strip() for noun in nouns))
@@ -87,8 +110,9 @@ def answered(answers: int, images: int, per: Sequence[str], *, features: bool, s
 
 
 def evaluation_facts(found: Evaluation) -> SimpleNamespace:
-    """What the sentences are about. verdict: of the one rule about one grade for all, whose score is naive, nan if it
-    is not known; untested: why chance cannot be judged; missed, uncovered: as in ``RARE``."""
+    """What the sentences are about. verdict: of the one rule about one grade for all, whose score
+    is naive, nan if it is not known; untested: why chance cannot be judged; missed, uncovered: as
+    in ``RARE``."""
     naive = float(getattr(found.naive, found.purpose, math.nan))
     images = found.images or found.samples
     samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
@@ -96,7 +120,9 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         samples += f" of {count_of(found.patients, 'patient')}"
     gain, untested = found.gain, ""
     if gain is not None and math.isnan(gain.low):
-        untested = f"So few {'patients' if found.by_patient else 'samples'} cannot tell it from chance."
+        untested = (
+            f"So few {'patients' if found.by_patient else 'samples'} cannot tell it from chance."
+        )
     missed = never_predicted(found)
     occurring = np.asarray(found.confusion).sum(axis=1)
     independent = _patients_of_grades(found) if "patient" in found.answers else occurring
@@ -113,7 +139,9 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         "it": "it" if len(missed) == 1 else "them",
         "helps": what_helps(found, ranges=found.ranges is not None),
         "uncovered": named_grades(found.grades, _never_covered(found)),
-        "scarce": named_grades(found.grades, np.flatnonzero((occurring > 0) & (independent < SCARCE)).tolist()),
+        "scarce": named_grades(
+            found.grades, np.flatnonzero((occurring > 0) & (independent < SCARCE)).tolist()
+        ),
     }
     return SimpleNamespace(**{**vars(found), **own})
 
@@ -133,7 +161,9 @@ def never_predicted(found: Evaluation) -> list[int]:
 def _never_covered(found: Evaluation) -> list[int]:
     """The places of the grades that samples have and that the range of none of them contains."""
     grades = [] if found.ranges is None else found.ranges.grades
-    return [place for place, (samples, coverage) in enumerate(grades) if samples and coverage.value == 0]
+    return [
+        place for place, (samples, coverage) in enumerate(grades) if samples and coverage.value == 0
+    ]
 
 
 def named_grades(grades: Grades, places: Sequence[int]) -> str:
@@ -145,14 +175,17 @@ def named_grades(grades: Grades, places: Sequence[int]) -> str:
 
 
 def what_helps(found: Evaluation, *, ranges: bool) -> str:
-    """Against grades that are never predicted. ranges: whether there are ranges of grades already."""
+    """Against grades that are never predicted. ranges: whether there are ranges of grades
+    already."""
     parts = [f"more training {'samples' if found.features else 'images'} of such grades"]
     if not found.features:
         parts.append("a larger network, on a GPU")
     if found.purpose != "qwk":
         parts.append("srjt predict --optimise qwk, which gives rare grades more often")
     if not ranges:
-        parts.append("ranges that hold for each grade (srjt predict --coverage 0.9 --coverage-by grade)")
+        parts.append(
+            "ranges that hold for each grade (srjt predict --coverage 0.9 --coverage-by grade)"
+        )
     return "; ".join(parts)
 
 
@@ -182,8 +215,8 @@ def evaluation_page(
 ) -> Page:
     """The page of a result of ``srjt.evaluate``.
 
-    run: for what it was trained on and how the page was made. data: the evaluated samples, for their pictures and ids.
-    sources: the files that they were read from.
+    run: for what it was trained on and how the page was made. data: the evaluated samples, for
+    their pictures and ids. sources: the files that they were read from.
     """
     sections = [
         Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
@@ -212,18 +245,30 @@ def evaluation_page(
 
 def key_numbers(found: Evaluation) -> list[KeyNumber]:
     """The usual metrics, and the first numbers of whatever else was asked for."""
-    one = {name: f"one grade: {getattr(found.naive, name):.3f}" for name in MAIN if found.naive is not None}
-    numbers = [KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, "")) for name in MAIN]
+    one = {
+        name: f"one grade: {getattr(found.naive, name):.3f}"
+        for name in MAIN
+        if found.naive is not None
+    }
+    numbers = [
+        KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, ""))
+        for name in MAIN
+    ]
     if found.decision is not None:
         refer = f"refer from {found.grades.show(found.decision.refer_from)}"
         for name in ("sensitivity", "specificity"):
             numbers.append(KeyNumber.of(name, found.decision.operating_point[name], compared=refer))
     if found.abstention is not None and "accuracy" in found.abstention.kept:
-        right, left = found.abstention.kept["accuracy"], f"{found.abstention.share:.1%} left to a person"
+        right, left = (
+            found.abstention.kept["accuracy"],
+            f"{found.abstention.share:.1%} left to a person",
+        )
         numbers.append(KeyNumber.of("right answers of the rest", right, compared=left))
     if found.ranges is not None:
         promised, of = f"promised: {found.ranges.promised:g}", f"of {len(found.grades)}"
-        numbers.append(KeyNumber.of("coverage of the ranges", found.ranges.coverage, compared=promised))
+        numbers.append(
+            KeyNumber.of("coverage of the ranges", found.ranges.coverage, compared=promised)
+        )
         numbers.append(KeyNumber.of("grades in a range", found.ranges.width, compared=of))
     return numbers
 
@@ -233,7 +278,9 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
 
 def scores_table(found: Evaluation) -> Table:
     """Every metric with its interval, beside that of one grade for all."""
-    frame = interval_frame({metric_heading(name): score for name, score in found.intervals.items()}, "metric")
+    frame = interval_frame(
+        {metric_heading(name): score for name, score in found.intervals.items()}, "metric"
+    )
     if found.naive is not None:
         frame["one grade"] = [getattr(found.naive, name, math.nan) for name in found.intervals]
     return data_table(frame, title="All metrics", slug="answers-scores")
@@ -274,7 +321,10 @@ def confusion_of(found: Evaluation) -> CaptionedFigure:
         name=f"answers-{found.side or 'these'}",
         figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
         caption="Share of the row, and below it the count.",
-        alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
+        alt=(
+            "Confusion matrix. Share predicted correctly:"
+            f" {np.trace(counts) / max(counts.sum(), 1):.2f}."
+        ),
     )
 
 
@@ -297,15 +347,22 @@ def calibration_section(found: Evaluation) -> Section:
     figure = CaptionedFigure(
         name="reliability",
         figure=results.reliability_figure(panels),
-        caption="How often the most likely grade is right, by its probability; larger points: more samples.",
+        caption=(
+            "How often the most likely grade is right, by its probability; larger points: more"
+            " samples."
+        ),
         alt=f"Reliability diagram. Calibration error {error}.",
     )
-    facts = [("calibration error", error), ("ranked probability score", f"{found.ranked_probability_score:.3f}")]
+    facts = [
+        ("calibration error", error),
+        ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
+    ]
     return Section("calibration", "Calibration", facts=facts, figures=[figure])
 
 
 def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
-    """Right, near and far answers with their images; none without images. data: where they are, if not in files."""
+    """Right, near and far answers with their images; none without images. data: where they are, if
+    not in files."""
     rows, grades = found.answers.reset_index(drop=True), found.grades
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return []
@@ -316,8 +373,12 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
     ).sample(frac=1, random_state=0)
     tiles, picture = [], pictures_of(data)
     for off, kind in enumerate(("right", "off by one", "off by more")):
-        own = rows[rows["off"] == off].drop_duplicates("owner")[: 4 * EXAMPLES]  # some cannot be read
-        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(one["file"])))
+        own = rows[rows["off"] == off].drop_duplicates("owner")[
+            : 4 * EXAMPLES
+        ]  # some cannot be read
+        pictures = (
+            (one, image) for one in own.to_dict("records") if (image := picture(one["file"]))
+        )
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
             tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
@@ -333,43 +394,77 @@ def _asked(found: Evaluation) -> Iterator[Section]:
     """The decision to refer, the answers left to a person, the ranges."""
     if (decision := found.decision) is not None:
         grade = found.grades.show(decision.refer_from)
-        referred = f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be."
+        referred = (
+            f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,}"
+            " should be."
+        )
         # the first screen has sensitivity and specificity
-        predictive = {name: n for name, n in decision.operating_point.items() if name.endswith("value")}
-        table = _scores({**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}")
+        predictive = {
+            name: n for name, n in decision.operating_point.items() if name.endswith("value")
+        }
+        table = _scores(
+            {**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}"
+        )
         figures = results.decision_figures(decision, grade=grade)
         text = [f"{referred} {decision.found}"]
-        yield Section("decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True)
+        yield Section(
+            "decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True
+        )
     if (abstention := found.abstention) is not None and abstention.wanted is not None:
-        wrong = f" and {abstention.errors_left:.0%} of the wrong ones" * math.isfinite(abstention.errors_left)
-        text = [f"{abstention.share:.1%} of the answers{wrong} are left to a person. {abstention.found}"]
+        wrong = f" and {abstention.errors_left:.0%} of the wrong ones" * math.isfinite(
+            abstention.errors_left
+        )
+        text = [
+            f"{abstention.share:.1%} of the answers{wrong} are left to a person. {abstention.found}"
+        ]
         # the first screen has the accuracy
         kept = {name: score for name, score in abstention.kept.items() if name != "accuracy"}
-        tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")] if kept else []
+        tables = (
+            [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
+            if kept
+            else []
+        )
         figures = [results.risk_coverage_figure(abstention)]
-        yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=True)
+        yield Section(
+            "abstention", "Abstention", text=text, tables=tables, figures=figures, brief=True
+        )
     if (ranges := found.ranges) is not None:
-        fewer = f" Here fewer do: {between(*ranges.coverage[1:], '.0%')}." * (ranges.coverage.high < ranges.promised)
+        fewer = f" Here fewer do: {between(*ranges.coverage[1:], '.0%')}." * (
+            ranges.coverage.high < ranges.promised
+        )
         yield Section("ranges", "Ranges of grades", text=[ranges.promise + fewer], brief=True)
 
 
 def _scores(scores: Mapping[str, Interval], title: str) -> Table:
-    names = {name: name.replace("_", " ").replace("roc area", "area under the ROC curve") for name in scores}
-    return data_table(interval_frame({names[name]: score for name, score in scores.items()}), title=title)
+    names = {
+        name: name.replace("_", " ").replace("roc area", "area under the ROC curve")
+        for name in scores
+    }
+    return data_table(
+        interval_frame({names[name]: score for name, score in scores.items()}), title=title
+    )
 
 
 def _readers(found: NetworkComparison | None) -> list[Section]:
     if found is None:
         return []
-    columns = {"items": "samples", "reader_to_consensus": "κ of the reader", "network_to_consensus": "κ of the network"}
+    columns = {
+        "items": "samples",
+        "reader_to_consensus": "κ of the reader",
+        "network_to_consensus": "κ of the network",
+    }
     table = data_table(
         found.by_reader[["reader", *columns]].rename(columns=columns),
         title="The network as one more reader",
-        caption="Quadratic κ with the consensus of all other readers, on the samples of the reader.",
+        caption=(
+            "Quadratic κ with the consensus of all other readers, on the samples of the reader."
+        ),
         formats=dict.fromkeys([*columns.values()][1:], ".2f"),
         slug="readers",
     )
-    return [Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)]
+    return [
+        Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)
+    ]
 
 
 # The page of a comparison of runs.
@@ -378,7 +473,11 @@ JUDGED = "Judged by {f.metric} on {f.samples}, with their {f.judged_by}."
 BESIDE = "{f.outcome}, on {f.samples}, with their {f.judged_by}."
 COMPARED: list[Verdict[Any]] = [
     (lambda f: f.none_better, "No run is better than one grade for all, by {f.metric}", BESIDE),
-    (lambda f: f.none_clear, "No run is clearly better than one grade for all, by {f.metric}", BESIDE),
+    (
+        lambda f: f.none_clear,
+        "No run is clearly better than one grade for all, by {f.metric}",
+        BESIDE,
+    ),
     (lambda f: True, "{f.outcome}", JUDGED),
 ]
 COMPARED_WARNINGS: list[Rule[Any]] = [
@@ -399,8 +498,8 @@ COMPARED_NOTES: list[Rule[Any]] = [
 
 
 def comparison_facts(comparison: Comparison) -> SimpleNamespace:
-    """What the sentences are about. better, worse: the runs of which neither interval nor corrected p-value allows for
-    no difference; none with too few patients."""
+    """What the sentences are about. better, worse: the runs of which neither interval nor corrected
+    p-value allows for no difference; none with too few patients."""
     rows = [row for row in comparison.differences if row.metric == comparison.purpose]
     metric = METRICS[comparison.purpose]
     too_few = (comparison.patients or comparison.samples) < TOO_FEW
@@ -484,7 +583,15 @@ def _difference_table(comparison: Comparison) -> Table:
          row.value, row.first)
         for row in comparison.differences
     ]  # fmt: skip
-    columns = ["metric", "run", "difference", f"{comparison.level:.0%} interval", "p", "this run", "first run"]
+    columns = [
+        "metric",
+        "run",
+        "difference",
+        f"{comparison.level:.0%} interval",
+        "p",
+        "this run",
+        "first run",
+    ]
     return data_table(
         pd.DataFrame(rows, columns=columns),
         title=f"Differences from {comparison.runs[0]}",
@@ -507,7 +614,8 @@ SUBGROUPS: list[Rule[Subgroups]] = [
 
 
 def subgroups_section(found: Evaluation) -> list[Section]:
-    """The worst group, the error of each group and its gap to all others. All scores are in the file of the groups."""
+    """The worst group, the error of each group and its gap to all others. All scores are in the
+    file of the groups."""
     if found.subgroups is None:
         return []
     groups, nothing = found.subgroups.groups, Interval(math.nan, math.nan, math.nan)
@@ -522,13 +630,17 @@ def subgroups_section(found: Evaluation) -> list[Section]:
         "p, Holm": [gap.adjusted if gap else math.nan for gap in gaps],
     })  # fmt: skip
     if found.ranges is not None:
-        frame.insert(4, "coverage", [group.scores.get("coverage", nothing).value for group in groups])
+        frame.insert(
+            4, "coverage", [group.scores.get("coverage", nothing).value for group in groups]
+        )
     table = data_table(
         frame,
         title="Scores of the groups",
-        caption="Gap: mean absolute error of the group minus that of all others. A dash: fewer than "
-        f"{TOO_FEW} patients, in the group or in all others. Where a few patients have most of the images of a group, "
-        "intervals may be too short.",
+        caption=(
+            "Gap: mean absolute error of the group minus that of all others. A dash: fewer than"
+            f" {TOO_FEW} patients, in the group or in all others. Where a few patients have most of"
+            " the images of a group, intervals may be too short."
+        ),
         formats={"gap": "+.3f"},
         slug="subgroups",
         rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],
@@ -561,10 +673,15 @@ def true_scores_lead(found: Evaluation) -> str:
     value, low, high = truly.scores[purpose]
     verified = f"{value:.3f}, " if truly.basis == "verified grades" else ""
     words = METRICS[purpose].long_name.capitalize()
-    # bounds that contain the score of one grade for all do not say whether the answers are better: not at the top
+    # bounds that contain the score of one grade for all do not say whether the answers are better:
+    # not at the top
     if not verified and low <= float(getattr(found.naive, purpose, math.nan)) <= high:
         return ""
-    return "" if math.isnan(low) else f" {words} against the true grades: {verified}{between(low, high)}."
+    return (
+        ""
+        if math.isnan(low)
+        else f" {words} against the true grades: {verified}{between(low, high)}."
+    )
 
 
 def true_scores_section(found: Evaluation) -> list[Section]:
@@ -573,16 +690,26 @@ def true_scores_section(found: Evaluation) -> list[Section]:
     if truly is None:
         return []
     by_label = found.intervals | (found.decision.operating_point if found.decision else {})
-    scores = {name: score for name, score in truly.scores.items() if name in by_label and math.isfinite(score.low)}
+    scores = {
+        name: score
+        for name, score in truly.scores.items()
+        if name in by_label and math.isfinite(score.low)
+    }
     headings = [metric_heading(name) if name in METRICS else name for name in scores]
-    frame = pd.DataFrame({"score": headings, "by labels": [by_label[name].value for name in scores]})
+    frame = pd.DataFrame(
+        {"score": headings, "by labels": [by_label[name].value for name in scores]}
+    )
     verified = truly.basis == "verified grades"
     if verified:
         frame["by true grades"] = [score.value for score in scores.values()]
-    frame["95 % interval" if verified else "bounds"] = [between(*score[1:]) for score in scores.values()]
+    frame["95 % interval" if verified else "bounds"] = [
+        between(*score[1:]) for score in scores.values()
+    ]
     table = data_table(frame, title="Against the true grades", slug="true-scores")
     text = sentences(WHY, truly)
-    return [Section("true-scores", "Against the true grades", text=text, tables=[table], brief=True)]
+    return [
+        Section("true-scores", "Against the true grades", text=text, tables=[table], brief=True)
+    ]
 
 
 # Samples from elsewhere.
@@ -613,9 +740,13 @@ def external_section(found: Evaluation) -> list[Section]:
         scores = [one.intervals[metric] for metric in MAIN]
         frame[name] = [*(f"{value:.3f} ({between(low, high)})" for value, low, high in scores),
                        f"{one.calibration_error:.3f}"]  # fmt: skip
-    caption = "With 95 % intervals. Home: the run's own test side. Both are by the run as it was trained."
+    caption = (
+        "With 95 % intervals. Home: the run's own test side. Both are by the run as it was trained."
+    )
     caption += " Both are of one view of each image." * (found.views > 1)
     table = data_table(frame, title="", slug="external-scores", caption=caption)
     beside = Section("external-scores", "Scores at home and here", tables=[table])
     # a terminal, too narrow for the table, shows the sentences alone
-    return [Section("external", "Beside the run's own test side", text=text, parts=[beside], brief=True)]
+    return [
+        Section("external", "Beside the run's own test side", text=text, parts=[beside], brief=True)
+    ]

@@ -1,4 +1,5 @@
-"""The page of ``srjt data inspect``: grades, examples, problems, duplicates, patients, sizes, readers."""
+"""The page of ``srjt data inspect``: grades, examples, problems, duplicates, patients, sizes,
+readers."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ PER_GRADE = 6  # examples
 PAIRS = 24  # of images that are (nearly) the same
 ROWS = 200  # problems in the table
 SIZES = 8
-SQUARE = 1.25  # ratio of the sides, or its inverse, up to which squashing to a square hardly matters
+SQUARE = (
+    1.25  # ratio of the sides, or its inverse, up to which squashing to a square hardly matters
+)
 
 VERDICT: list[Verdict[Any]] = [
     (lambda f: not f.graded, "{f.counted}; the grades are not known yet", "{f.unresolved}"),
@@ -69,7 +72,8 @@ def inspection_facts(found: Inspection) -> SimpleNamespace:
 
 
 def _as_options(text: str) -> str:
-    """A sentence with options as they are typed: "`several_readings='consensus'`" is --several-readings consensus."""
+    """A sentence with options as they are typed: "`several_readings='consensus'`" is
+    --several-readings consensus."""
 
     def typed(option: re.Match[str]) -> str:
         value = "" if option[2] in (None, "True") else f" {option[2]}"
@@ -127,15 +131,23 @@ def _problems(found: Inspection) -> list[Section]:
     if not found.problems:
         return []
     kinds = pd.DataFrame(
-        [(severity, kind, count, _as_options(KINDS[kind][1])) for kind, severity, count, _ in examples(found.problems)],
+        [
+            (severity, kind, count, _as_options(KINDS[kind][1]))
+            for kind, severity, count, _ in examples(found.problems)
+        ],
         columns=["severity", "problem", "number", "meaning"],
     )
-    listed = [problem for _, _, _, some in examples(found.problems, count=ROWS) for problem in some][:ROWS]
+    listed = [
+        problem for _, _, _, some in examples(found.problems, count=ROWS) for problem in some
+    ][:ROWS]
     rows = pd.DataFrame(
-        [(problem.kind, problem.where, problem.detail) for problem in listed], columns=["problem", "where", "what"]
+        [(problem.kind, problem.where, problem.detail) for problem in listed],
+        columns=["problem", "where", "what"],
     )
     part = (
-        f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv." if len(found.problems) > ROWS else ""
+        f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv."
+        if len(found.problems) > ROWS
+        else ""
     )
     return [
         Section(
@@ -150,11 +162,16 @@ def _problems(found: Inspection) -> list[Section]:
 
 
 def _grades(found: Inspection) -> list[Section]:
-    """How frequent each grade is, and some images of it, of different patients where there are enough."""
+    """How frequent each grade is, and some images of it, of different patients where there are
+    enough."""
     manifest = found.manifest
     if not found.graded:
         return []
-    table = counts_table(manifest.grades, manifest.class_counts.tolist(), "rows" if manifest.are_features else "images")
+    table = counts_table(
+        manifest.grades,
+        manifest.class_counts.tolist(),
+        "rows" if manifest.are_features else "images",
+    )
     parts = []
     for grade, name in enumerate(manifest.grades if not manifest.are_features else ()):
         tiles = _tiles(manifest, example_rows(manifest, grade))
@@ -187,15 +204,33 @@ def _duplicates(found: Inspection) -> list[Section]:
         tiles.append(
             Tile(
                 picture=thumbnail(manifest, one, size=PICTURE),
-                title=f"grades {grades[0]} and {grades[1]}" if contradict else f"grade {grades[0]}" * found.graded,
+                title=(
+                    f"grades {grades[0]} and {grades[1]}"
+                    if contradict
+                    else f"grade {grades[0]}" * found.graded
+                ),
                 text=f"{manifest.ids[one]} and {manifest.ids[other]}",
                 beside=[(thumbnail(manifest, other, size=PICTURE), "")],
             )
         )
-    text = "Identical images are never on two sides of a split; srjt train --group-near-duplicates does the same for "
-    text += "nearly identical ones. Those with different grades come first: one of the two must be wrong."
-    more = f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv." if len(found.pairs) > PAIRS else ""
-    return [Section("duplicates", "Images that are the same, or nearly", text=[text + more], tiles=tiles)]
+    text = (
+        "Identical images are never on two sides of a split; srjt train --group-near-duplicates"
+        " does the same for "
+    )
+    text += (
+        "nearly identical ones. Those with different grades come first: one of the two must be"
+        " wrong."
+    )
+    more = (
+        f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv."
+        if len(found.pairs) > PAIRS
+        else ""
+    )
+    return [
+        Section(
+            "duplicates", "Images that are the same, or nearly", text=[text + more], tiles=tiles
+        )
+    ]
 
 
 def _patients(manifest: Manifest) -> list[Section]:
@@ -217,7 +252,9 @@ def _sizes(found: Inspection) -> list[Section]:
     caption = f"And {count_of(others, 'other size')}. " if others > 0 else ""
     if total < len(found.manifest):
         caption += f"From a sample of {total:,} images."
-    table = data_table(frame, title="Sizes and shapes", formats={"width ÷ height": ".2f"}, caption=caption)
+    table = data_table(
+        frame, title="Sizes and shapes", formats={"width ÷ height": ".2f"}, caption=caption
+    )
     return [Section("sizes", "Sizes", tables=[table])]
 
 
@@ -227,5 +264,9 @@ def _how(found: Inspection, command: str) -> Section:
     facts = [(term, value) if colon else ("", term) for term, colon, value in notes]
     source = shlex.quote(str(found.source))
     return Section(
-        "how", "How the source was read", facts=facts, code=command or f"srjt data inspect {source}", closed=True
+        "how",
+        "How the source was read",
+        facts=facts,
+        code=command or f"srjt data inspect {source}",
+        closed=True,
     )

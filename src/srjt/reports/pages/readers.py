@@ -1,4 +1,5 @@
-"""The pages of several readers: how well they agree, what each of them does, and which readings are doubtful."""
+"""The pages of several readers: how well they agree, what each of them does, and which readings are
+doubtful."""
 
 from __future__ import annotations
 
@@ -67,7 +68,12 @@ REMARKS: list[Rule[Any]] = [
 
 
 def page_facts(
-    table: ReadingsTable, agree: Agreement, agreed: Consensus, *, shown: Sequence[str], worklist: pd.DataFrame | None
+    table: ReadingsTable,
+    agree: Agreement,
+    agreed: Consensus,
+    *,
+    shown: Sequence[str],
+    worklist: pd.DataFrame | None,
 ) -> SimpleNamespace:
     """What the rules know. shown: the grades; worklist: what to read next, if that was asked."""
     readings, columns = table.readings, table.columns
@@ -87,7 +93,9 @@ def page_facts(
         trusted=trusted,
         single=single,
         # nothing tells how readers err: certainties would come from the defaults of the model alone
-        nothing_learnt=single == len(readings.items) and not trusted and agreed.network_power is None,
+        nothing_learnt=single == len(readings.items)
+        and not trusted
+        and agreed.network_power is None,
         exact=agree.exact.value if agree.shared_items else None,
         no_overlap=len(readings.readers) > 1 and not agree.shared_items,
         wrong=agreed.overall_noise_rate,
@@ -115,14 +123,16 @@ def readers_page(
 ) -> Page:
     """The page of ``srjt readers``.
 
-    images: (I,) the file of each item, as ``located_images`` finds them; None: the page is for a terminal alone.
-    worklist: what to read next, if that was asked.
+    images: (I,) the file of each item, as ``located_images`` finds them; None: the page is for a
+    terminal alone. worklist: what to read next, if that was asked.
     """
     readings, shown, sections = table.readings, grades.shown, []
     f = page_facts(table, agree, agreed, shown=shown, worklist=worklist)
     crowd = readings.readers == [NO_READER]
     by = "" if crowd else f" by {count_of(len(readings.readers), 'reader')}"
-    numbers = [KeyNumber("readings", f"{len(readings):,}", compared=f"of {count_of(f.items, f.noun)}{by}")]
+    numbers = [
+        KeyNumber("readings", f"{len(readings):,}", compared=f"of {count_of(f.items, f.noun)}{by}")
+    ]
     figure, few = None, None
     if not f.nothing_learnt:
         numbers += _agreement_numbers(agree)
@@ -135,11 +145,16 @@ def readers_page(
         sections = [section, doubtful, _counts(agreed, shown, f"{f.noun}s"), *_agreement(agree)]
     if worklist is not None and len(worklist):
         sections.append(_next(worklist, brief=images is None))
-    problems = [f"{problem.kind}, {problem.where}: {problem.detail}" for problem in table.problems[:PROBLEMS]]
+    problems = [
+        f"{problem.kind}, {problem.where}: {problem.detail}"
+        for problem in table.problems[:PROBLEMS]
+    ]
     if len(table.problems) > PROBLEMS:
         problems.append(f"… and {len(table.problems) - PROBLEMS:,} more problems")
     text = [*table.notes, *problems]
-    sections.append(Section("table", "How the table was understood", text=text, closed=not problems))
+    sections.append(
+        Section("table", "How the table was understood", text=text, closed=not problems)
+    )
     return Page(
         kind=f"Readers of {source}",
         **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
@@ -158,7 +173,10 @@ def agreement_page(found: Agreement) -> Page:
     return Page(
         kind="Agreement",
         title=same if found.shared_items else "No item was read by two readers",
-        lead=f"{count_of(len(found.readers), 'reader')}, {count_of(found.shared_items, 'shared item')}.",
+        lead=(
+            f"{count_of(len(found.readers), 'reader')},"
+            f" {count_of(found.shared_items, 'shared item')}."
+        ),
         key_numbers=_agreement_numbers(found),
         figure=_bias(found.by_reader),
         figure_table=few,
@@ -175,7 +193,13 @@ def consensus_page(found: Consensus) -> Page:
         determined=found.determined,
     )  # fmt: skip
     (low, high), counts = found.bias_interval, _counts(found, found.grades, "items")
-    own = {"reader": found.readers, "readings": found.readings, "bias": found.bias, "bias_low": low, "bias_high": high}
+    own = {
+        "reader": found.readers,
+        "readings": found.readings,
+        "bias": found.bias,
+        "bias_low": low,
+        "bias_high": high,
+    }
     frame = _with_right(pd.DataFrame(own), found)
     few, section = _readers(frame, [_matrices(found, found.grades)], than="the true grades")
     return Page(
@@ -202,11 +226,16 @@ OVERALL = {  # label → its name in ``Agreement``, and how it is written
 
 def _agreement_numbers(found: Agreement) -> list[KeyNumber]:
     numbers = {label: (getattr(found, key), pattern) for label, (key, pattern) in OVERALL.items()}
-    return [KeyNumber.of(label, number, how) for label, (number, how) in numbers.items() if np.isfinite(number.value)]
+    return [
+        KeyNumber.of(label, number, how)
+        for label, (number, how) in numbers.items()
+        if np.isfinite(number.value)
+    ]
 
 
 def _read_again(found: Agreement, label: str, noun: str) -> list[KeyNumber]:
-    """How often a reader gives the same grade again; of a crowd without names: how often two readings agree."""
+    """How often a reader gives the same grade again; of a crowd without names: how often two
+    readings agree."""
     again = found.by_reader[found.by_reader["repeated"] > 0]
     if again.empty:
         return []
@@ -230,7 +259,8 @@ def _consensus_numbers(found: Consensus) -> list[KeyNumber]:
 
 
 def _beside_reference(readings: Readings) -> KeyNumber:
-    """How often the consensus that does not know the trusted grades is equal to them, and single readings."""
+    """How often the consensus that does not know the trusted grades is equal to them, and single
+    readings."""
     trusted = np.asarray(readings.reference)
     blind = combine(replace(readings, reference=None)).grade
     off = np.abs(blind - trusted)[trusted >= 0]
@@ -246,7 +276,8 @@ def _beside_reference(readings: Readings) -> KeyNumber:
 # Each reader
 
 
-READER_COLUMNS = {  # of ``Agreement.by_reader``, and right → heading, how it is written, what it means
+# of ``Agreement.by_reader``, and right → heading, how it is written, what it means
+READER_COLUMNS = {
     "right": ("right", ".0%", "expected share of right readings"),
     "bias": ("higher", "+.2f", "mean difference from {than}, in grades"),
     "repeated_exact": ("again", ".0%", "the same grade when read again"),
@@ -270,7 +301,8 @@ def _readers(
     *,
     than: str = "other readers of the same items",
 ) -> tuple[Table, Section]:
-    """A table for a terminal, and the section. frame: reader, readings, and of ``READER_COLUMNS`` what is known."""
+    """A table for a terminal, and the section. frame: reader, readings, and of ``READER_COLUMNS``
+    what is known."""
     frame, captions = _most_read(frame), list[str]()
     shown = pd.DataFrame({"reader": frame["reader"].astype(str), "readings": frame["readings"]})
     for name, (heading, pattern, meaning) in READER_COLUMNS.items():
@@ -293,7 +325,8 @@ def _readers(
 
 
 def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
-    """Intervals as text; a dash where no draw of the bootstrap differs, as of readers who always agree."""
+    """Intervals as text; a dash where no draw of the bootstrap differs, as of readers who always
+    agree."""
     ends = frame[[f"{name}low", f"{name}high"]].to_numpy(float)
     return [between(low, high, pattern) if high - low >= 1e-9 else MISSING for low, high in ends]
 
@@ -306,7 +339,10 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     return CaptionedFigure(
         name="bias",
         figure=bias_figure(names, bias, few[["bias_low", "bias_high"]].to_numpy(float)),
-        caption="How many grades higher each reader grades than other readers of the same items, with 95 % intervals.",
+        caption=(
+            "How many grades higher each reader grades than other readers of the same items, with"
+            " 95 % intervals."
+        ),
         alt="; ".join(f"{name} {value:+.2f}" for name, value in zip(names, bias, strict=True)),
     )
 
@@ -325,9 +361,14 @@ def _matrices(found: Consensus, grades: Sequence[str]) -> CaptionedFigure:
 # Readings and items
 
 
-def _doubtful(readings: Readings, agreed: Consensus, shown: Sequence[str], images: Sequence[str]) -> Section:
+def _doubtful(
+    readings: Readings, agreed: Consensus, shown: Sequence[str], images: Sequence[str]
+) -> Section:
     """The readings that are least probably right, given all readings."""
-    probability, names = agreed.posterior[readings.item, readings.grade], np.array(shown, dtype=object)
+    probability, names = (
+        agreed.posterior[readings.item, readings.grade],
+        np.array(shown, dtype=object),
+    )
     rows = np.argsort(probability, kind="stable")[:DOUBTFUL]
     item = readings.item[rows]
     worst = pd.DataFrame({
@@ -357,7 +398,10 @@ def _next(worklist: pd.DataFrame, *, brief: bool) -> Section:
         few.astype({"reader": str}),
         title=f"The first {len(few)} of {len(worklist):,}",
         slug="next",
-        caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
+        caption=(
+            "Gain: by how much the reading is expected to reduce the error of the consensus, in"
+            " grades."
+        ),
     )
     text = ["One more reading of these helps most."]
     return Section("next", "What to read next", text=text, tables=[table], brief=brief)
@@ -370,7 +414,9 @@ PAIR_COLUMNS = {  # of ``Agreement.pairs``, and intervals → their headings
     "first": "reader", "second": "and", "items": "both", "quadratic": "quadratic κ", "interval": "95 % interval",
     "linear": "linear κ", "exact": "same", "within_one": "within one", "difference": "difference", "limits": "limits",
 }  # fmt: skip
-PAIR_FORMATS = dict.fromkeys(("quadratic κ", "linear κ"), ".2f") | dict.fromkeys(("same", "within one"), ".0%")
+PAIR_FORMATS = dict.fromkeys(("quadratic κ", "linear κ"), ".2f") | dict.fromkeys(
+    ("same", "within one"), ".0%"
+)
 PAIR_FORMATS["difference"] = "+.2f"
 
 
@@ -381,7 +427,10 @@ def _agreement(found: Agreement) -> list[Section]:
     overall = {label: getattr(found, name) for name, label in COEFFICIENTS.items()}
     defined = {label: number for label, number in overall.items() if np.isfinite(number.value)}
     coefficients = data_table(
-        interval_frame(defined, "coefficient"), title="All readers", slug="coefficients", caption=WHICH
+        interval_frame(defined, "coefficient"),
+        title="All readers",
+        slug="coefficients",
+        caption=WHICH,
     )
     names = np.array(found.readers, dtype=object)
     pairs = found.pairs.sort_values("items", ascending=False, kind="stable")

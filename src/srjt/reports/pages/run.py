@@ -83,7 +83,11 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        return display_name(self.facts.config.method) if self.folder is None else self.folder.resolve().name
+        return (
+            display_name(self.facts.config.method)
+            if self.folder is None
+            else self.folder.resolve().name
+        )
 
     @property
     def pooled(self) -> bool:
@@ -97,23 +101,33 @@ class RunRecord:
     @property
     def shown_sides(self) -> list[str]:
         """The sides that the networks' own grades are judged on."""
-        live = self.state in ("training", "stopped")  # whoever watches test scores will choose settings by them
+        live = self.state in (
+            "training",
+            "stopped",
+        )  # whoever watches test scores will choose settings by them
         shown = ("validation",) if live else ("test", "validation")
         return [side for side in shown if side in set(self.metrics["split"])]
 
 
 def run_page(folder: Path, **options: Any) -> Page:
     """The page of the run in a folder, finished or not. options: as for ``read_record``."""
-    if "live" in options and not (folder / "run.json").exists():  # nothing is recorded before the first step
+    if (
+        "live" in options and not (folder / "run.json").exists()
+    ):  # nothing is recorded before the first step
         kind, lead = f"Training: {folder.resolve().name}", "This page reloads itself."
         return Page(kind=kind, title="The training is being prepared", lead=lead, progress=0.0)
     return _page(read_record(folder, **options))
 
 
-def read_record(folder: Path, *, live: Literal["training", "stopped"] | None = None, problem: str = "") -> RunRecord:
-    """What the page of a run shows. live: the training is running, or has just stopped. problem: as in the record."""
+def read_record(
+    folder: Path, *, live: Literal["training", "stopped"] | None = None, problem: str = ""
+) -> RunRecord:
+    """What the page of a run shows. live: the training is running, or has just stopped. problem: as
+    in the record."""
     facts = run_folder.read_facts(folder)
-    done = live is None and (folder / "summary.json").exists()  # weights may have been deleted to save space
+    done = (
+        live is None and (folder / "summary.json").exists()
+    )  # weights may have been deleted to save space
     metrics, file = pd.DataFrame(columns=list(HEADER)), folder / "metrics.csv"
     if done or file.exists():
         metrics = finished_metrics(folder) if done else read_metrics(file)
@@ -128,16 +142,22 @@ def read_record(folder: Path, *, live: Literal["training", "stopped"] | None = N
 
 
 @page_of.register(Trained)
-def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
-    """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
+def trained_page(
+    run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False
+) -> Page:
+    """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief:
+    for a terminal."""
     metrics = run.metrics.reindex(columns=list(HEADER))  # there may be none
     sides = evaluate_sides(run) if sides is None else sides
-    record = RunRecord(state="finished", facts=run.facts, metrics=metrics, sides=sides, folder=run.folder)
+    record = RunRecord(
+        state="finished", facts=run.facts, metrics=metrics, sides=sides, folder=run.folder
+    )
     return _page(record, brief=brief)
 
 
 def stored_sides(folder: Path, grades: Grades) -> dict[str, Evaluation]:
-    """The held-out sides with the answers of srjt predict; none if the networks cannot be opened."""
+    """The held-out sides with the answers of srjt predict; none if the networks cannot be
+    opened."""
     run_folder.check_files(folder)  # a damaged file is an error, not an answer less
     try:
         return evaluate_sides(replace(load_run(folder, device="cpu"), grades=grades))
@@ -146,11 +166,13 @@ def stored_sides(folder: Path, grades: Grades) -> dict[str, Evaluation]:
 
 
 def run_page_facts(record: RunRecord) -> SimpleNamespace:
-    """What the sentences are about; those about the answers of ``srjt predict`` are on the page of an evaluation.
+    """What the sentences are about; those about the answers of ``srjt predict`` are on the page of
+    an evaluation.
 
-    kept: the epoch whose networks were kept, 0: the last one; scores: by metric, the mean over the last epochs of the
-    networks' own grades on ``side``; score: the one that they are for; baseline: one grade for all, naive: its score;
-    wrong: the share of wrong training labels. None, nan: not known.
+    kept: the epoch whose networks were kept, 0: the last one; scores: by metric, the mean over the
+    last epochs of the networks' own grades on ``side``; score: the one that they are for; baseline:
+    one grade for all, naive: its score; wrong: the share of wrong training labels. None, nan: not
+    known.
     """
     metrics, config = record.metrics, record.facts.config
     side = next(iter(record.shown_sides), "")
@@ -160,7 +182,10 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
     score, baseline = float(scores.get(config.optimise, math.nan)), _naive(record, side)
     naive = float(getattr(baseline, config.optimise, math.nan))
     epochs = metrics.loc[metrics["split"] == side, "epoch"]
-    rows, grades = [MetricRow(*row) for row in metrics.itertuples(index=False)], record.facts.grades.shown
+    rows, grades = (
+        [MetricRow(*row) for row in metrics.itertuples(index=False)],
+        record.facts.grades.shown,
+    )
     starved = (starved_grades(rows, grades) or [set()])[-1]
     return SimpleNamespace(
         state=record.state,
@@ -194,15 +219,17 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
 
 
 def _starved_advice(name: str) -> str:
-    """What to try, as a sentence; empty for a method whose module is not imported, because its options are unknown."""
+    """What to try, as a sentence; empty for a method whose module is not imported, because its
+    options are unknown."""
     if name not in methods.names():
         return ""
     return to_try(starvation_advice(methods.lookup(name).method)).replace("`", "")
 
 
 def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
-    """Whether the test side scores better or worse than the validation side by more than chance, and what is known
-    about the reason. apart: "" if the two 95 % intervals overlap, or a side is missing."""
+    """Whether the test side scores better or worse than the validation side by more than chance,
+    and what is known about the reason. apart: "" if the two 95 % intervals overlap, or a side is
+    missing."""
     if not {"test", "validation"} <= sides.keys():
         return {"apart": ""}
     test, validation = (sides[name].intervals[metric] for name in ("test", "validation"))
@@ -210,16 +237,28 @@ def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
     if test.high < validation.low or test.low > validation.high:
         lower = test.value < validation.value
         apart = "better" if lower == METRICS[metric].lower_is_better else "worse"
-    why = "Both are judged by given grades; other samples, or other errors among their labels, make the difference."
+    why = (
+        "Both are judged by given grades; other samples, or other errors among their labels, make"
+        " the difference."
+    )
     if sides["test"].judged_by == "true grades":
-        why = "The test side is judged by true grades, the validation side by given ones, whose errors count as errors."
+        why = (
+            "The test side is judged by true grades, the validation side by given ones, whose"
+            " errors count as errors."
+        )
         if apart == "worse":
             why = "The test side is judged by true grades, the validation side by given ones."
-    return {"apart": apart, "test_score": test.value, "validation_score": validation.value, "why_apart": why}
+    return {
+        "apart": apart,
+        "test_score": test.value,
+        "validation_score": validation.value,
+        "why_apart": why,
+    }
 
 
 def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
-    """One grade for all samples; while the run trains only the labels of the validation side are recorded."""
+    """One grade for all samples; while the run trains only the labels of the validation side are
+    recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
         return run_folder.run_baselines(record.folder).get(side)
     counts = record.facts.data.get("validation_counts") or []
@@ -227,13 +266,16 @@ def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
-    seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"].tail(5)
+    seconds = metrics.loc[
+        (metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"
+    ].tail(5)
     left = planned - metrics["epoch"].max() if len(seconds) else 0
     return f"About {duration(max(seconds.mean() * left, 1))} to go." if left else ""
 
 
 def _wrong_labels(record: RunRecord) -> float:
-    """The share of training labels that are not the true grade; nan if true grades are not known."""
+    """The share of training labels that are not the true grade; nan if true grades are not
+    known."""
     history = pd.DataFrame() if record.folder is None else run_folder.read_history(record.folder)
     known = "true_grade" in history and len(history)
     return float((history["true_grade"] != history["grade"]).mean()) if known else math.nan
@@ -248,7 +290,10 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
     if judged is not None:
         words["title"], words["lead"] = evaluation.judgement(judged)
         warnings, remarks = evaluation.evaluation_notes(judged)
-        words |= {"warnings": [*words["warnings"], *warnings], "remarks": [*remarks, *words["remarks"]]}
+        words |= {
+            "warnings": [*words["warnings"], *warnings],
+            "remarks": [*remarks, *words["remarks"]],
+        }
     kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
     figures = [] if brief else _figures(record, f)
     return Page(
@@ -270,7 +315,9 @@ def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
     elif f.side:
         for name, score in f.scores.reindex(list(MAIN)).dropna().items():
             compared = "" if f.baseline is None else f"one grade: {getattr(f.baseline, name):.3f}"
-            numbers.append(KeyNumber(f"{metric_heading(name)}, {f.side}", f"{score:.3f}", compared=compared))
+            numbers.append(
+                KeyNumber(f"{metric_heading(name)}, {f.side}", f"{score:.3f}", compared=compared)
+            )
     if estimate is not None:
         interval = between(*estimate.rate_interval, ".2f")
         number = KeyNumber("wrong labels, estimated", f"{estimate.rate:.2f}", interval)
@@ -296,14 +343,24 @@ def _figures(record: RunRecord, f: SimpleNamespace) -> list[CaptionedFigure]:
         noise_rate=None if math.isnan(f.wrong) else f.wrong,
         pooled=record.pooled,
     )
-    return curves if record.evaluation is None else [evaluation.confusion_of(record.evaluation), *curves]
+    return (
+        curves
+        if record.evaluation is None
+        else [evaluation.confusion_of(record.evaluation), *curves]
+    )
 
 
-def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedFigure]) -> Iterator[Section]:
+def _sections(
+    record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedFigure]
+) -> Iterator[Section]:
     facts, judged = record.facts, record.evaluation
     if judged is not None:
         tables = [
-            replace(evaluation.scores_table(side), title=f"All metrics, {name} side", slug=f"scores-{name}")
+            replace(
+                evaluation.scores_table(side),
+                title=f"All metrics, {name} side",
+                slug=f"scores-{name}",
+            )
             for name, side in record.sides.items()
         ]
         yield Section("scores", "Scores", tables=[*tables, evaluation.by_grade_table(judged)])

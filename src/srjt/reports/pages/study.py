@@ -1,4 +1,5 @@
-"""The page of a study: who is best, the tables, the figures, the noise, every run, how to reproduce it."""
+"""The page of a study: who is best, the tables, the figures, the noise, every run, how to reproduce
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,17 @@ from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences, verdict
+from srjt.reports.page import (
+    KeyNumber,
+    Page,
+    Rule,
+    Section,
+    Verdict,
+    page_of,
+    said,
+    sentences,
+    verdict,
+)
 from srjt.reports.sections import counts_table, settings_section
 from srjt.reports.table import MISSING, Table, between, data_table
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
@@ -72,9 +83,13 @@ NOISE_COLUMNS = {  # those without a value are left out
 }
 NOISE_CAPTIONS = {
     "realised": "Nominal: expected from the matrix and the class mix; realised: after injection.",
-    "estimate, 95 % interval": "The interval is the widest over folds; without an estimate beside it, the "
-    "labels do not determine the rate.",
-    "condition number": f"Above a condition number of {ILL_CONDITIONED:.0f}, inverting the matrix is unreliable.",
+    "estimate, 95 % interval": (
+        "The interval is the widest over folds; without an estimate beside it, the "
+        "labels do not determine the rate."
+    ),
+    "condition number": (
+        f"Above a condition number of {ILL_CONDITIONED:.0f}, inverting the matrix is unreliable."
+    ),
 }
 
 
@@ -95,27 +110,43 @@ class Best(NamedTuple):
 
 
 def study_facts(results: StudyResults) -> SimpleNamespace:
-    """What the rules know of a study: numbers, and lists that are empty where there is nothing to say."""
+    """What the rules know of a study: numbers, and lists that are empty where there is nothing to
+    say."""
     runs, study, status = results.runs, results.facts, Counter(results.runs["status"])
     purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
     gains = _gains(results, purpose)
     metric, best = METRICS[purpose], best_means(results, purpose, gains)
     ahead = {noise: own for noise, own in best.items() if own.verdict != "not better"}
-    over_plain = sorted(abs(own.mean - own.plain) for own in ahead.values() if own.plain is not None)
+    over_plain = sorted(
+        abs(own.mean - own.plain) for own in ahead.values() if own.plain is not None
+    )
     won = Counter(own.winner for own in best.values())
     most = max(won.values(), default=0)
     leaders = [name for name, count in won.items() if count == most]
-    compared = [gain for (method, variant, _), gain in gains.items() if study_tables.loss_usage(variant) is None]
+    compared = [
+        gain
+        for (method, variant, _), gain in gains.items()
+        if study_tables.loss_usage(variant) is None
+    ]
     unshown = ""
-    if any(gain.verdict == "unclear" for gain in compared) and not any(gain.verdict == "better" for gain in compared):
+    if any(gain.verdict == "unclear" for gain in compared) and not any(
+        gain.verdict == "better" for gain in compared
+    ):
         unshown = f" No paired test shows that a method is better than {study_tables.NAIVE_LABEL}."
         if runs["fold"].nunique() < 3:
-            unshown = f" Fewer than three folds cannot show that a method is better than {study_tables.NAIVE_LABEL}."
+            unshown = (
+                " Fewer than three folds cannot show that a method is better than"
+                f" {study_tables.NAIVE_LABEL}."
+            )
     return SimpleNamespace(
         none_better=bool(compared) and all(gain.verdict == "not better" for gain in compared),
         unshown=unshown,
         leader=", ".join(leaders),
-        won=f" ({most} of {len(best)} noises{' each' * (len(leaders) > 1)})" if most < len(best) else "",
+        won=(
+            f" ({most} of {len(best)} noises{' each' * (len(leaders) > 1)})"
+            if most < len(best)
+            else ""
+        ),
         runs=len(runs),
         done=status["done"],
         total=count_of(len(runs), "run"),
@@ -144,7 +175,9 @@ def _composition(results: StudyResults) -> str:
     """ "5 methods, 2 variants, 2 noises, 3 folds, 1 seed"."""
     runs = results.runs
     variants = (runs["method"] + ":" + runs["variant"]).where(runs["variant"] != "")
-    numbers = runs.assign(variant=variants)[["method", "variant", "noise", "fold", "seed"]].nunique()
+    numbers = runs.assign(variant=variants)[
+        ["method", "variant", "noise", "fold", "seed"]
+    ].nunique()
     return ", ".join(count_of(number, str(noun)) for noun, number in numbers.items() if number)
 
 
@@ -157,14 +190,17 @@ def _gains(results: StudyResults, purpose: Purpose) -> dict[tuple[str, str, str]
 def best_means(
     results: StudyResults, metric: str, gains: Mapping[tuple[str, str, str], Gain] | None = None
 ) -> dict[str, Best]:
-    """Noise → the best mean of the methods with the same runs; no noise with fewer than two of them.
+    """Noise → the best mean of the methods with the same runs; no noise with fewer than two of
+    them.
 
     gains: over one grade for all; without them, that is not known.
     """
     tables, found = study_tables.StudyTables(results), {}
     choose = min if METRICS[metric].lower_is_better else max
     for noise in itertools.chain(*tables.kinds.values()):
-        of_noise = ((source, tables.values.get((*source, noise, metric))) for source in tables.compared)
+        of_noise = (
+            (source, tables.values.get((*source, noise, metric))) for source in tables.compared
+        )
         values = {source: own for source, own in of_noise if own is not None}
         means = study_tables.comparable_means(values)
         if len(means) < 2:
@@ -189,12 +225,15 @@ def _tested(results: StudyResults, metric: str, best: Mapping[str, Best]) -> boo
     tests = compare_ours(study_tables.finished(results), test_train_ratio=ratio, metrics=metrics)
     low, high = (pd.to_numeric(tests[end]) for end in ("low", "high"))
     shown = tests[(tests["against"] == "standard") & (low * high > 0)]
-    pairs = {(noise, display_name(method)) for noise, method in shown[["noise", "method"]].to_numpy()}
+    pairs = {
+        (noise, display_name(method)) for noise, method in shown[["noise", "method"]].to_numpy()
+    }
     return all((noise, own.names) in pairs for noise, own in best.items() if own.plain is not None)
 
 
 def _not_better(gains: Mapping[tuple[str, str, str], Gain]) -> str:
-    """Methods whose mean on the test side does not beat the naive one on the same runs, under some noise."""
+    """Methods whose mean on the test side does not beat the naive one on the same runs, under some
+    noise."""
     worse = [source for source, gain in gains.items() if gain.verdict == "not better"]
     return "; ".join(dict.fromkeys(display_name(method, variant) for method, variant, _ in worse))
 
@@ -205,7 +244,9 @@ def study_verdict(results: StudyResults) -> str:
 
 
 @page_of.register(StudyResults)
-def study_page(results: StudyResults, *, metrics: Sequence[str] = study_tables.PAPER_METRICS) -> Page:
+def study_page(
+    results: StudyResults, *, metrics: Sequence[str] = study_tables.PAPER_METRICS
+) -> Page:
     """The page of a study, finished or not."""
     shown = Grades(map(str, results.facts["grades"]), results.facts["study"]["grade_names"]).shown
     results = replace(results, facts={**results.facts, "grades": shown})
@@ -232,7 +273,9 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = study_tables.P
 
 
 def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
-    compared = facts.composition if facts.leader and facts.gain and not facts.none_better else ""  # else it is the lead
+    compared = (
+        facts.composition if facts.leader and facts.gain and not facts.none_better else ""
+    )  # else it is the lead
     numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=compared)]
     for noise, best in list(facts.best_means.items())[:NAMED]:
         label = f"{facts.metric}, {study_tables.noise_name(noise)}"
@@ -243,14 +286,17 @@ def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
             continue
         beside = {"plain training": best.plain, "one grade": best.naive}
         means = [f"{name}: {mean:.3f}" for name, mean in beside.items() if mean is not None]
-        numbers.append(KeyNumber(label, mean, f"± {std}" if std else "", "; ".join([best.names, *means])))
+        numbers.append(
+            KeyNumber(label, mean, f"± {std}" if std else "", "; ".join([best.names, *means]))
+        )
     return numbers
 
 
 # The learning curve of a study: would more images or better labels help more?
 
-# learnt: whether the networks beat one grade for all, by a paired test over folds; better: the mean gain by better
-# labels, nan if not known; test: of the gain by better labels minus that by more images, paired within the folds
+# learnt: whether the networks beat one grade for all, by a paired test over folds; better: the mean
+# gain by better labels, nan if not known; test: of the gain by better labels minus that by more
+# images, paired within the folds
 GAIN_VERDICT: list[Rule[Any]] = [
     (lambda f: not f.learnt, "what would help is not shown, because the networks are not shown to be better than one "
      "grade for all samples."),
@@ -268,7 +314,8 @@ GAIN_VERDICT: list[Rule[Any]] = [
 
 
 def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Section]:
-    """What all training patients gain over half of them, and what better labels gain, for each method and noise.
+    """What all training patients gain over half of them, and what better labels gain, for each
+    method and noise.
 
     Empty if the study has no shares of the training patients, or no scores yet.
     """
@@ -279,43 +326,62 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
     ratio = study_tables.test_train_ratio(results)
     over_one_grade: dict[tuple[str, str, str], Gain] = {}
     if len(results.naive):
-        over_one_grade = gains_over_one_grade(own, results.naive, metric=metric, test_train_ratio=ratio)
+        over_one_grade = gains_over_one_grade(
+            own, results.naive, metric=metric, test_train_ratio=ratio
+        )
     texts, rows = [], []
-    for noise in dict.fromkeys(spec.labels for spec in map(parse_noise, wide.columns) if spec.share < 1.0):
+    for noise in dict.fromkeys(
+        spec.labels for spec in map(parse_noise, wide.columns) if spec.share < 1.0
+    ):
         cleaner = better_labels(parse_noise(noise))
-        changes = ("twice the patients", "true or verified grades" if cleaner == CORRECTED else "half of the noise")
+        changes = (
+            "twice the patients",
+            "true or verified grades" if cleaner == CORRECTED else "half of the noise",
+        )
         arms = sign * wide.reindex(columns=[f"{noise}@0.5", noise, cleaner])
         whole, gains = arms.iloc[:, 1], arms.diff(axis=1).iloc[:, 1:].set_axis(changes, axis=1)
-        for source in dict.fromkeys((method, variant) for method, variant, *_ in whole.dropna().index):
+        for source in dict.fromkeys(
+            (method, variant) for method, variant, *_ in whole.dropna().index
+        ):
             name, found = display_name(*source), gains.loc[source].agg(["mean", "min", "max"]).T
             facts = SimpleNamespace(
                 learnt=_may_have_learnt(over_one_grade.get((*source, noise))),
                 better=found["mean"].iloc[1],
                 test=_test_of_gains(gains.loc[source], test_train_ratio=ratio),
             )
-            texts.append(f"{name}, {study_tables.noise_name(noise)}: {sentences(GAIN_VERDICT, facts)[0]}")
+            texts.append(
+                f"{name}, {study_tables.noise_name(noise)}: {sentences(GAIN_VERDICT, facts)[0]}"
+            )
             rows += [(name, study_tables.noise_label(noise), *row) for row in found.itertuples()]
     table = data_table(
-        pd.DataFrame(rows, columns=["method", "training", "change", "improvement", "smallest", "largest"]),
+        pd.DataFrame(
+            rows, columns=["method", "training", "change", "improvement", "smallest", "largest"]
+        ),
         title=f"Improvement of {METRICS[metric].long_name}",
         slug="learning-curve",
-        caption="Mean, smallest and largest over folds and seeds. A further doubling usually gains less; it was not "
-        "measured.",
+        caption=(
+            "Mean, smallest and largest over folds and seeds. A further doubling usually gains"
+            " less; it was not measured."
+        ),
         formats=dict.fromkeys(("improvement", "smallest", "largest"), "+.3f"),
     )
-    section = Section("learning-curve", "More images or better labels?", text=texts, tables=[table], brief=True)
+    section = Section(
+        "learning-curve", "More images or better labels?", text=texts, tables=[table], brief=True
+    )
     return [section] if texts else []
 
 
 def _may_have_learnt(gain: Gain | None) -> bool:
-    """Whether a paired test shows that a method is better than one grade for all; True where there is no test."""
+    """Whether a paired test shows that a method is better than one grade for all; True where there
+    is no test."""
     if gain is None or gain.verdict == "unknown":
         return True
     return gain.verdict == "better" or (gain.verdict == "unclear" and math.isnan(gain.low))
 
 
 def _test_of_gains(gains: pd.DataFrame, *, test_train_ratio: float) -> PairedTest:
-    """The gain by better labels minus that by more images. gains: (fold, seed) in rows, by more and by better."""
+    """The gain by better labels minus that by more images. gains: (fold, seed) in rows, by more and
+    by better."""
     differences = (gains.iloc[:, 1] - gains.iloc[:, 0]).unstack("seed").dropna(how="all")
     return corrected_t_test(differences, test_train_ratio=test_train_ratio)
 
@@ -324,7 +390,10 @@ def _test_of_gains(gains: pd.DataFrame, *, test_train_ratio: float) -> PairedTes
 
 
 def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
-    tables, held_out = study_tables.StudyTables(results, metrics), f"Each {_column(results)} held out"
+    tables, held_out = (
+        study_tables.StudyTables(results, metrics),
+        f"Each {_column(results)} held out",
+    )
     tests = [*tables.pooled(), *tables.paired()]
     sections = [
         Section("tables", "Results", tables=_said_once(tables.comparison()), brief=True),
@@ -337,7 +406,10 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
 
 def _said_once(tables: Sequence[Table]) -> list[Table]:
     """The caption of several tables below the last of them."""
-    before = [replace(table, caption="") if table.caption == tables[-1].caption else table for table in tables[:-1]]
+    before = [
+        replace(table, caption="") if table.caption == tables[-1].caption else table
+        for table in tables[:-1]
+    ]
     return [*before, *tables[-1:]]
 
 
@@ -356,15 +428,21 @@ def _held_out(results: StudyResults) -> list[Table]:
     scores = pd.concat([study_tables.finished(results), naive])
     scores["method"] = list(map(display_name, scores["method"], scores["variant"]))
     scores = scores[scores["metric"] == purpose]
-    by_fold = scores.pivot_table(index=["noise", "method"], columns="fold", values="value", sort=False)
+    by_fold = scores.pivot_table(
+        index=["noise", "method"], columns="fold", values="value", sort=False
+    )
     frame = pd.concat([by_fold.loc[[noise]] for noise in noises if noise in by_fold.index])
     new_noise = ~frame.index.get_level_values("noise").duplicated()
-    frame = frame.rename(index=study_tables.noise_name, level="noise").reindex(columns=range(len(names)))
+    frame = frame.rename(index=study_tables.noise_name, level="noise").reindex(
+        columns=range(len(names))
+    )
     return [
         data_table(
             frame.set_axis(names, axis=1).reset_index(allow_duplicates=True),
             title=f"Test {METRICS[purpose].long_name}",
-            caption=f"Trained on the others; {count_of(len(results.facts['study']['seeds']), 'seed')}.",
+            caption=(
+                f"Trained on the others; {count_of(len(results.facts['study']['seeds']), 'seed')}."
+            ),
             slug="held-out",
             rule_before=np.flatnonzero(new_noise)[1:].tolist(),
         )
@@ -375,10 +453,18 @@ def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
     """but: the names of figures that stand elsewhere."""
     parts = []
     for number, noise in enumerate(study_figures.study_noises(results)):
-        shown = [figure for figure in study_figures.noise_figures(results, noise) if figure.name not in but]
+        shown = [
+            figure
+            for figure in study_figures.noise_figures(results, noise)
+            if figure.name not in but
+        ]
         if shown:
-            parts.append(Section(f"figures-{number}", study_tables.noise_name(noise), figures=shown))
-    if further := [figure for figure in study_figures.mae_against_rate(results) if figure.name not in but]:
+            parts.append(
+                Section(f"figures-{number}", study_tables.noise_name(noise), figures=shown)
+            )
+    if further := [
+        figure for figure in study_figures.mae_against_rate(results) if figure.name not in but
+    ]:
         parts.append(Section("figures-rate", "Error against noise rate", figures=further))
     return [Section("figures", "Figures", parts=parts)] if parts else []
 
@@ -388,7 +474,9 @@ def _noise(results: StudyResults) -> Section:
     noises = study_figures.study_noises(results)
     rates = ["nominal_rate", "realised_rate", "condition_number"]
     estimating = results.runs[results.runs["rate_source"] == "estimate"]
-    frame = results.noise[rates].astype(float).groupby(results.noise["noise"]).mean().reindex(noises)
+    frame = (
+        results.noise[rates].astype(float).groupby(results.noise["noise"]).mean().reindex(noises)
+    )
     for noise, rates_used in estimating.groupby("noise")["used_rate"]:
         low, high = rates_used.min(), rates_used.max()
         if math.isfinite(low):
@@ -406,7 +494,9 @@ def _noise(results: StudyResults) -> Section:
         frame.rename_axis("noise").reset_index(),
         title="Share of wrong labels among the training samples",
         slug="noise",
-        caption=" ".join(["Means over folds.", *(text for name, text in NOISE_CAPTIONS.items() if name in frame)]),
+        caption=" ".join(
+            ["Means over folds.", *(text for name, text in NOISE_CAPTIONS.items() if name in frame)]
+        ),
         formats={"condition number": ".1f"},
     )
     matrices = filter(None, (study_figures.noise_matrix(results, name) for name in noises))
@@ -420,7 +510,9 @@ def _runs(results: StudyResults) -> Section:
     runs, held_out = results.runs, dict(enumerate(results.facts.get("held_out") or []))
     seconds = pd.to_numeric(runs["seconds"]).astype(float)
     frame = runs[["method", "noise", "fold", "seed", "status"]].assign(minutes=seconds / 60)
-    frame["method"] = [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)]
+    frame["method"] = [
+        display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)
+    ]
     frame["status"] = frame["status"].replace("left", "not started")
     if held_out:
         frame.insert(3, "held out", frame["fold"].map(held_out))
@@ -432,8 +524,10 @@ def _runs(results: StudyResults) -> Section:
         frame,
         title="Every run",
         slug="runs",
-        caption=f"Test side, mean over the last ten epochs (all, if fewer){networks}; {duration(total)} of training "
-        "in all.",
+        caption=(
+            f"Test side, mean over the last ten epochs (all, if fewer){networks}; {duration(total)}"
+            " of training in all."
+        ),
         formats={"minutes": lambda minutes: "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"},
     )
     return Section("runs", "Runs", tables=[table], closed=True)
@@ -445,7 +539,9 @@ def _data(results: StudyResults) -> Section:
     folds, used = int(study["folds"]), results.runs["fold"].nunique()
     split = count_of(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
     if study.get("held_out"):
-        split += f", each with one {_column(results)} as its test side: {', '.join(study['held_out'])}"
+        split += (
+            f", each with one {_column(results)} as its test side: {', '.join(study['held_out'])}"
+        )
     entries = {
         "source": str(study["study"]["source"] or MISSING),
         "samples": f"{sum(counts):,}",
@@ -460,7 +556,10 @@ def _data(results: StudyResults) -> Section:
 
 def _reproduce(facts: dict[str, Any]) -> Section:
     entries = [
-        ("versions", ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())),
+        (
+            "versions",
+            ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()),
+        ),
         ("seeds", ", ".join(map(str, facts["study"]["seeds"]))),
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
     ]
