@@ -51,11 +51,11 @@ def test_fetches_once_into_torchs_cache(server: Server, cache: Path):  # noqa: F
     ],
 )
 def test_another_content_is_not_kept(
-    server: Server,
+    server: Server,  # noqa: F811
     cache: Path,
     name: str,
     sha256: str,
-    reason: str,  # noqa: F811
+    reason: str,
 ):
     server.answers = [404] if name == "absent" else []
     server.limit = len(CONTENT) // 2 if name == "broken" else len(CONTENT)
