@@ -154,10 +154,10 @@ PROMISES = (
         where="evaluate --refer-from",
         promised=0.95,
         printed_by=(
-            "inference/decide.py: Decision.operating_point",
-            "inference/decide.py: Decision.areas",
-            "inference/decide.py: ReferralRule",
-            "inference/decide.py: ReferralRule.sensitivity_of_patients",
+            "inference/aspects/referral.py: Decision.operating_point",
+            "inference/aspects/referral.py: Decision.areas",
+            "inference/aspects/referral.py: ReferralRule",
+            "inference/aspects/referral.py: ReferralRule.sensitivity_of_patients",
             "ordinal/decisions.py: operating_point",
             "ordinal/decisions.py: proportion_interval",
             "ordinal/decisions.py: areas",
@@ -168,7 +168,7 @@ PROMISES = (
         says="95 % interval of the accuracy of the answers that are kept",
         where="evaluate --abstain",
         promised=0.95,
-        printed_by=("inference/decide.py: Abstention.kept",),
+        printed_by=("inference/aspects/abstention.py: Abstention.kept",),
     ),
     Promise(
         name="sensitivity-threshold",
@@ -178,7 +178,7 @@ PROMISES = (
         condition="the validation labels are right",
         meets=_right,
         printed_by=(
-            "inference/decide.py: referral_rule",
+            "inference/aspects/referral.py: _rule_for_sensitivity",
             "ordinal/decisions.py: SensitivityThreshold",
             "ordinal/decisions.py: threshold_for_sensitivity",
         ),
@@ -602,10 +602,10 @@ PROMISES = (
 SHOWN_BY = (
     "integrations/dicom_sr.py: write_reports",
     "ordinal/metrics.py: Interval",
-    "reports/checklist.py: _interval",
     "reports/figures/canvas.py: Estimate.interval",
     "reports/figures/results.py: bias_figure",
     "reports/figures/results.py: forest_figure",
     "reports/page.py: KeyNumber.interval",
-    "reports/pages/evaluation.py: interval_frame",
+    "reports/sections.py: interval_frame",
+    "reports/sections.py: interval_text",
 )

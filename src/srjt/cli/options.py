@@ -2,9 +2,9 @@
 the source with its split, and the settings of a training from a file, from options and from
 ``--set``.
 
-``--abstain`` and all others about answers are fields in inference/options.py, about reading in
-data/options.py, about training in training/config.py, about studies in studies/config.py;
-``Fields`` makes the options of a command of them.
+``--per`` and all others about answers are fields in inference/options.py and of the aspects in
+inference/aspects, about reading in data/options.py, about training in training/config.py, about
+studies in studies/config.py; ``Fields`` makes the options of a command of them.
 """
 
 from __future__ import annotations

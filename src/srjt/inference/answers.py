@@ -13,7 +13,6 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
 from srjt.errors import SrjtError, unknown_name
-from srjt.inference.options import WhichNetwork
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
@@ -22,11 +21,13 @@ from srjt.training.trained import Trained
 
 def probabilities_of(
     probabilities: npt.NDArray[np.float32],
-    network: WhichNetwork,
+    network: str,
     recalibration: Recalibration | None = None,
 ) -> npt.NDArray[np.float32]:
-    """(K, N, C) → (N, C): the mean of the networks, or one of them; recalibrated if that is
-    given."""
+    """(K, N, C) → (N, C): the mean of the networks, or one of them; recalibrated if that is given.
+
+    network: "ensemble", "1" or "2".
+    """
     if network != "ensemble" and int(network) > len(probabilities):
         raise SrjtError(
             f"This run has {len(probabilities)} network(s): there is no network {network}."

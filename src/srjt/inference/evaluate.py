@@ -18,8 +18,9 @@ from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import subgroups
 from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
-from srjt.inference.decide import Abstention, Decision
-from srjt.inference.options import Answering, Evaluating
+from srjt.inference.aspects import Judged, Judging, registered_aspects
+from srjt.inference.aspects.referral import ReferralRule
+from srjt.inference.options import Answering, Evaluating, with_aspects
 from srjt.inference.prepare import (
     Prepared,
     RunLike,
@@ -159,7 +160,7 @@ def _against_true_grades(
         noise = prepared.noise_of(side, promise=True)
     return true_scores(
         answers,
-        refer=prepared.refer,
+        refer=prepared.rule(ReferralRule),
         verified=manifest.verified_labels,
         verified_probability=manifest.verified_probability,
         readings=readings,
@@ -221,10 +222,9 @@ class Evaluation(subgroups.Scores, Reported):
     own_samples : int or None
         How many of them the run was trained, validated or tested on, by what they show; 0: an
         external test. None: not known.
-    decision : Decision or None
-        Whether to refer, with ``refer_from``.
-    abstention : Abstention or None
-        What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    aspects : dict of str to Judged
+        What else was asked for, by the name of the aspect. Each is an attribute, too, None if
+        nobody asked for it: ``decision`` is ``aspects.get("decision")``.
     trained_on : str
         A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
@@ -282,8 +282,7 @@ class Evaluation(subgroups.Scores, Reported):
     pooling_labels: str = ""
     unknown_units: int = 0
     own_samples: int | None = None
-    decision: Decision | None = None
-    abstention: Abstention | None = None
+    aspects: dict[str, Judged] = field(default_factory=dict)
     trained_on: str = ""
     overlaps: tuple[Overlap, ...] = ()
     subgroups: Subgroups | None = None
@@ -307,6 +306,12 @@ class Evaluation(subgroups.Scores, Reported):
         """The value of the metric that the grades are for."""
         return self.intervals[self.purpose].value
 
+    def __getattr__(self, name: str) -> Any:
+        """What an aspect has judged; None if nobody asked for it."""
+        if name in {aspect.name for aspect in registered_aspects()}:
+            return vars(self).get("aspects", {}).get(name)
+        raise AttributeError(f"An Evaluation has no attribute {name!r}.")
+
     def __repr__(self) -> str:
         values = ", ".join(
             f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae")
@@ -316,6 +321,9 @@ class Evaluation(subgroups.Scores, Reported):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""
         values: dict[str, Any] = plain(self, whole=True)
+        judged = values.pop("aspects")
+        for aspect in registered_aspects():
+            values[aspect.name] = judged.get(aspect.name)
         del values["not_compared"]
         if self.readers is None:
             del values["readers"]
@@ -376,7 +384,7 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    asked = from_names(Evaluating, options, kind="option")
+    asked = from_names(with_aspects(Evaluating), options, kind="option")
     run = open_run(run)
     prepared = None if isinstance(asked.calibrate_on, float) else prepare(run, asked)
     # a function given as progress counts decoded images, not the headers that are read here
@@ -461,7 +469,8 @@ def judge(
     samples: images. who: what identifies each answer. resamples: 0 for no intervals. side: of the
     run, if the samples are its own.
     """
-    run, per, rules = prepared.run, prepared.options.per, prepared.decisions
+    run = prepared.run
+    per = prepared.options.per
     labels, p, grades = answers.labels, answers.probabilities, run.grades
     patients, counts = samples.patients, answers.confusion.sum(axis=1)
     uncalibrated: list[CalibrationBin] = []
@@ -485,9 +494,14 @@ def judge(
             labels, answers.grades, training_counts=training_counts, metric=purpose, groups=answers.groups,
             resamples=resamples,
         )  # fmt: skip
-    decided: dict[str, Any] = {
-        rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules
-    }
+    judging = Judging(
+        prepared=prepared, answers=answers, images=answers, samples=samples, resamples=resamples
+    )
+    aspects: dict[str, Judged] = {}
+    for name, rule in prepared.rules.items():
+        judged = rule.judge(judging)
+        if judged is not None:
+            aspects[name] = judged
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -513,7 +527,7 @@ def judge(
         coverage_by=prepared.options.coverage_by,
         uncalibrated=uncalibrated,
         answers=rows,
-        **decided,
+        aspects=aspects,
     )
 
 

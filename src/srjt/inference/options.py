@@ -3,25 +3,29 @@ documentation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 from srjt.errors import SrjtError
+from srjt.inference.aspects import (
+    CALIBRATION,
+    COMPUTING as COMPUTING,
+    DECISIONS,
+    EVALUATION as EVALUATION,
+    Aspect,
+    registered_aspects,
+)
 from srjt.ordinal import Purpose
 from srjt.settings import check_types, documented, setting
+
+Options = TypeVar("Options")
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]
 PlannedMetric = Literal["mae", "accuracy", "qwk", "sensitivity", "specificity", "noise-rate"]
-
-# Panels of the command line's help.
-CALIBRATION, DECISIONS, COMPUTING = (
-    "Ranges of grades and recalibration",
-    "Decisions",
-    "How it is computed",
-)
-EVALUATION = "Evaluation"
 
 
 def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
@@ -31,6 +35,61 @@ def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
     if not all(columns):
         raise SrjtError(f"`{option}` needs the names of columns, such as patient; got {names!r}.")
     return tuple(dict.fromkeys(columns))
+
+
+# Options of a run's answers and of every aspect, as one class.
+
+
+def with_aspects(options: type[Options]) -> type[Options]:
+    """The class with the options of all aspects that it lacks, each in its panel of the help.
+
+    A decorator of the classes here, which know the aspects of srjt; ``srjt.predict`` and
+    ``srjt.evaluate`` call it for those that were registered later.
+    """
+    key: Any = options
+    made: type[Options] = _with_aspects(key, tuple(registered_aspects()))
+    return made
+
+
+@cache
+def _with_aspects(options: Any, aspects: tuple[type[Aspect], ...]) -> Any:
+    rows: list[tuple[str, Any, Any]] = []
+    for aspect in aspects:
+        if options.judges or not aspect.evaluation_only:
+            rows += _rows(aspect)
+    names = [name for name, _, _ in rows]
+    added = [row for row in rows if row[0] not in options.__dataclass_fields__]
+    if not added and list(options.__dataclass_fields__) == list(_by_panel(options, names)):
+        return options
+    made: Any = make_dataclass(options.__name__, added, bases=(options,), frozen=True, kw_only=True)
+    made.__module__ = options.__module__
+    made.__doc__ = options.__doc__
+    made.__dataclass_fields__ = _by_panel(made, names)  # the order in the help
+    return made
+
+
+def _rows(aspect: type[Aspect]) -> Iterator[tuple[str, Any, Any]]:
+    """Name, type and declaration of the options of an aspect."""
+    hints = get_type_hints(aspect)
+    panel = EVALUATION if aspect.evaluation_only else DECISIONS
+    for one in fields(aspect):
+        panel = one.metadata.get("panel", panel)
+        about = {**one.metadata, "panel": panel}
+        yield one.name, hints[one.name], field(default=one.default, metadata=about)
+
+
+def _by_panel(options: Any, of_aspects: Sequence[str]) -> dict[str, Field[Any]]:
+    """All fields by name. In each panel those of aspects come first."""
+    every = options.__dataclass_fields__
+    panels: dict[str | None, list[str]] = {}
+    panel = None
+    for name, one in every.items():
+        if name not in of_aspects:
+            panel = one.metadata.get("panel", panel)
+            panels.setdefault(panel, []).append(name)
+    for name in reversed(of_aspects):
+        panels.setdefault(every[name].metadata["panel"], []).insert(0, name)
+    return {name: every[name] for names in panels.values() for name in names}
 
 
 @documented
@@ -55,6 +114,7 @@ class Grading:
 
 
 @documented
+@with_aspects
 @dataclass(frozen=True, kw_only=True)
 class Answering(Grading):
     """How a run answers new samples: its grades, what is fitted after training, and which decisions
@@ -63,6 +123,8 @@ class Answering(Grading):
     ``srjt.predict`` and ``srjt.evaluate`` take these fields as keyword arguments; unknown names are
     errors.
     """
+
+    judges: ClassVar[bool] = False  # whether options are for evaluations, too
 
     views: int = setting(
         1,
@@ -117,39 +179,13 @@ class Answering(Grading):
         "Recalibrate the probabilities if there are at least 100 calibration samples and it helps.",
     )
 
-    refer_from: str | int | None = setting(
-        None,
-        "Refer samples from this grade on.",
-        more="Give the grade or its name.",
-        metavar="GRADE",
-        panel=DECISIONS,
-    )
-    threshold: float | Literal["grade"] | None = setting(
-        None,
-        "Refer if the probability of `refer_from` or more is at least P, or by the predicted"
-        " grade.",
-        shown="0.5",
-        metavar="P|grade",
-        takes="a probability from 0 to 1, or 'grade'",
-        ge=0,
-        le=1,
-    )
-    sensitivity: float | None = setting(
-        None, "Find the threshold for this sensitivity on the run's validation side.", metavar="S"
-    )
-    abstain: float | None = setting(
-        None,
-        "Leave about this share of the answers, the least confident, to a person.",
-        metavar="SHARE",
-        gt=0,
-        lt=1,
-    )
     per: tuple[str, ...] = setting(
         (),
         "Give one answer per value of this column, such as patient, or of several: `per=['patient',"
         " 'eye']`.",
         more="It is compared with the highest label of its images.",
         metavar="COLUMN",
+        panel=DECISIONS,
     )
     pool: Literal["highest", "mean", "learned"] = setting(
         "highest",
@@ -159,16 +195,26 @@ class Answering(Grading):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per", as_columns(self.per))
+        for aspect in self.aspects():  # each checks its own options
+            for name in vars(aspect):
+                object.__setattr__(self, name, getattr(aspect, name))
         super().__post_init__()
-        for name in ("threshold", "sensitivity"):
-            if self.refer_from is None and getattr(self, name) is not None:
-                raise SrjtError(f"`{name}` needs the grade from which to refer: `refer_from`.")
-        if self.threshold is not None and self.sensitivity is not None:
-            raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
         if self.coverage is None and self.coverage_by is not None:
             raise SrjtError(
                 "`coverage_by` says for whom ranges keep their promise: give a `coverage`, too."
             )
+
+    if TYPE_CHECKING:  # the options of aspects
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def aspects(self) -> list[Aspect]:
+        """Every registered aspect with its options, in their order."""
+        made = []
+        for aspect in registered_aspects():
+            names = vars(self).keys() & aspect.__dataclass_fields__
+            made.append(aspect(**{name: getattr(self, name) for name in names}))
+        return made
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -178,9 +224,12 @@ class Answering(Grading):
 
 
 @documented
+@with_aspects
 @dataclass(frozen=True, kw_only=True)
 class Evaluating(Answering):
     """How a run is judged: how it answers, and for whom the scores are given apart."""
+
+    judges: ClassVar[bool] = True
 
     by: tuple[str, ...] = setting(
         (),

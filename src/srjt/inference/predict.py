@@ -22,7 +22,8 @@ from srjt.data.sources.assemble import GRADED
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
-from srjt.inference.options import Answering, as_columns
+from srjt.inference.aspects import registered_aspects
+from srjt.inference.options import Answering, as_columns, with_aspects
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.settings import from_names
@@ -131,9 +132,8 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
         )
         share = f"a probability of at least {rule.coverage:g}{rule.whom}{less}"
         how["range"] = f"contains the true grade with {share}"
-    for decision in prepared.decisions:
-        if words := decision.in_words(run):
-            how[decision.column] = words
+    for aspect_rule in prepared.rules.values():
+        how |= aspect_rule.in_words(run)
     return how
 
 
@@ -185,8 +185,7 @@ def predict(
         called with (images decoded, images in total).
     **options
         The fields of ``srjt.inference.options.Answering``: ``coverage=0.9``, ``per="patient"``,
-        ``refer_from=2``, …. ``refer_from`` adds the column ``refer`` and ``abstain`` the column
-        ``unsure``, each yes or no. What ``on_bad_image="skip"`` leaves out is listed in
+        ``refer_from=2``, …. What ``on_bad_image="skip"`` leaves out is listed in
         ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not
         images.
 
@@ -199,8 +198,8 @@ def predict(
         variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``.
         With ``per``: one row per patient, with the number of ``images`` and the ``highest_image``,
         that with the highest grade (of several, with the highest expected grade). ``attrs["how"]``
-        says in words how the answers came about; ``attrs["threshold"]`` of the referral and
-        ``attrs["cut"]`` of the confidence are numbers, None without them.
+        says in words how the answers came about; further entries belong to the options that were
+        given, such as ``attrs["threshold"]`` of the referral, None without it.
 
     Examples
     --------
@@ -212,9 +211,11 @@ def predict(
     >>> list(table.columns[:3]), len(table)
     (['image', 'patient', 'grade'], 60)
     """
-    prepared, keep = prepare(run, from_names(Answering, options, kind="option")), as_columns(keep)
-    run, asked = prepared.run, prepared.options
-    for rule in prepared.decisions:
+    keep = as_columns(keep)
+    prepared = prepare(run, from_names(with_aspects(Answering), options, kind="option"))
+    run = prepared.run
+    asked = prepared.options
+    for rule in prepared.rules.values():
         if rule.problem is not None:
             raise rule.problem
     manifest, left_out = usable_samples(
@@ -231,11 +232,12 @@ def predict(
         "per": asked.per,
         "ranges": str(prepared.ranges or ""),
         "how": how_answered(prepared),
-        "threshold": None,
-        "cut": None,
-        **{rule.number: getattr(rule, rule.number) for rule in prepared.decisions},
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
+    for aspect in registered_aspects():
+        table.attrs.update(aspect.absent)
+    for rule in prepared.rules.values():
+        table.attrs.update(rule.attributes())
     answers = Predictions(table)
     answers.attrs, answers.run, answers.asked = table.attrs, run, asked
     return answers

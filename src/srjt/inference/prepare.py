@@ -9,10 +9,10 @@ labelled samples that the user names; nothing here is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, warn
-from srjt.inference import decide
 from srjt.inference.answers import (
     Answers,
     NoValidationError,
@@ -32,6 +31,7 @@ from srjt.inference.answers import (
     probabilities_of,
     units_of,
 )
+from srjt.inference.aspects import Rule, registered_aspects
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
@@ -192,32 +192,32 @@ def keep_at_training(columns: Sequence[str]) -> str:
     return f"train again, to another folder, with `keep_columns={[*columns]}`"
 
 
-def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
-    """The units of the validation side. why: for the error if it has no such column."""
+def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: str) -> Ints:
+    """The units of the validation side. why, option: for the error if it has no such column."""
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
-            f" {' and no '.join(missing)}: leave out `pool='learned'`, `sensitivity` and `abstain`,"
-            f" or {keep_at_training(missing)}."
+            f" {' and no '.join(missing)}: leave out `{option}`, or {keep_at_training(missing)}."
         )
     return units_of(side.table, per).codes
 
 
 # A run that is ready to answer.
 
-# columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
-OURS = {
-    *(
-        "images",
-        "label",
-        "grade",
-        "grade_name",
-        "grade_low",
-        "grade_high",
-        *decide.DECISION_COLUMNS,
-    ),
-    *("expected_grade", "entropy", "disagreement", "highest_image"),
+# columns of the answers of srjt predict and srjt evaluate, beside p_<grade> and those of aspects
+OWN_COLUMNS = {
+    "images",
+    "label",
+    "grade",
+    "grade_name",
+    "grade_low",
+    "grade_high",
+    "expected_grade",
+    "entropy",
+    "disagreement",
+    "highest_image",
 }
+R = TypeVar("R", bound=Rule)
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
 
@@ -241,10 +241,12 @@ class Prepared:
     learned : LearnedPooling or None
     calibrate_on : Manifest or None
         The samples that recalibration and ranges are fitted to, if it is not the validation side.
+    side : HeldOut or None
+        The predictions for these, or the validation side; None if there is none.
     grade_rule : GradeRule
         How probabilities become grades.
-    decisions : tuple of DecisionRule
-        What is decided beside the grade.
+    rules : dict of str to Rule
+        The aspects that were asked for, by name and in their order.
     """
 
     run: Trained
@@ -254,15 +256,16 @@ class Prepared:
     ranges: RangeRule | None = None
     learned: decoding.LearnedPooling | None = None
     calibrate_on: Manifest | None = None
+    side: HeldOut | None = None
     grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
-    decisions: tuple[decide.DecisionRule, ...] = ()
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
-    @property
-    def refer(self) -> decide.ReferralRule | None:
-        """When to refer."""
-        return next(
-            (rule for rule in self.decisions if isinstance(rule, decide.ReferralRule)), None
-        )
+    def rule(self, kind: type[R]) -> R | None:
+        """The rule of an aspect, by its type; None if nobody asked for it."""
+        for rule in self.rules.values():
+            if isinstance(rule, kind):
+                return rule
+        return None
 
     @property
     def own_rule(self) -> bool:
@@ -458,9 +461,8 @@ class Prepared:
             columns["grade_low"], columns["grade_high"] = (
                 [grades[g] for g in end] for end in answers.ranges
             )
-        for rule in self.decisions:
-            if (yes := rule.applies(answers)) is not None:
-                columns[rule.column] = np.where(yes, "yes", "no")
+        for rule in self.rules.values():
+            columns |= rule.columns(answers)
         columns |= {f"p_{name}": p[:, c] for c, name in enumerate(grades)}
         entropy = torch.special.entr(torch.from_numpy(p)).sum(dim=-1)
         columns["expected_grade"] = decoding.expected_grade(torch.from_numpy(p)).numpy()
@@ -469,17 +471,18 @@ class Prepared:
             columns["disagreement"] = answers.disagreement
         return pd.DataFrame(columns)
 
-    def validation(self, why: str) -> Answers:
-        """The answers for the validation side, judged by the best labels that it has. why: what
-        needs them."""
-        side, per = validation_side(self.run, why=why), self.options.per
+    def validation(self, why: str, *, option: str) -> Answers:
+        """The answers for the validation side, judged by the best labels that it has.
+
+        why: what needs them. option: by which it was asked for.
+        """
+        side = validation_side(self.run, why=why)
         images = self.side_answers(side, best_labels(side))
-        if not per:
+        if not self.options.per:
             return images
-        codes = units_of_side(side, per, why=why)
-        return replace(
-            self.pool(images, codes), labels=unit_labels(self.run, side, codes).argmax(axis=1)
-        )
+        codes = units_of_side(side, self.options.per, why=why, option=option)
+        labels = unit_labels(self.run, side, codes).argmax(axis=1)
+        return replace(self.pool(images, codes), labels=labels)
 
 
 def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
@@ -492,9 +495,13 @@ def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
 def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
     """Everything that is settled before the first new sample is seen; errors about options come
     from here."""
-    run, options = open_run(run), options or Answering()
+    run = open_run(run)
+    options = options or Answering()
+    taken = OWN_COLUMNS | {f"p_{grade}" for grade in run.grades}
+    for kind in registered_aspects():
+        taken |= {*kind.added_columns}
     for name in options.per:
-        if name in OURS or name in {f"p_{grade}" for grade in run.grades}:
+        if name in taken:
             raise SrjtError(
                 f"The answers have a column named {name} themselves: pool by a column with another"
                 " name (`per`), or rename it in the data."
@@ -505,10 +512,11 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
         )
     refuse_bf16_on_cpu(options.precision, run.device)
     prepared = _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
-    rules = decide.decision_rules(
-        run, options, validation=prepared.validation, views=prepared.views
-    )
-    return replace(prepared, decisions=rules)
+    for aspect in options.aspects():
+        rule = aspect.prepare(prepared)
+        if rule is not None:
+            prepared = replace(prepared, rules={**prepared.rules, aspect.name: rule})
+    return prepared
 
 
 def _fitted(prepared: Prepared) -> Prepared:
@@ -532,6 +540,7 @@ def _fitted(prepared: Prepared) -> Prepared:
             raise SrjtError(
                 f"The validation side was predicted with one view: use one view, or {OTHERS}."
             )
+    prepared = replace(prepared, side=side)
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
         noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
         prepared = replace(prepared, recalibration=recalibration_of(side, options, noise=noise))
@@ -539,7 +548,7 @@ def _fitted(prepared: Prepared) -> Prepared:
     if per and options.pool == "learned":
         why = "The learned pooling"
         own = validation_side(run, why=why)
-        codes = units_of_side(own, per, why=why)
+        codes = units_of_side(own, per, why=why, option="pool='learned'")
         p = probabilities_of(own.probabilities, network, recalibration)
         prepared = replace(
             prepared, learned=decoding.fit_pooling(p, codes, unit_labels(run, own, codes))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -25,15 +24,15 @@ from srjt.auditing import folder as audit_folder
 from srjt.data.sources.readers_folder import ReadersFile, read_readers_file
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
-from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
 from srjt.networks import registry
 from srjt.noise.estimate import rate_text
 from srjt.ordinal.metrics import MAIN, METRICS
+from srjt.reports.aspects import facts_of_file, facts_of_item
 from srjt.reports.page import Page, Section, markdown, templates
 from srjt.reports.pages.evaluation import answered, confusion_table
 from srjt.reports.pages.run import stored_sides
-from srjt.reports.sections import source_name, versions
+from srjt.reports.sections import interval_text, source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
 from srjt.training.config import ODDS
@@ -49,11 +48,6 @@ CHECKLISTS = {
 }
 AUTHORS = "To be written by the authors"
 UNPROVEN = {"not better": "no better", "unclear": "not shown to be better"}
-BINARY = {
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "roc_area": "area under the ROC curve",
-}
 AGREEMENT = {
     "alpha": "Krippendorff's α",
     "quadratic": "quadratic κ of pairs",
@@ -381,7 +375,7 @@ def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
     read = f" gave {about.readings:,} grades to {about.items:,} {about.noun}s."
     yield "readers", count_of(len(about.readers), "reader") + read
     if defined:
-        shown = [f"{words} {_interval(values)}" for words, values in defined.items()]
+        shown = [f"{words} {interval_text(values)}" for words, values in defined.items()]
         yield "agreement", f"Agreement of the readers: {', '.join(shown)}."
 
 
@@ -397,22 +391,13 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "external",
             _performance(samples, file["judged_by"], file["intervals"], file["calibration_error"]),
         )
-    if decision := file.get("decision"):
-        point = {**decision["operating_point"], **decision["areas"]}
-        values = [
-            f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point
-        ]
-        rule = refer_if(decision["refer_from"], decision["threshold"])
-        yield "decision", f"Referral of {answers} {rule}: {', '.join(values)}. {decision['found']}"
     if ranges := file.get("ranges"):
-        covered, width = _interval(ranges["coverage"], ".0%"), _interval(ranges["width"], ".1f")
+        covered, width = (
+            interval_text(ranges["coverage"], ".0%"),
+            interval_text(ranges["width"], ".1f"),
+        )
         promise = f"Ranges that promise {ranges['promised']:.0%}, of {answers},"
         yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
-    if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
-        yield (
-            "unsure",
-            f"{abstention['share']:.0%} of {answers}, the least sure, were left to a person.",
-        )
     if truth := file.get("true_scores"):
         known = {name: truth["scores"][name] for name in MAIN if name in truth["scores"]}
         by, true = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
@@ -429,12 +414,13 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
         errors = ", ".join(
             f"{group['name']}"
-            f" {_interval(group['scores']['mae']) if group['scores'] else 'has too few'}"
+            f" {interval_text(group['scores']['mae']) if group['scores'] else 'has too few'}"
             f" ({count_of(group['patients'], 'patient')})"
             for group in own
         )
         fact = "sites" if column.casefold() in SITES else "subgroups"
         yield fact, f"{METRICS['mae'].long_name.capitalize()} of {answers} by {column}: {errors}."
+    yield from facts_of_file(file, answers)
 
 
 def _performance(
@@ -445,16 +431,7 @@ def _performance(
 
 
 def _score(name: str, values: Mapping[str, float | None]) -> str:
-    return f"{METRICS[name].long_name} {_interval(values)}"
-
-
-def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
-    """ "0.310 (95 % CI 0.280 to 0.350)"."""
-    value, low, high = np.array(
-        [values.get(name) for name in ("value", "low", "high")], dtype=float
-    )  # None: nan
-    ends = "" if not high - low >= 1e-9 else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
-    return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}".replace("-", "−")
+    return f"{METRICS[name].long_name} {interval_text(values)}"
 
 
 def _counted(grades: Sequence[str], counts: Sequence[int]) -> str:
@@ -472,13 +449,12 @@ def checklist_items(name: str, known: Known) -> pd.DataFrame:
     text = (resources.files("srjt.reports") / "checklists.csv").read_text(encoding="utf-8")
     items = [row for row in csv.DictReader(text.splitlines()) if row["checklist"] == name]
     for row in items:
-        files = dict.fromkeys(
-            file
-            for fact in row["facts"].split()
-            if fact in known
-            for file in known[fact].files.split(", ")
-        )
-        row |= {"known": known.paragraph(row["facts"]), "files": ", ".join(files)}
+        facts = [*row["facts"].split(), *facts_of_item(name, row["item"])]
+        files: dict[str, None] = {}
+        for fact in facts:
+            if fact in known:
+                files |= dict.fromkeys(known[fact].files.split(", "))
+        row |= {"known": known.paragraph(" ".join(facts)), "files": ", ".join(files)}
         if not files or row["authors"]:
             row["authors"] = f"{AUTHORS}: {row['authors']}." if files else f"{AUTHORS}."
     return pd.DataFrame(items)

@@ -16,13 +16,14 @@ import pandas as pd
 from srjt.data.checks import data_uri, thumbnail
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
-from srjt.inference.decide import DECISION_COLUMNS
+from srjt.inference.aspects import registered_aspects
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
+from srjt.reports.aspects import aspect_predicted_numbers, counted_yes
 from srjt.reports.page import (
     KeyNumber,
     Page,
@@ -76,11 +77,8 @@ REMARKS: list[Rule[Any]] = [
 def prediction_facts(
     predictions: Predictions, expected: Evaluation | None = None
 ) -> SimpleNamespace:
-    """What the page knows. refer, unsure: the marked answers, −1 if nobody asked.
-
-    counts: of each grade. most: the most frequent ones. expected: the answers for the run's own
-    held-out side.
-    """
+    """What the page knows. counts: of each grade. expected: the answers for the run's own held-out
+    side."""
     run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
@@ -111,21 +109,17 @@ def prediction_facts(
             " what it held out."
         )
 
-    def marked(column: str) -> int:  # a column of the source may have the same name
-        return int((predictions[column] == "yes").sum()) if column in how else -1
-
     of = answered(len(predictions), images, per, features=len(run.in_shape) == 1)
     most = " or ".join(
         run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]
     )
     counted = f"{of}: {'' if counts.max() == len(predictions) else 'most often '}grade {most}"
-    if (refer := marked("refer")) >= 0:
-        counted = f"Refer {refer:,} of {of}"
+    referred = counted_yes(predictions, "refer")
+    if referred is not None:
+        counted = f"Refer {referred:,} of {of}"
     return SimpleNamespace(
         answers=len(predictions),
         per=per,
-        refer=refer,
-        unsure=marked("unsure"),
         counts=counts,
         counted=counted,
         grade_rule=how["grade"],
@@ -228,21 +222,18 @@ def predictions_page(
 
 
 def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNumber]:
-    """How many answers to refer, and of each grade, beside the training labels."""
-    run, how = predictions.run, predictions.attrs["how"]
+    """How many answers aspects have marked, and of each grade, beside the training labels."""
+    run = predictions.run
     trained = [] if facts.per else run.facts.data.get("class_counts", [])
-    rows = [
-        ("refer", facts.refer, how.get("refer", "")),
-        ("unsure: a person decides", facts.unsure, how.get("unsure", "")),
-    ]
+    numbers = aspect_predicted_numbers(predictions)
     for place, (grade, count) in enumerate(facts.counts.items()):
-        share = f"training labels: {trained[place] / sum(trained):.0%}" if any(trained) else ""
-        rows.append((f"grade {run.grades.show(grade)}", count, share))
-    return [
-        KeyNumber(label, f"{count:,}", f"{count / max(facts.answers, 1):.0%}", beside)
-        for label, count, beside in rows
-        if count >= 0
-    ]
+        beside = ""
+        if any(trained):
+            beside = f"training labels: {trained[place] / sum(trained):.0%}"
+        label = f"grade {run.grades.show(grade)}"
+        share = f"{count / max(facts.answers, 1):.0%}"
+        numbers.append(KeyNumber(label, f"{count:,}", share, beside))
+    return numbers
 
 
 def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -> Table:
@@ -255,7 +246,8 @@ def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -
     )
     whose, further = ([*per, "images"], []) if per else (["image"], ["patient"])
     # on a telephone only the first columns are seen without scrolling
-    wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *further, *numbers)
+    added = [name for aspect in registered_aspects() for name in aspect.added_columns]
+    wanted = (*whose, *graded, *added, "probability", *further, *numbers)
     frame = pd.DataFrame(predictions[:ALL])
     frame["probability"] = frame.apply(_probability, axis=1)
     frame = frame[[name for name in wanted if name in frame]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +18,13 @@ from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.compare import Comparison
-from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.subgroups import External, Subgroups
 from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval, Ints
 from srjt.readers.agreement import NetworkComparison
+from srjt.reports.aspects import aspect_key_numbers, aspect_sections
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import (
@@ -39,7 +39,7 @@ from srjt.reports.page import (
     sentences,
     verdict,
 )
-from srjt.reports.sections import pictures_of, run_section
+from srjt.reports.sections import interval_frame, pictures_of, run_section
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.trained import Trained
 
@@ -220,7 +220,8 @@ def evaluation_page(
     """
     sections = [
         Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
-        *_asked(found),
+        *aspect_sections(found),
+        *_ranges(found),
         *external_section(found),
         *subgroups_section(found),
         *_readers(found.readers),
@@ -254,16 +255,7 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
         KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, ""))
         for name in MAIN
     ]
-    if found.decision is not None:
-        refer = f"refer from {found.grades.show(found.decision.refer_from)}"
-        for name in ("sensitivity", "specificity"):
-            numbers.append(KeyNumber.of(name, found.decision.operating_point[name], compared=refer))
-    if found.abstention is not None and "accuracy" in found.abstention.kept:
-        right, left = (
-            found.abstention.kept["accuracy"],
-            f"{found.abstention.share:.1%} left to a person",
-        )
-        numbers.append(KeyNumber.of("right answers of the rest", right, compared=left))
+    numbers += aspect_key_numbers(found)
     if found.ranges is not None:
         promised, of = f"promised: {found.ranges.promised:g}", f"of {len(found.grades)}"
         numbers.append(
@@ -284,12 +276,6 @@ def scores_table(found: Evaluation) -> Table:
     if found.naive is not None:
         frame["one grade"] = [getattr(found.naive, name, math.nan) for name in found.intervals]
     return data_table(frame, title="All metrics", slug="answers-scores")
-
-
-def interval_frame(scores: Mapping[str, Interval], heading: str = "score") -> pd.DataFrame:
-    """A row per score: its name, value and interval."""
-    rows = [(name, score.value, between(*score[1:])) for name, score in scores.items()]
-    return pd.DataFrame(rows, columns=[heading, "value", "95 % interval"])
 
 
 def by_grade_table(found: Evaluation) -> Table:
@@ -390,59 +376,14 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
 # What else may have been asked for.
 
 
-def _asked(found: Evaluation) -> Iterator[Section]:
-    """The decision to refer, the answers left to a person, the ranges."""
-    if (decision := found.decision) is not None:
-        grade = found.grades.show(decision.refer_from)
-        referred = (
-            f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,}"
-            " should be."
-        )
-        # the first screen has sensitivity and specificity
-        predictive = {
-            name: n for name, n in decision.operating_point.items() if name.endswith("value")
-        }
-        table = _scores(
-            {**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}"
-        )
-        figures = results.decision_figures(decision, grade=grade)
-        text = [f"{referred} {decision.found}"]
-        yield Section(
-            "decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True
-        )
-    if (abstention := found.abstention) is not None and abstention.wanted is not None:
-        wrong = f" and {abstention.errors_left:.0%} of the wrong ones" * math.isfinite(
-            abstention.errors_left
-        )
-        text = [
-            f"{abstention.share:.1%} of the answers{wrong} are left to a person. {abstention.found}"
-        ]
-        # the first screen has the accuracy
-        kept = {name: score for name, score in abstention.kept.items() if name != "accuracy"}
-        tables = (
-            [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
-            if kept
-            else []
-        )
-        figures = [results.risk_coverage_figure(abstention)]
-        yield Section(
-            "abstention", "Abstention", text=text, tables=tables, figures=figures, brief=True
-        )
-    if (ranges := found.ranges) is not None:
-        fewer = f" Here fewer do: {between(*ranges.coverage[1:], '.0%')}." * (
-            ranges.coverage.high < ranges.promised
-        )
-        yield Section("ranges", "Ranges of grades", text=[ranges.promise + fewer], brief=True)
-
-
-def _scores(scores: Mapping[str, Interval], title: str) -> Table:
-    names = {
-        name: name.replace("_", " ").replace("roc area", "area under the ROC curve")
-        for name in scores
-    }
-    return data_table(
-        interval_frame({names[name]: score for name, score in scores.items()}), title=title
-    )
+def _ranges(found: Evaluation) -> list[Section]:
+    ranges = found.ranges
+    if ranges is None:
+        return []
+    fewer = ""
+    if ranges.coverage.high < ranges.promised:
+        fewer = f" Here fewer do: {between(*ranges.coverage[1:], '.0%')}."
+    return [Section("ranges", "Ranges of grades", text=[ranges.promise + fewer], brief=True)]
 
 
 def _readers(found: NetworkComparison | None) -> list[Section]:
