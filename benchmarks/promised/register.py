@@ -81,7 +81,7 @@ PROMISES = (
             "ordinal/metrics.py: score_interval",
             "reports/checklist.py: _side_facts",
             "reports/pages/evaluation.py: NOTES",
-            "reports/pages/evaluation.py: external_section",
+            "reports/aspects/second_centre.py: _sections",
             "cli/__init__.py: SUMMARIES",
             "cli/predict.py: evaluate",
             "run.py: Run",
@@ -123,8 +123,8 @@ PROMISES = (
             "inference/subgroups.py: Gap.adjusted",
             "inference/subgroups.py: Subgroups",
             "inference/subgroups.py: _correct",
-            "reports/pages/evaluation.py: SUBGROUPS",
-            "reports/pages/evaluation.py: subgroups_section",
+            "reports/aspects/subgroups.py: SUBGROUPS",
+            "reports/aspects/subgroups.py: _sections",
         ),
     ),
     Promise(
@@ -145,7 +145,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "inference/subgroups.py: Subgroup.scores",
-            "reports/figures/results.py: subgroup_figure",
+            "reports/aspects/subgroups.py: subgroup_figure",
         ),
     ),
     Promise(
@@ -191,7 +191,7 @@ PROMISES = (
         condition=NOT_SHARED,
         meets=_own_errors,
         printed_by=(
-            "inference/options.py: Answering",
+            "inference/aspects/ranges.py: Ranges",
             "inference/prepare.py: Prepared",
             "inference/ranges.py: RangeRule",
             "inference/ranges.py: _all_or_none",
@@ -199,7 +199,7 @@ PROMISES = (
             "ordinal/calibration.py: range_threshold",
             "ordinal/calibration.py: widest_range_threshold",
             "reports/demo.py: _ranges",
-            "reports/pages/evaluation.py: key_numbers",
+            "reports/aspects/ranges.py: _key_numbers",
         ),
     ),
     Promise(
@@ -239,7 +239,7 @@ PROMISES = (
             "inference/ranges.py: RangeRule",
             "reports/pages/answers.py: WARNINGS",
             "reports/pages/answers.py: _outside_ranges",
-            "reports/pages/evaluation.py: RARE",
+            "reports/aspects/ranges.py: _warnings",
         ),
     ),
     Promise(
@@ -261,8 +261,8 @@ PROMISES = (
             "inference/ranges.py: RangeEvaluation.coverage",
             "inference/ranges.py: RangeEvaluation.width",
             "inference/ranges.py: RangeEvaluation.grades",
-            "reports/checklist.py: _evaluation_facts",
-            "reports/pages/evaluation.py: by_grade_table",
+            "reports/aspects/ranges.py: _by_grade",
+            "reports/aspects/ranges.py: _facts",
         ),
     ),
     Promise(
@@ -387,7 +387,7 @@ PROMISES = (
         printed_by=(
             "inference/true_scores.py: TrueScores.scores",
             "inference/true_scores.py: _inside",
-            "reports/pages/evaluation.py: true_scores_section",
+            "reports/aspects/true_scores.py: _sections",
         ),
     ),
     Promise(

@@ -18,8 +18,9 @@ from srjt.noise.quality import NoiseBounds, given_noise
 from srjt.noise.verified import exact_interval
 from srjt.ordinal.metrics import summary
 from srjt.readers import Readings
+from srjt.reports.aspects.true_scores import WHY
 from srjt.reports.page import sentences
-from srjt.reports.pages.evaluation import WHY, evaluation_page
+from srjt.reports.pages.evaluation import evaluation_page
 from srjt.training.trained import Trained
 
 Ints = npt.NDArray[np.int64]

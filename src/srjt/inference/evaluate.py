@@ -17,9 +17,8 @@ from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import subgroups
-from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
-from srjt.inference.aspects import Judged, Judging, registered_aspects
-from srjt.inference.aspects.referral import ReferralRule
+from srjt.inference.answers import describe_labels, probabilities_of, units_of
+from srjt.inference.aspects import FittedTo, Judged, Judging, registered_aspects
 from srjt.inference.options import Answering, Evaluating, with_aspects
 from srjt.inference.prepare import (
     Prepared,
@@ -30,16 +29,12 @@ from srjt.inference.prepare import (
     read_labelled,
     warn_of_training_patients,
 )
-from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
-from srjt.inference.subgroups import External, Subgroups
-from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
-from srjt.ordinal.calibration import SMALLEST, CalibrationBin
+from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
-from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
 from srjt.training.folder import HeldOut, baseline_from, same_samples
@@ -104,70 +99,29 @@ def find_overlaps(
 ) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings
     are always found on the validation side. known: from ``known_samples``."""
-    calibrated: dict[str, Any] = {
-        "ranges": prepared.ranges,
-        "recalibration": prepared.recalibration,
-    }
-    decided: dict[str, Any] = {
-        "threshold": prepared.options.sensitivity,
-        "pooling": prepared.learned,
-    }
-    other, overlaps = prepared.calibrate_on, []
-    same = 0
-    if other is not None and isinstance(data, Manifest):  # what a held-out sample shows is not kept
-        same = len(same_samples(data, ids=other.ids, hashes=other.hashes))
-    if other is None:
-        calibrated, decided = {}, calibrated | decided
-    sides: list[tuple[Literal["validation", "calibrate_on"], Any, dict[str, Any], int]] = [
-        ("calibrate_on", other, calibrated, same),
-        (
-            "validation",
-            prepared.run.held_out.get("validation"),
-            decided,
-            (known or {}).get("validation", 0),
-        ),
-    ]
-    for to, side, parts, samples in sides:
-        fitted = tuple(name for name, part in parts.items() if part is not None)
+    other = prepared.calibrate_on
+    fitted: dict[FittedTo, list[str]] = {"calibration": [], "validation": []}
+    for name, fitted_to in prepared.fitted().items():
+        fitted["validation" if other is None else fitted_to].append(name)
+    sides: list[tuple[Literal["validation", "calibrate_on"], Any, list[str], int]] = []
+    if other is not None:
+        same = 0
+        if isinstance(data, Manifest):  # what a held-out sample shows is not kept
+            same = len(same_samples(data, ids=other.ids, hashes=other.hashes))
+        sides.append(("calibrate_on", other, fitted["calibration"], same))
+    validation = prepared.run.held_out.get("validation")
+    sides.append(
+        ("validation", validation, fitted["validation"], (known or {}).get("validation", 0))
+    )
+    overlaps = []
+    for to, side, names, samples in sides:
         patients = None
         if side is not None and side.patients is not None and data.patients is not None:
             patients = len(set(side.patients) & set(data.patients))
-        if fitted and (samples or patients):
-            overlaps.append(Overlap(fitted=fitted, to=to, samples=samples, patients=patients))
+        if names and (samples or patients):
+            overlap = Overlap(fitted=tuple(names), to=to, samples=samples, patients=patients)
+            overlaps.append(overlap)
     return tuple(overlaps)
-
-
-# Beside the readers who graded the same samples, and against the true grades, where labels may be
-# wrong.
-
-MOST_READERS = 200  # each needs a consensus of the others
-
-
-def _against_true_grades(
-    prepared: Prepared,
-    answers: Answers,
-    manifest: Manifest,
-    readings: Readings | None,
-    *,
-    resamples: int,
-) -> TrueScores | None:
-    """What the verified grades, the readings or the noise of the run's labels tell; None if nothing
-    does."""
-    side, noise = prepared.run.held_out.get("validation"), None
-    if readings is not None and len(readings.readers) > MOST_READERS:
-        readings = None
-    elif readings is None and side is not None and len(side) >= SMALLEST[0]:
-        noise = prepared.noise_of(side, promise=True)
-    return true_scores(
-        answers,
-        refer=prepared.rule(ReferralRule),
-        verified=manifest.verified_labels,
-        verified_probability=manifest.verified_probability,
-        readings=readings,
-        noise=noise,
-        label_noise=prepared.options.label_noise,
-        resamples=resamples,
-    )
 
 
 # The result of ``srjt.evaluate``.
@@ -205,8 +159,6 @@ class Evaluation(subgroups.Scores, Reported):
         Confidence and accuracy per bin.
     recalibration : str
         How the probabilities were recalibrated; empty if they were not.
-    ranges : RangeEvaluation or None
-        How often ranges of grades contain the label, with ``coverage``.
     images : int
         Number of images; ``samples`` unless the answers are pooled.
     per : tuple of str
@@ -223,25 +175,18 @@ class Evaluation(subgroups.Scores, Reported):
         How many of them the run was trained, validated or tested on, by what they show; 0: an
         external test. None: not known.
     aspects : dict of str to Judged
-        What else was asked for, by the name of the aspect. Each is an attribute, too, None if
-        nobody asked for it: ``decision`` is ``aspects.get("decision")``.
+        What else was asked for, or can be told, by the name of the aspect; each is an attribute,
+        too, None if it is not there. ``ranges``: how often ranges of grades contain the label, with
+        ``coverage``. ``decision``: whether to refer, with ``refer_from``. ``external``: beside the
+        run's own test side, if these are other samples, what changed and what it is due to.
+        ``subgroups``: the scores of each group, with ``by``. ``readers``: the network as one more
+        reader, if several readers graded the samples. ``true_scores``: what can be known about the
+        scores against the true grades, where labels may be wrong and answers are not pooled.
     trained_on : str
         A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if
         there are none.
-    subgroups : Subgroups or None
-        The scores of each group, with ``by``.
-    external : External or None
-        Beside the run's own test side, if these are other samples: what changed, and what it is due
-        to.
-    readers : NetworkComparison or None
-        The network as one more reader, if several readers graded the samples.
-    not_compared : str
-        Why it could not be compared with them; "" otherwise.
-    true_scores : TrueScores or None
-        What can be known about the scores against the true grades, where labels may be wrong; None
-        if nothing is known about the labels, if they are the true grades, or if answers are pooled.
     run : str
         Name of the run.
     side : str
@@ -274,7 +219,6 @@ class Evaluation(subgroups.Scores, Reported):
     grade_rule: str
     ranked_probability_score: float
     recalibration: str = ""
-    ranges: RangeEvaluation | None = None
     images: int = 0
     per: tuple[str, ...] = ()
     pool: str = ""
@@ -285,11 +229,6 @@ class Evaluation(subgroups.Scores, Reported):
     aspects: dict[str, Judged] = field(default_factory=dict)
     trained_on: str = ""
     overlaps: tuple[Overlap, ...] = ()
-    subgroups: Subgroups | None = None
-    external: External | None = None
-    readers: NetworkComparison | None = None
-    not_compared: str = ""
-    true_scores: TrueScores | None = None
     run: str = ""
     side: str = ""
     grades: Grades = field(default_factory=lambda: Grades(()))
@@ -318,15 +257,23 @@ class Evaluation(subgroups.Scores, Reported):
         )
         return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
+    @property
+    def readers(self) -> Any:
+        """The network as one more reader; None if it could not be compared."""
+        return None if self.not_compared else self.aspects.get("readers")
+
+    @property
+    def not_compared(self) -> str:
+        """Why the network could not be compared with the readers; "" otherwise."""
+        return str(getattr(self.aspects.get("readers"), "reason", ""))
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; what several readers say only if there are some."""
+        """Plain values, for JSON: of every aspect, None if there is nothing to tell."""
         values: dict[str, Any] = plain(self, whole=True)
         judged = values.pop("aspects")
         for aspect in registered_aspects():
-            values[aspect.name] = judged.get(aspect.name)
-        del values["not_compared"]
-        if self.readers is None:
-            del values["readers"]
+            if judged.get(aspect.name) or aspect.always_in_files:
+                values[aspect.name] = judged.get(aspect.name)
         return values
 
 
@@ -393,13 +340,14 @@ def evaluate(
         part = share_of_patients(data, asked.calibrate_on)
         prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
         data = data.select(~part)
-    for text in asked.by:
-        subgroups.group_by(data.table, text)  # an error before images are decoded
+    for aspect in asked.aspects():
+        aspect.check(data.table)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
-    leak, known = "", known_samples(run, manifest)
-    if seen := len(run.trained_on(manifest)):
+    known = known_samples(run, manifest)
+    seen = len(run.trained_on(manifest))
+    if seen:
         leak = (
             f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look"
             " too good."
@@ -407,72 +355,70 @@ def evaluate(
         warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
     else:
         leak = warn_of_training_patients(run, manifest)
-    units = (
-        units_of(manifest.table, asked.per) if asked.per else None
-    )  # an error before images are predicted
-    images = answers = prepared.answer_store(store)
-    who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]
-    _, judged_by = judging_labels(manifest)
-    compared, reason, truly = None, "", None
-    if readings is not None:  # readers grade images, not patients
+    units = None
+    if asked.per:
+        units = units_of(manifest.table, asked.per)  # an error before images are predicted
+    if readings is not None:
         readings = select_readings(readings, manifest.ids)
         if readings.groups is None:
             readings = replace(readings, groups=manifest.groups)
-        try:  # what else is known of the network does not depend on it
-            if len(readings.readers) > MOST_READERS:
-                raise SrjtError(f"The network is compared with at most {MOST_READERS} readers.")
-            compared = compare_network(readings, images.grades, resamples=max(resamples, 1))
-        except SrjtError as problem:
-            reason = str(problem)
-        judged_by = judged_by.replace("given", "consensus")
-    if manifest.true_labels is None and units is None:
-        truly = _against_true_grades(prepared, images, manifest, readings, resamples=resamples)
+    images = answers = prepared.answer_store(store)
+    who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]
     if units is not None:
         answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
-    own = seen or (known and sum(known.values()) > OWN_SHARE * len(manifest))
-    codes = None if units is None else units.codes
-    groupings = [subgroups.group_by(manifest.table, text, codes) for text in asked.by]
+    own_samples = None if known is None else sum(known.values())
+    judging = Judging(
+        prepared=prepared,
+        answers=answers,
+        images=images,
+        samples=manifest,
+        resamples=resamples,
+        units=None if units is None else units.codes,
+        store=store,
+        readings=readings,
+        new_to_run=not seen and (own_samples or 0) <= OWN_SHARE * len(manifest),
+    )
     return replace(
-        judge(prepared, answers, manifest, who, judged_by=judged_by, resamples=resamples),
+        judge(prepared, judging, who, judged_by=_judged_by(manifest, readings)),
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
-        external=(
-            None
-            if own
-            else subgroups.beside_own_test_side(prepared, store, images, resamples=resamples)
-        ),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
-        subgroups=(
-            subgroups.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None
-        ),
-        readers=compared,
-        not_compared=reason,
-        true_scores=truly,
-        own_samples=None if known is None else sum(known.values()),
+        own_samples=own_samples,
     )
+
+
+def _judged_by(samples: Manifest, readings: Readings | None) -> str:
+    """What the labels are called that answers are compared with."""
+    _, judged_by = judging_labels(samples)
+    if readings is not None and judged_by == "given grades":
+        return "consensus grades"
+    return judged_by
 
 
 def judge(
     prepared: Prepared,
-    answers: Answers,
-    samples: Manifest | HeldOut,
+    judging: Judging,
     who: pd.DataFrame,
     *,
     judged_by: str,
-    resamples: int,
     side: str = "",
 ) -> Evaluation:
     """The scores of answers beside their labels.
 
-    samples: images. who: what identifies each answer. resamples: 0 for no intervals. side: of the
-    run, if the samples are its own.
+    who: what identifies each answer. side: of the run, if the samples are its own.
     """
     run = prepared.run
     per = prepared.options.per
-    labels, p, grades = answers.labels, answers.probabilities, run.grades
-    patients, counts = samples.patients, answers.confusion.sum(axis=1)
+    grades = run.grades
+    answers = judging.answers
+    samples = judging.samples
+    resamples = judging.resamples
+    labels = answers.labels
+    p = answers.probabilities
+    patients = samples.patients
+    counts = answers.confusion.sum(axis=1)
     uncalibrated: list[CalibrationBin] = []
     if answers.outputs is not None and prepared.recalibration is not None:
         before = probabilities_of(answers.outputs[0], prepared.options.network)
@@ -494,9 +440,6 @@ def judge(
             labels, answers.grades, training_counts=training_counts, metric=purpose, groups=answers.groups,
             resamples=resamples,
         )  # fmt: skip
-    judging = Judging(
-        prepared=prepared, answers=answers, images=answers, samples=samples, resamples=resamples
-    )
     aspects: dict[str, Judged] = {}
     for name, rule in prepared.rules.items():
         judged = rule.judge(judging)
@@ -511,7 +454,6 @@ def judge(
         **vars(subgroups.scores_of(answers, resamples=resamples)),
         ranked_probability_score=calibration.ranked_probability_score(p, labels),
         recalibration=str(prepared.recalibration or ""),
-        ranges=evaluate_ranges(answers, prepared.ranges, resamples=resamples),
         images=len(samples),
         per=per,
         pool=prepared.options.pool if per else "",
@@ -558,9 +500,19 @@ def evaluate_sides(
         if side.images is not None:
             who["file"] = side.images
         units = units_of(side.table, per) if per else None
+        images = answers
         if units is not None:
-            answers, who = prepared.pool(answers, units.codes), units.keys
-        judged = judge(prepared, answers, side, who, judged_by=by, resamples=resamples, side=name)
+            answers = prepared.pool(images, units.codes)
+            who = units.keys
+        judging = Judging(
+            prepared=prepared,
+            answers=answers,
+            images=images,
+            samples=side,
+            resamples=resamples,
+            units=None if units is None else units.codes,
+        )
+        judged = judge(prepared, judging, who, judged_by=by, side=name)
         overlaps = find_overlaps(prepared, side, {name: len(side)})
         unknown = 0 if units is None else units.unknown
         evaluations[name] = replace(judged, overlaps=overlaps, unknown_units=unknown)

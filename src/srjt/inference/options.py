@@ -16,6 +16,7 @@ from srjt.inference.aspects import (
     DECISIONS,
     EVALUATION as EVALUATION,
     Aspect,
+    as_columns as as_columns,
     registered_aspects,
 )
 from srjt.ordinal import Purpose
@@ -26,15 +27,6 @@ Options = TypeVar("Options")
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]
 PlannedMetric = Literal["mae", "accuracy", "qwk", "sensitivity", "specificity", "noise-rate"]
-
-
-def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
-    """Names of columns as a tuple: ``"patient,eye"`` and ["patient", "eye"] are the same."""
-    parts = [names] if isinstance(names, str) else [] if names is None else list(names)  # type: ignore[call-overload]
-    columns = [column.strip() for part in parts for column in str(part).split(",")]
-    if not all(columns):
-        raise SrjtError(f"`{option}` needs the names of columns, such as patient; got {names!r}.")
-    return tuple(dict.fromkeys(columns))
 
 
 # Options of a run's answers and of every aspect, as one class.
@@ -144,23 +136,6 @@ class Answering(Grading):
         panel=COMPUTING,
     )
 
-    coverage: float | None = setting(
-        None,
-        "Give each sample a range of grades that contains the true grade with at least this"
-        " probability: 0.9.",
-        more="With `per` the true grade of a patient is the highest of the images.",
-        metavar="SHARE",
-        panel=CALIBRATION,
-        takes="a probability such as 0.9",
-        gt=0,
-        lt=1,
-    )
-    coverage_by: str | None = setting(
-        None,
-        "Make ranges keep their promise for each true grade, or for each value of a column.",
-        more="The calibration samples must have that column, too.",
-        metavar="grade|COLUMN",
-    )
     calibrate_on: Any = setting(
         None,
         "Labelled samples for calibration that the run was not trained on. For evaluate, also a"
@@ -168,6 +143,7 @@ class Answering(Grading):
         more="The share consists of whole patients, which are not evaluated.",
         shown="its validation side",
         metavar="SOURCE",
+        panel=CALIBRATION,
     )
     label_noise: Literal["unknown", "class-conditional", "none"] = setting(
         "unknown",
@@ -199,10 +175,6 @@ class Answering(Grading):
             for name in vars(aspect):
                 object.__setattr__(self, name, getattr(aspect, name))
         super().__post_init__()
-        if self.coverage is None and self.coverage_by is not None:
-            raise SrjtError(
-                "`coverage_by` says for whom ranges keep their promise: give a `coverage`, too."
-            )
 
     if TYPE_CHECKING:  # the options of aspects
 
@@ -219,8 +191,10 @@ class Answering(Grading):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the data that the answers need."""
-        by = () if self.coverage_by in (None, "grade") else (self.coverage_by,)
-        return (*self.per, *by)
+        columns = list(self.per)
+        for aspect in self.aspects():
+            columns += aspect.data_columns
+        return tuple(columns)
 
 
 @documented
@@ -230,18 +204,6 @@ class Evaluating(Answering):
     """How a run is judged: how it answers, and for whom the scores are given apart."""
 
     judges: ClassVar[bool] = True
-
-    by: tuple[str, ...] = setting(
-        (),
-        "Give scores for each value of this column, such as site, or for each range of a number:"
-        " age:10. Repeatable.",
-        metavar="COLUMN",
-        panel=EVALUATION,
-    )
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by", as_columns(self.by, option="by"))
-        super().__post_init__()
 
 
 @documented

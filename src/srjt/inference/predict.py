@@ -97,12 +97,9 @@ POOLING = {
 
 def how_answered(prepared: Prepared) -> dict[str, str]:
     """What was done → how, for a person who reads the answers."""
-    run, options, rule, other = (
-        prepared.applied,
-        prepared.options,
-        prepared.ranges,
-        prepared.calibrate_on,
-    )
+    run = prepared.applied
+    options = prepared.options
+    other = prepared.calibrate_on
     networks = "the mean of two networks' probabilities"
     if options.network != "ensemble":
         networks = f"network {options.network} of two"
@@ -114,7 +111,7 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
         "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
     )
     how["recalibration"] = str(prepared.recalibration or "none")
-    if prepared.recalibration is not None or rule is not None:
+    if "calibration" in prepared.fitted().values():
         side: Manifest | HeldOut = run.held_out["validation"] if other is None else other
         where = "the validation side of the run" if other is None else "other labelled samples"
         of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
@@ -124,16 +121,8 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
         how["one answer per"] = f"{' and '.join(options.per)}: {POOLING[options.pool]}"
         if prepared.learned is not None:
             how["one answer per"] += ", exponent {:.2g}, weight {:.2g}".format(*prepared.learned)
-    if rule is not None:
-        # images that mislead about the true grade given the label are what the correction cannot
-        # see
-        less = (
-            "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
-        )
-        share = f"a probability of at least {rule.coverage:g}{rule.whom}{less}"
-        how["range"] = f"contains the true grade with {share}"
-    for aspect_rule in prepared.rules.values():
-        how |= aspect_rule.in_words(run)
+    for rule in prepared.rules.values():
+        how |= rule.in_words(run)
     return how
 
 
@@ -230,7 +219,6 @@ def predict(
         _identify(run, table, samples, keep)
     table.attrs |= {
         "per": asked.per,
-        "ranges": str(prepared.ranges or ""),
         "how": how_answered(prepared),
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }

@@ -31,9 +31,8 @@ from srjt.inference.answers import (
     probabilities_of,
     units_of,
 )
-from srjt.inference.aspects import Rule, registered_aspects
+from srjt.inference.aspects import FittedTo, Rule, registered_aspects
 from srjt.inference.options import Answering, WhichNetwork
-from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -210,8 +209,6 @@ OWN_COLUMNS = {
     "label",
     "grade",
     "grade_name",
-    "grade_low",
-    "grade_high",
     "expected_grade",
     "entropy",
     "disagreement",
@@ -237,7 +234,6 @@ class Prepared:
     views : int
         Views of each sample: a run without mirror images has 5 instead of 10.
     recalibration : Recalibration or None
-    ranges : RangeRule or None
     learned : LearnedPooling or None
     calibrate_on : Manifest or None
         The samples that recalibration and ranges are fitted to, if it is not the validation side.
@@ -253,7 +249,6 @@ class Prepared:
     options: Answering
     views: int
     recalibration: Recalibration | None = None
-    ranges: RangeRule | None = None
     learned: decoding.LearnedPooling | None = None
     calibrate_on: Manifest | None = None
     side: HeldOut | None = None
@@ -266,6 +261,18 @@ class Prepared:
             if isinstance(rule, kind):
                 return rule
         return None
+
+    def fitted(self) -> dict[str, FittedTo]:
+        """What was fitted → the samples whose labels were used for it: those for calibration, or
+        always the validation side."""
+        fitted: dict[str, FittedTo] = {}
+        for rule in self.rules.values():
+            fitted |= rule.fitted()
+        if self.recalibration is not None:
+            fitted["recalibration"] = "calibration"
+        if self.learned is not None:
+            fitted["pooling"] = "validation"
+        return dict(sorted(fitted.items(), key=lambda row: row[1]))  # calibration comes first
 
     @property
     def own_rule(self) -> bool:
@@ -405,7 +412,7 @@ class Prepared:
             samples=samples,
             disagreement=distance,
         )
-        return answers if self.options.per else self._with_ranges(answers, answers)
+        return answers if self.options.per else self._extended(answers, answers)
 
     def pool(self, answers: Answers, units: Ints) -> Answers:
         """One answer per unit (N,) of the images, judged by the highest label.
@@ -429,26 +436,14 @@ class Prepared:
             groups=answers.groups_of(np.unique(units, return_index=True)[1]),
             disagreement=disagreement,
         )
-        return self._with_ranges(pooled, answers)
+        return self._extended(pooled, answers)
 
-    def _with_ranges(self, answers: Answers, images: Answers) -> Answers:
-        """With the lowest and the highest grade of each range, which holds the predicted grade.
-
-        images: what the answers are pooled from, or the answers themselves.
-        """
-        rule, samples = self.ranges, images.samples
-        if rule is None or samples is None or images.outputs is None:
-            return answers
-        if rule.parts and rule.options.coverage_by not in samples:
-            by = rule.options.coverage_by
-            raise SrjtError(
-                f"Ranges for each value of {by} need the column {by} in the samples to predict."
-            )
-        low, high = rule.ranges(probabilities_of(images.outputs[0], self.options.network), samples)
-        # another decoding may leave the range; a wider range still keeps its promise
-        return replace(
-            answers, ranges=(np.minimum(low, answers.grades), np.maximum(high, answers.grades))
-        )
+    def _extended(self, answers: Answers, images: Answers) -> Answers:
+        """With what aspects know of each. images: what the answers are pooled from, or the answers
+        themselves."""
+        for rule in self.rules.values():
+            answers = rule.extend(answers, images)
+        return answers
 
     def table(self, answers: Answers) -> pd.DataFrame:
         """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade,
@@ -457,12 +452,8 @@ class Prepared:
         columns: dict[str, Any] = {"grade": [grades[g] for g in answers.grades]}
         if grades.names:
             columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
-        if answers.ranges is not None:
-            columns["grade_low"], columns["grade_high"] = (
-                [grades[g] for g in end] for end in answers.ranges
-            )
         for rule in self.rules.values():
-            columns |= rule.columns(answers)
+            columns |= rule.columns(answers, self.run)
         columns |= {f"p_{name}": p[:, c] for c, name in enumerate(grades)}
         entropy = torch.special.entr(torch.from_numpy(p)).sum(dim=-1)
         columns["expected_grade"] = decoding.expected_grade(torch.from_numpy(p)).numpy()
@@ -495,11 +486,21 @@ def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
 def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
     """Everything that is settled before the first new sample is seen; errors about options come
     from here."""
+    prepared = prepare_grades(run, options)
+    for aspect in prepared.options.aspects():
+        rule = aspect.prepare(prepared)
+        if rule is not None:
+            prepared = replace(prepared, rules={**prepared.rules, aspect.name: rule})
+    return prepared
+
+
+def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
+    """What settles the grades: recalibration, pooling and the rule of grades, without aspects."""
     run = open_run(run)
     options = options or Answering()
     taken = OWN_COLUMNS | {f"p_{grade}" for grade in run.grades}
-    for kind in registered_aspects():
-        taken |= {*kind.added_columns}
+    for aspect in registered_aspects():
+        taken |= {*aspect.added_columns}
     for name in options.per:
         if name in taken:
             raise SrjtError(
@@ -511,66 +512,38 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
             "A precision is for images; this run was trained on features, which take no time."
         )
     refuse_bf16_on_cpu(options.precision, run.device)
-    prepared = _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
-    for aspect in options.aspects():
-        rule = aspect.prepare(prepared)
-        if rule is not None:
-            prepared = replace(prepared, rules={**prepared.rules, aspect.name: rule})
-    return prepared
+    return _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
 
 
 def _fitted(prepared: Prepared) -> Prepared:
     """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of
     grades."""
-    run, options, elsewhere = (
-        prepared.run,
-        prepared.options,
-        prepared.options.calibrate_on is not None,
-    )
-    network, per = options.network, options.per
+    run = prepared.run
+    options = prepared.options
+    elsewhere = options.calibrate_on is not None
     if isinstance(options.calibrate_on, float):
         raise SrjtError("`calibrate_on` takes a share only to evaluate; give labelled samples.")
     validation = side = run.held_out.get("validation")
     if elsewhere:
         side, other = prepared.calibration_side()
         prepared = replace(prepared, calibrate_on=other)
-    elif options.coverage is not None:
-        side = validation_side(run, why="A range of grades", otherwise=f"give {OTHERS}")
-        if options.views > 1:
-            raise SrjtError(
-                f"The validation side was predicted with one view: use one view, or {OTHERS}."
-            )
     prepared = replace(prepared, side=side)
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
         noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
         prepared = replace(prepared, recalibration=recalibration_of(side, options, noise=noise))
     recalibration = prepared.recalibration
-    if per and options.pool == "learned":
+    if options.per and options.pool == "learned":
         why = "The learned pooling"
         own = validation_side(run, why=why)
-        codes = units_of_side(own, per, why=why, option="pool='learned'")
-        p = probabilities_of(own.probabilities, network, recalibration)
-        prepared = replace(
-            prepared, learned=decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
-        )
-    if options.coverage is not None:
-        assert side is not None
-        columns = side.table if prepared.calibrate_on is None else prepared.calibrate_on.table
-        if missing := [name for name in options.columns if name not in columns]:
-            raise SrjtError(
-                f"Ranges need the column {' and the column '.join(missing)} of the calibration"
-                f" samples: give `calibrate_on` with it, or {keep_at_training(missing)}."
-            )
-        noise = prepared.noise_of(side, promise=True)
-        ranges = calibrate_ranges(
-            side, options, noise=noise, table=columns, learned=prepared.learned
-        )
-        prepared = replace(prepared, ranges=ranges)
+        codes = units_of_side(own, options.per, why=why, option="pool='learned'")
+        p = probabilities_of(own.probabilities, options.network, recalibration)
+        learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
+        prepared = replace(prepared, learned=learned)
     if options.decoding is not None:
         return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))
     seen: dict[str, Any] = {}
     if validation is not None:
-        p = probabilities_of(validation.probabilities, network, recalibration)
+        p = probabilities_of(validation.probabilities, options.network, recalibration)
         seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
     soft = run.method.learnt_soft_labels() if recalibration is None else None
     rule = decoding.grade_rule_for(

@@ -485,10 +485,12 @@ def calibrate_ranges(
     units, by = _units(table, options), options.coverage_by
     p = probabilities_of(side.probabilities, options.network)
     if by not in (None, "grade"):
-        values, rules = _values(table, units, options)[units], {}
+        values = _values(table, units, options)[units]
+        rules = {}
+        every: Any = options
         for value in np.unique(values).tolist():
             rows = np.flatnonzero(values == value)
-            part = replace(options, coverage_by=None)
+            part = replace(every, coverage_by=None)
             rules[value] = calibrate_ranges(
                 rows_of(side, rows), part, noise=noise, table=table.iloc[rows], learned=learned
             )

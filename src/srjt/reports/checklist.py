@@ -8,7 +8,6 @@ sentence has its file.
 from __future__ import annotations
 
 import csv
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -53,7 +52,6 @@ AGREEMENT = {
     "quadratic": "quadratic κ of pairs",
     "exact": "share of equal pairs",
 }
-SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
 
 # the facts of the two paragraphs, in their order
 METHODS = """
@@ -391,35 +389,6 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "external",
             _performance(samples, file["judged_by"], file["intervals"], file["calibration_error"]),
         )
-    if ranges := file.get("ranges"):
-        covered, width = (
-            interval_text(ranges["coverage"], ".0%"),
-            interval_text(ranges["width"], ".1f"),
-        )
-        promise = f"Ranges that promise {ranges['promised']:.0%}, of {answers},"
-        yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
-    if truth := file.get("true_scores"):
-        known = {name: truth["scores"][name] for name in MAIN if name in truth["scores"]}
-        by, true = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
-        if truth["basis"] != "verified grades":  # no value is an estimate
-            by = "Bounds of the scores"
-            true = [
-                f"{METRICS[name].long_name} {score['low']:.3f} to {score['high']:.3f}"
-                for name, score in known.items()
-                if score["low"] is not None
-            ]
-        against = f"{by} of {answers} against the true grades, by {truth['basis']}"
-        yield "true_scores", f"{against}: {', '.join(true)}."
-    groups = (file.get("subgroups") or {}).get("groups", [])
-    for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
-        errors = ", ".join(
-            f"{group['name']}"
-            f" {interval_text(group['scores']['mae']) if group['scores'] else 'has too few'}"
-            f" ({count_of(group['patients'], 'patient')})"
-            for group in own
-        )
-        fact = "sites" if column.casefold() in SITES else "subgroups"
-        yield fact, f"{METRICS['mae'].long_name.capitalize()} of {answers} by {column}: {errors}."
     yield from facts_of_file(file, answers)
 
 

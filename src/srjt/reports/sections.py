@@ -17,6 +17,7 @@ from PIL import Image
 
 from srjt._version import __version__
 from srjt.data.checks import data_uri, thumbnail as sample_thumbnail
+from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import duration
@@ -226,3 +227,11 @@ def interval_text(values: Mapping[str, float | None], pattern: str = ".3f") -> s
     if high - low >= 1e-9:
         text += f" (95 % CI {low:{pattern}} to {high:{pattern}})"
     return text.replace("-", "−")
+
+
+def named_grades(grades: Grades, places: Sequence[int]) -> str:
+    """ "Grade 4 is", "Grades 3 and 4 are"; "" for none."""
+    names = [grades.shown[place] for place in places]
+    if len(names) < 2:
+        return "".join(f"Grade {name} is" for name in names)
+    return f"Grades {', '.join(names[:-1])} and {names[-1]} are"

@@ -43,6 +43,20 @@ R = TypeVar("R", bound="Rule")
 FittedTo = Literal["calibration", "validation"]  # samples whose labels were used
 
 
+def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
+    """Names of columns as a tuple: ``"patient,eye"`` and ["patient", "eye"] are the same."""
+    if names is None:
+        parts: list[Any] = []
+    elif isinstance(names, str):
+        parts = [names]
+    else:
+        parts = list(names)  # type: ignore[call-overload]
+    columns = [column.strip() for part in parts for column in str(part).split(",")]
+    if not all(columns):
+        raise SrjtError(f"`{option}` needs the names of columns, such as patient; got {names!r}.")
+    return tuple(dict.fromkeys(columns))
+
+
 class Calibration(Protocol):
     """What is settled about a run before its aspects are: ``srjt.inference.prepare.Prepared``."""
 
@@ -62,6 +76,15 @@ class Calibration(Protocol):
 
     @property
     def calibrate_on(self) -> Manifest | None: ...
+    def answer(self, outputs: Any, labels: Ints, groups: list[str] | None) -> Answers:
+        """Answers for images, from what the networks give."""
+
+    def answer_store(self, store: ImageStore) -> Answers:
+        """Answers for decoded images."""
+
+    def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
+        """Answers for a held-out side of the run."""
+
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
         """The noise of the labels of a side; None if they are right."""
 
@@ -129,7 +152,7 @@ class Rule:
         themselves."""
         return answers
 
-    def columns(self, answers: Answers) -> dict[str, Any]:
+    def columns(self, answers: Answers, run: Trained) -> dict[str, Any]:
         """Columns of the predictions, each with a value per answer."""
         return {}
 
@@ -163,6 +186,7 @@ class Aspect(Rule):
     added_columns: ClassVar[tuple[str, ...]] = ()
     absent: ClassVar[Mapping[str, Any]] = {}
     evaluation_only: ClassVar[bool] = False
+    always_in_files: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -194,6 +218,7 @@ def register_aspect(
     columns: tuple[str, ...] = (),
     absent: Mapping[str, Any] | None = None,
     evaluation_only: bool = False,
+    always_in_files: bool = True,
 ) -> Callable[[A], A]:
     """Give an aspect its name, as a decorator of its class.
 
@@ -210,6 +235,8 @@ def register_aspect(
         What ``attrs`` of the predictions hold if it was not asked for.
     evaluation_only : bool
         Whether its options are for ``srjt evaluate`` alone.
+    always_in_files : bool
+        Whether the file of ``srjt evaluate --out`` has its name even if there is nothing to tell.
 
     Examples
     --------
@@ -221,7 +248,7 @@ def register_aspect(
     ... class Sureness(Aspect):
     ...     sure_from: float | None = setting(None, "Mark answers from this probability on.")
     ...
-    ...     def columns(self, answers):
+    ...     def columns(self, answers, run):
     ...         if self.sure_from is None:
     ...             return {}
     ...         return {"sure": answers.probabilities.max(axis=1) >= self.sure_from}
@@ -246,6 +273,7 @@ def register_aspect(
         aspect.added_columns = columns
         aspect.absent = absent or {}
         aspect.evaluation_only = evaluation_only
+        aspect.always_in_files = always_in_files
         _ASPECTS[name] = aspect
         return aspect
 

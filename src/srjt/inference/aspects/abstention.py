@@ -70,7 +70,7 @@ class DoubtRule(Rule):
         threshold = 0.5 if self.refer.threshold is None else self.refer.threshold
         return decision_confidence(self.refer.scores(answers), threshold=threshold)
 
-    def columns(self, answers: Answers) -> dict[str, Any]:
+    def columns(self, answers: Answers, run: Trained) -> dict[str, Any]:
         import numpy as np
 
         if self.cut is None:

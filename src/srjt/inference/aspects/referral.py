@@ -109,7 +109,7 @@ class ReferralRule(Rule):
             return np.greater_equal(answers.grades, self.position)
         return np.greater_equal(self.scores(answers), self.threshold)
 
-    def columns(self, answers: Answers) -> dict[str, Any]:
+    def columns(self, answers: Answers, run: Trained) -> dict[str, Any]:
         import numpy as np
 
         return {"refer": np.where(self.applies(answers), "yes", "no")}

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, singledispatch
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.predict import Predictions
 from srjt.reports.page import KeyNumber, Section
@@ -45,6 +47,13 @@ def warnings_of(judged: object, found: Evaluation) -> Sequence[str]:
 @singledispatch
 def lead_of(judged: object, found: Evaluation) -> str:
     """A further sentence for the top of the page."""
+    return ""
+
+
+@singledispatch
+def add_to_grades(judged: object, found: Evaluation, table: pd.DataFrame) -> str:
+    """Add columns to the table of grades, which has a row per grade; return what its caption says
+    of them."""
     return ""
 
 
@@ -104,6 +113,13 @@ def aspect_warnings(found: Evaluation) -> list[str]:
     """Warnings of the aspects of an evaluation, in their order."""
     _import_folder()
     return [text for judged in found.aspects.values() for text in warnings_of(judged, found)]
+
+
+def aspect_grade_columns(found: Evaluation, table: pd.DataFrame) -> str:
+    """Add the columns of all aspects to the table of grades; return its caption."""
+    _import_folder()
+    captions = [add_to_grades(judged, found, table) for judged in found.aspects.values()]
+    return " ".join(filter(None, captions))
 
 
 def aspect_lead(found: Evaluation) -> str:

@@ -3,7 +3,6 @@ several readers."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,7 +15,6 @@ from matplotlib.figure import Figure
 from srjt.errors import SrjtError
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.subgroups import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures import canvas
@@ -246,29 +244,6 @@ def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
             f"Forest plot of {len(shown)} differences from {first}; {clear} intervals do not"
             " contain 0."
         ),
-    )
-
-
-def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.CaptionedFigure:
-    """The mean absolute error of every group. all_samples: that of all."""
-    rows, nothing = [], Interval(math.nan, math.nan, math.nan)
-    for column, groups in itertools.groupby(subgroups.groups, key=lambda group: group.column):
-        rows.append(canvas.Estimate(column))
-        for group in groups:
-            name = canvas.printable(group.name, longest=18) + (
-                " (too few)" if group.too_few else ""
-            )
-            rows.append(canvas.Estimate(name, group.scores.get("mae", nothing), group.differs))
-    differ = sum(row.clear for row in rows)
-    return canvas.CaptionedFigure(
-        name="subgroups",
-        figure=canvas.interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
-        caption=(
-            "Mean absolute error with its 95 % interval over patients; the line is that of all"
-            " samples. Blue diamonds: the gap to all others is more than chance, after Holm's"
-            " correction."
-        ),
-        alt=f"Forest plot of {len(subgroups.groups)} groups; {differ} differ from the rest.",
     )
 
 

@@ -26,10 +26,9 @@ from srjt.reports.pages.evaluation import (
     evaluation_facts,
     evaluation_notes,
     judgement,
-    named_grades,
     never_predicted,
 )
-from srjt.reports.sections import counts_table
+from srjt.reports.sections import counts_table, named_grades
 from srjt.reports.table import between, data_table
 
 FIRST = 20  # doubtful labels that the page shows

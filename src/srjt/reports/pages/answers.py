@@ -38,11 +38,10 @@ from srjt.reports.page import (
 from srjt.reports.pages.evaluation import (
     answered,
     evaluation_facts,
-    named_grades,
     never_predicted,
     what_helps,
 )
-from srjt.reports.sections import pictures_of, run_name, run_section, small
+from srjt.reports.sections import named_grades, pictures_of, run_name, run_section, small
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
@@ -239,15 +238,16 @@ def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNu
 def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -> Table:
     """One row per answer; the numbers that few people read are behind a switch."""
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
-    per, grades = predictions.attrs["per"], predictions.run.grades
-    graded, numbers = (
-        ["grade", "grade_low", "grade_high"],
-        ["expected_grade", "entropy", "disagreement"],
-    )
-    whose, further = ([*per, "images"], []) if per else (["image"], ["patient"])
+    per = predictions.attrs["per"]
+    grades = predictions.run.grades
+    graded = ["grade", "grade_low", "grade_high"]
+    numbers = ["expected_grade", "entropy", "disagreement"]
     # on a telephone only the first columns are seen without scrolling
-    added = [name for aspect in registered_aspects() for name in aspect.added_columns]
-    wanted = (*whose, *graded, *added, "probability", *further, *numbers)
+    wanted = [*per, "images"] if per else ["image"]
+    wanted += graded
+    for aspect in registered_aspects():
+        wanted += [name for name in aspect.added_columns if name not in graded]
+    wanted += ["probability", *([] if per else ["patient"]), *numbers]
     frame = pd.DataFrame(predictions[:ALL])
     frame["probability"] = frame.apply(_probability, axis=1)
     frame = frame[[name for name in wanted if name in frame]]

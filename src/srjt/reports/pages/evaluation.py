@@ -14,17 +14,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
+from srjt.inference.aspects import registered_aspects
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.subgroups import External, Subgroups
-from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.baseline import Gain
-from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval, Ints
-from srjt.readers.agreement import NetworkComparison
-from srjt.reports.aspects import aspect_key_numbers, aspect_sections
+from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Ints
+from srjt.reports.aspects import (
+    aspect_grade_columns,
+    aspect_key_numbers,
+    aspect_lead,
+    aspect_sections,
+    aspect_warnings,
+)
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import (
@@ -39,7 +42,7 @@ from srjt.reports.page import (
     sentences,
     verdict,
 )
-from srjt.reports.sections import interval_frame, pictures_of, run_section
+from srjt.reports.sections import interval_frame, named_grades, pictures_of, run_section
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.trained import Trained
 
@@ -63,14 +66,14 @@ VERDICT: list[Verdict[Any]] = [
     ),
     (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
 ]
-# missed: grades that occur and are never predicted; uncovered: that occur and are in no range
+# missed: grades that occur and are never predicted
 RARE: list[Rule[Any]] = [
-    (lambda f: f.missed, "{f.missed} never predicted; {f.missed_samples:,} of {f.samples} have {f.it}. What helps: "
-     "{f.helps}."),
-    (lambda f: f.uncovered and f.coverage_by == "grade", "{f.uncovered} in none of the ranges."),
-    (lambda f: f.uncovered and f.coverage_by != "grade", "{f.uncovered} in none of the ranges, whose promise is for "
-     "all grades together: srjt predict --coverage-by grade promises it for each grade."),
-]  # fmt: skip
+    (
+        lambda f: f.missed,
+        "{f.missed} never predicted; {f.missed_samples:,} of {f.samples} have {f.it}. What helps:"
+        " {f.helps}.",
+    ),
+]
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
@@ -111,8 +114,8 @@ def answered(
 
 def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     """What the sentences are about. verdict: of the one rule about one grade for all, whose score
-    is naive, nan if it is not known; untested: why chance cannot be judged; missed, uncovered: as
-    in ``RARE``."""
+    is naive, nan if it is not known; untested: why chance cannot be judged; missed: as in
+    ``RARE``."""
     naive = float(getattr(found.naive, found.purpose, math.nan))
     images = found.images or found.samples
     samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
@@ -138,12 +141,12 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         "missed_samples": int(occurring[missed].sum()),
         "it": "it" if len(missed) == 1 else "them",
         "helps": what_helps(found, ranges=found.ranges is not None),
-        "uncovered": named_grades(found.grades, _never_covered(found)),
         "scarce": named_grades(
             found.grades, np.flatnonzero((occurring > 0) & (independent < SCARCE)).tolist()
         ),
     }
-    return SimpleNamespace(**{**vars(found), **own})
+    judged = {aspect.name: getattr(found, aspect.name) for aspect in registered_aspects()}
+    return SimpleNamespace(**{**vars(found), **judged, **own})
 
 
 def _patients_of_grades(found: Evaluation) -> Ints:
@@ -156,22 +159,6 @@ def never_predicted(found: Evaluation) -> list[int]:
     """The places of the grades that samples have and no answer gives."""
     counts = np.asarray(found.confusion)
     return np.flatnonzero((counts.sum(axis=1) > 0) & (counts.sum(axis=0) == 0)).tolist()
-
-
-def _never_covered(found: Evaluation) -> list[int]:
-    """The places of the grades that samples have and that the range of none of them contains."""
-    grades = [] if found.ranges is None else found.ranges.grades
-    return [
-        place for place, (samples, coverage) in enumerate(grades) if samples and coverage.value == 0
-    ]
-
-
-def named_grades(grades: Grades, places: Sequence[int]) -> str:
-    """ "Grade 4 is", "Grades 3 and 4 are"; "" for none."""
-    names = [grades.shown[place] for place in places]
-    if len(names) < 2:
-        return "".join(f"Grade {name} is" for name in names)
-    return f"Grades {', '.join(names[:-1])} and {names[-1]} are"
 
 
 def what_helps(found: Evaluation, *, ranges: bool) -> str:
@@ -196,12 +183,15 @@ def judgement(found: Evaluation) -> tuple[str, str]:
 
 def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
     """Warnings and remarks of the evaluation itself."""
-    patients = "" if found.by_patient else NO_PATIENTS
     facts = evaluation_facts(found)
-    rare = sentences(RARE, facts)
     # samples that were trained on come first: they make every other sentence doubtful
-    warnings = [found.trained_on, *rare, patients, *map(str, found.overlaps), found.not_compared]
-    return list(filter(None, warnings)), sentences(NOTES, facts)
+    warnings = [found.trained_on] if found.trained_on else []
+    warnings += sentences(RARE, facts)
+    warnings += aspect_warnings(found)
+    if not found.by_patient:
+        warnings.append(NO_PATIENTS)
+    warnings += [str(overlap) for overlap in found.overlaps]
+    return warnings, sentences(NOTES, facts)
 
 
 @page_of.register(Evaluation)
@@ -221,11 +211,6 @@ def evaluation_page(
     sections = [
         Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
         *aspect_sections(found),
-        *_ranges(found),
-        *external_section(found),
-        *subgroups_section(found),
-        *_readers(found.readers),
-        *true_scores_section(found),
         *examples_section(found, data),
         calibration_section(found),
         *([] if run is None else [run_section(run, sources=sources, command=command)]),
@@ -234,7 +219,7 @@ def evaluation_page(
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
         title=title,
-        lead=lead + true_scores_lead(found),
+        lead=lead + aspect_lead(found),
         key_numbers=key_numbers(found),
         figure=confusion_of(found),
         figure_table=confusion_table(found),
@@ -256,12 +241,6 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
         for name in MAIN
     ]
     numbers += aspect_key_numbers(found)
-    if found.ranges is not None:
-        promised, of = f"promised: {found.ranges.promised:g}", f"of {len(found.grades)}"
-        numbers.append(
-            KeyNumber.of("coverage of the ranges", found.ranges.coverage, compared=promised)
-        )
-        numbers.append(KeyNumber.of("grades in a range", found.ranges.width, compared=of))
     return numbers
 
 
@@ -289,13 +268,7 @@ def by_grade_table(found: Evaluation) -> Table:
         "precision": right / counts.sum(),
         "MAE": found.grade_errors,
     })  # fmt: skip
-    caption = ""
-    if found.ranges is not None:
-        caption = "Coverage: how often the range contains the grade"
-        caption += "; all patients count equally." if found.by_patient else "."
-        coverage = [interval for _, interval in found.ranges.grades]
-        frame["coverage"] = [interval.value for interval in coverage]
-        frame["95 %, coverage"] = [between(*interval[1:]) for interval in coverage]
+    caption = aspect_grade_columns(found, frame)
     return data_table(frame, title="By grade", caption=caption, slug="answers-by-grade")
 
 
@@ -371,41 +344,6 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
     arrow = f"“A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
     text = f"Up to {EXAMPLES} of each kind, of as many patients, chosen at random. {arrow}"
     return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
-
-
-# What else may have been asked for.
-
-
-def _ranges(found: Evaluation) -> list[Section]:
-    ranges = found.ranges
-    if ranges is None:
-        return []
-    fewer = ""
-    if ranges.coverage.high < ranges.promised:
-        fewer = f" Here fewer do: {between(*ranges.coverage[1:], '.0%')}."
-    return [Section("ranges", "Ranges of grades", text=[ranges.promise + fewer], brief=True)]
-
-
-def _readers(found: NetworkComparison | None) -> list[Section]:
-    if found is None:
-        return []
-    columns = {
-        "items": "samples",
-        "reader_to_consensus": "κ of the reader",
-        "network_to_consensus": "κ of the network",
-    }
-    table = data_table(
-        found.by_reader[["reader", *columns]].rename(columns=columns),
-        title="The network as one more reader",
-        caption=(
-            "Quadratic κ with the consensus of all other readers, on the samples of the reader."
-        ),
-        formats=dict.fromkeys([*columns.values()][1:], ".2f"),
-        slug="readers",
-    )
-    return [
-        Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)
-    ]
 
 
 # The page of a comparison of runs.
@@ -540,154 +478,3 @@ def _difference_table(comparison: Comparison) -> Table:
         slug="differences",
         rule_before=range(len(METRICS), len(rows), len(METRICS)),  # between runs
     )
-
-
-# Subgroups.
-
-SUBGROUPS: list[Rule[Subgroups]] = [
-    (lambda f: f.worst is None, f"No group has {TOO_FEW} patients: nothing can be said about any of them."),
-    (lambda f: f.worst and len(f.groups) == 1, "All are one group: there is none to compare it with."),
-    (lambda f: f.worst and len(f.groups) > 1 and not f.differing, "No group is shown to differ from all others in mean "
-     "absolute error; the worst is {f.worst}."),
-    (lambda f: f.differing, "The mean absolute error differs from that of all others by more than chance (p ≤ 0.05 "
-     "after Holm's correction): {f.differing}. The worst is {f.worst}."),
-]  # fmt: skip
-
-
-def subgroups_section(found: Evaluation) -> list[Section]:
-    """The worst group, the error of each group and its gap to all others. All scores are in the
-    file of the groups."""
-    if found.subgroups is None:
-        return []
-    groups, nothing = found.subgroups.groups, Interval(math.nan, math.nan, math.nan)
-    errors = [group.scores.get("mae", nothing) for group in groups]
-    gaps = [group.gaps.get("mae") for group in groups]
-    frame = pd.DataFrame({
-        "group": map(str, groups),
-        "patients" if found.by_patient else "samples": [group.patients for group in groups],
-        "MAE": [error.value for error in errors],
-        "95 %, MAE": [between(*error[1:]) for error in errors],
-        "gap": [gap.difference.value if gap else math.nan for gap in gaps],
-        "p, Holm": [gap.adjusted if gap else math.nan for gap in gaps],
-    })  # fmt: skip
-    if found.ranges is not None:
-        frame.insert(
-            4, "coverage", [group.scores.get("coverage", nothing).value for group in groups]
-        )
-    table = data_table(
-        frame,
-        title="Scores of the groups",
-        caption=(
-            "Gap: mean absolute error of the group minus that of all others. A dash: fewer than"
-            f" {TOO_FEW} patients, in the group or in all others. Where a few patients have most of"
-            " the images of a group, intervals may be too short."
-        ),
-        formats={"gap": "+.3f"},
-        slug="subgroups",
-        rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],
-    )
-    figure = results.subgroup_figure(found.subgroups, all_samples=found.intervals["mae"].value)
-    text = sentences(SUBGROUPS, found.subgroups)
-    return [Section("subgroups", "Groups", text=text, tables=[table], figures=[figure], brief=True)]
-
-
-# Scores against the true grades, where labels may be wrong.
-
-WHY: list[Rule[TrueScores]] = [
-    (lambda f: f.basis == "verified grades", "From all labels, corrected by {f.verified:,} verified grades. These must "
-     "be a random part, or weighted by how they were drawn; nothing is assumed about the errors of the others."),
-    (lambda f: f.basis == "readings", "From what the readings tell about the true grades. The bounds include errors "
-     "that all readers share, up to the rate of one reader's own; a few verified grades tell much more."),
-    (lambda f: f.basis == "noise matrix", "From the noise of the run's labels ({f.wrong[0]:.0%} to {f.wrong[1]:.0%} "
-     "wrong), if these labels are as noisy."),
-    (lambda f: f.basis == "share of wrong labels", "How many of the labels are wrong is not determined "
-     "({f.wrong[0]:.0%} to {f.wrong[1]:.0%} are plausible). These are bounds, whatever the errors depend on."),
-]  # fmt: skip
-
-
-def true_scores_lead(found: Evaluation) -> str:
-    """A second sentence for the top of the page; "" if there is nothing to say."""
-    truly = found.true_scores
-    if truly is None:
-        return ""
-    purpose = found.purpose if found.purpose in truly.scores else "mae"
-    value, low, high = truly.scores[purpose]
-    verified = f"{value:.3f}, " if truly.basis == "verified grades" else ""
-    words = METRICS[purpose].long_name.capitalize()
-    # bounds that contain the score of one grade for all do not say whether the answers are better:
-    # not at the top
-    if not verified and low <= float(getattr(found.naive, purpose, math.nan)) <= high:
-        return ""
-    return (
-        ""
-        if math.isnan(low)
-        else f" {words} against the true grades: {verified}{between(low, high)}."
-    )
-
-
-def true_scores_section(found: Evaluation) -> list[Section]:
-    """Scores by the labels and against the true grades."""
-    truly = found.true_scores
-    if truly is None:
-        return []
-    by_label = found.intervals | (found.decision.operating_point if found.decision else {})
-    scores = {
-        name: score
-        for name, score in truly.scores.items()
-        if name in by_label and math.isfinite(score.low)
-    }
-    headings = [metric_heading(name) if name in METRICS else name for name in scores]
-    frame = pd.DataFrame(
-        {"score": headings, "by labels": [by_label[name].value for name in scores]}
-    )
-    verified = truly.basis == "verified grades"
-    if verified:
-        frame["by true grades"] = [score.value for score in scores.values()]
-    frame["95 % interval" if verified else "bounds"] = [
-        between(*score[1:]) for score in scores.values()
-    ]
-    table = data_table(frame, title="Against the true grades", slug="true-scores")
-    text = sentences(WHY, truly)
-    return [
-        Section("true-scores", "Against the true grades", text=text, tables=[table], brief=True)
-    ]
-
-
-# Samples from elsewhere.
-
-EXTERNAL: list[Rule[External]] = [
-    (lambda f: math.isfinite(f.by_mix), "Mean absolute error {f.here.intervals[mae].value:.3f} here and "
-     "{f.home.intervals[mae].value:.3f} on the run's own test side: {f.by_mix:+.3f} by another mix of grades, "
-     "{f.by_answers:+.3f} by answers to the same grades."),
-    (lambda f: not math.isfinite(f.by_mix), "Mean absolute error {f.here.intervals[mae].value:.3f} here and "
-     "{f.home.intervals[mae].value:.3f} on the run's own test side, which lacks a grade that is here."),
-    (lambda f: f.recalibrated is not None, "Recalibrated on {f.calibrated_on[0]:,} samples: mean absolute error "
-     "{f.recalibrated.intervals[mae].value:.3f}, calibration error {f.here.calibration_error:.3f} → "
-     "{f.recalibrated.calibration_error:.3f}."),
-]  # fmt: skip
-
-
-def external_section(found: Evaluation) -> list[Section]:
-    """What changed and why, as sentences; then the scores at home and here."""
-    external = found.external
-    if external is None:
-        return []
-    text = [sentence.replace(" -", " −") for sentence in sentences(EXTERNAL, external)]
-    sets = {"home": external.home, "here": external.here}
-    if external.recalibrated is not None:
-        sets["recalibrated"] = external.recalibrated
-    frame = pd.DataFrame({"score": [*map(metric_heading, MAIN), "calibration error ↓"]})
-    for name, one in sets.items():
-        scores = [one.intervals[metric] for metric in MAIN]
-        frame[name] = [*(f"{value:.3f} ({between(low, high)})" for value, low, high in scores),
-                       f"{one.calibration_error:.3f}"]  # fmt: skip
-    caption = (
-        "With 95 % intervals. Home: the run's own test side. Both are by the run as it was trained."
-    )
-    caption += " Both are of one view of each image." * (found.views > 1)
-    table = data_table(frame, title="", slug="external-scores", caption=caption)
-    beside = Section("external-scores", "Scores at home and here", tables=[table])
-    # a terminal, too narrow for the table, shows the sentences alone
-    return [
-        Section("external", "Beside the run's own test side", text=text, parts=[beside], brief=True)
-    ]
