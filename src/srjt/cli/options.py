@@ -113,7 +113,8 @@ class Fields:
                 values[name] = values[name][0]  # one is not a list: most sources have one column
             elif name == "transition":
                 values[name] = read_matrix(values[name])
-        if get_args(hint)[0] is not self.group:
+        wanted = get_args(hint)[0]
+        if get_origin(wanted) is not None or not issubclass(self.group, wanted):
             return values
         made = self.group(**values)
         return made.with_reading_file() if isinstance(made, Source) else made

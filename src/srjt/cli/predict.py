@@ -16,7 +16,15 @@ from srjt.cli import check_outputs, finish, options, print_line, say, typed_comm
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, exists_already, is_stream, write_output
-from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
+from srjt.inference.options import (
+    EVALUATION,
+    Answering,
+    Evaluating,
+    Grading,
+    Planning,
+    as_columns,
+    with_aspects,
+)
 
 if TYPE_CHECKING:
     from srjt.inference.predict import Kind, Predictions
@@ -96,7 +104,7 @@ def predict(
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     *,
-    asked: Annotated[Answering, Fields(Answering)],
+    asked: Annotated[Answering, Fields(with_aspects(Answering))],
     keep: list[str] | None = option(
         None, "Keep this column of the table in the predictions. Repeatable.", metavar="COLUMN"
     ),
@@ -196,7 +204,7 @@ def _write_dicom_reports(
 def evaluate(
     run: options.Run,
     *,
-    asked: Annotated[Evaluating, Fields(Evaluating)],
+    asked: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
     side: str | None = option(
         None, "Judge this side only. [default: test, with --fold or --splits]",
         metavar="train|validation|test", panel=EVALUATION

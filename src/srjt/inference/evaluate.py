@@ -318,7 +318,7 @@ def evaluate(
     Returns
     -------
     Evaluation
-        Metrics with intervals, confusion matrix, calibration; on request decisions and abstention.
+        Metrics with intervals, confusion matrix, calibration; and what each aspect tells.
 
     Examples
     --------

@@ -172,7 +172,7 @@ class Answering(Grading):
     def __post_init__(self) -> None:
         object.__setattr__(self, "per", as_columns(self.per))
         for aspect in self.aspects():  # each checks its own options
-            for name in vars(aspect):
+            for name in vars(aspect).keys() & vars(self):
                 object.__setattr__(self, name, getattr(aspect, name))
         super().__post_init__()
 
