@@ -21,6 +21,7 @@ from srjt.inference.answers import describe_labels, probabilities_of, units_of
 from srjt.inference.aspects import FittedTo, Judged, Judging, registered_aspects
 from srjt.inference.options import Answering, Evaluating, with_aspects
 from srjt.inference.prepare import (
+    JudgedBy,
     Prepared,
     RunLike,
     judging_labels,
@@ -51,10 +52,11 @@ def known_samples(run: Trained, data: Manifest) -> dict[str, int] | None:
     ids |= {name: run.held_out[name].ids for name in ("validation", "test") if name in run.held_out}
     if run.hashes is None or len(run.hashes) != sum(map(len, ids.values())):
         return None
-    counts, start = {}, 0
-    for name, own in ids.items():
-        counts[name] = len(same_samples(data, ids=own, hashes=run.hashes[start:]))
-        start += len(own)
+    counts = {}
+    start = 0
+    for name, of_side in ids.items():
+        counts[name] = len(same_samples(data, ids=of_side, hashes=run.hashes[start:]))
+        start += len(of_side)
     return counts
 
 
@@ -81,9 +83,9 @@ class Overlap:
     patients: int | None
 
     def __str__(self) -> str:
-        patients = (
-            "" if self.patients is None else f" and {count_of(self.patients, 'patient')}, by name,"
-        )
+        patients = ""
+        if self.patients is not None:
+            patients = f" and {count_of(self.patients, 'patient')}, by name,"
         advice = {
             "validation": "Evaluate samples of other patients, such as the test side.",
             "calibrate_on": "Calibrate on samples of other patients.",
@@ -212,7 +214,7 @@ class Evaluation(subgroups.Scores, Reported):
     """
 
     samples: int
-    judged_by: str
+    judged_by: JudgedBy
     by_patient: bool
     views: int = 1
     purpose: Purpose
@@ -363,7 +365,7 @@ def evaluate(
         if readings.groups is None:
             readings = replace(readings, groups=manifest.groups)
     images = answers = prepared.answer_store(store)
-    who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]
+    who = manifest.table[[name for name in ("image", "patient") if name in manifest.table]]
     if units is not None:
         answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
@@ -374,7 +376,7 @@ def evaluate(
         images=images,
         samples=manifest,
         resamples=resamples,
-        units=None if units is None else units.codes,
+        units=units,
         store=store,
         readings=readings,
         new_to_run=not seen and (own_samples or 0) <= OWN_SHARE * len(manifest),
@@ -382,14 +384,13 @@ def evaluate(
     return replace(
         judge(prepared, judging, who, judged_by=_judged_by(manifest, readings)),
         views=prepared.views,
-        unknown_units=0 if units is None else units.unknown,
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
         own_samples=own_samples,
     )
 
 
-def _judged_by(samples: Manifest, readings: Readings | None) -> str:
+def _judged_by(samples: Manifest, readings: Readings | None) -> JudgedBy:
     """What the labels are called that answers are compared with."""
     _, judged_by = judging_labels(samples)
     if readings is not None and judged_by == "given grades":
@@ -402,7 +403,7 @@ def judge(
     judging: Judging,
     who: pd.DataFrame,
     *,
-    judged_by: str,
+    judged_by: JudgedBy,
     side: str = "",
 ) -> Evaluation:
     """The scores of answers beside their labels.
@@ -424,22 +425,27 @@ def judge(
         before = probabilities_of(answers.outputs[0], prepared.options.network)
         uncalibrated = calibration.calibration_bins(before, labels)
     rows = who.reset_index(drop=True).assign(
-        **{
-            name: [grades[g] for g in of]
-            for name, of in (("label", labels), ("grade", answers.grades))
-        },
+        label=[grades[label] for label in labels],
+        grade=[grades[grade] for grade in answers.grades],
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
     )
-    # the run knows how many images of each grade it was trained on, not how many patients
-    training_counts = counts if per else run.facts.data.get("class_counts", [])
-    naive = naive_baseline(counts, counts) if per else baseline_from(run.facts, counts)
+    if per:  # the run knows how many images of each grade it was trained on, not how many patients
+        training_counts = counts
+        naive: NaiveBaseline | None = naive_baseline(counts, counts)
+    else:
+        training_counts = run.facts.data.get("class_counts", [])
+        naive = baseline_from(run.facts, counts)
     purpose = prepared.options.optimise or run.config.optimise
     gain = None
     if naive is not None:
         gain = gain_over_one_grade(
-            labels, answers.grades, training_counts=training_counts, metric=purpose, groups=answers.groups,
+            labels,
+            answers.grades,
+            training_counts=training_counts,
+            metric=purpose,
+            groups=answers.groups,
             resamples=resamples,
-        )  # fmt: skip
+        )
     aspects: dict[str, Judged] = {}
     for name, rule in prepared.rules.items():
         judged = rule.judge(judging)
@@ -457,6 +463,7 @@ def judge(
         images=len(samples),
         per=per,
         pool=prepared.options.pool if per else "",
+        unknown_units=0 if judging.units is None else judging.units.unknown,
         learned_pooling=prepared.learned,
         pooling_labels="" if prepared.learned is None else describe_labels(run, per=per),
         run="" if run.folder is None else run.folder.resolve().name,
@@ -492,11 +499,12 @@ def evaluate_sides(
     for name, side in sorted(run.held_out.items()):  # test before validation
         if any(column not in side.table for column in per):
             continue
-        labels, by = judging_labels(side) if name == "test" else (side.labels, "given grades")
-        answers, who = (
-            prepared.side_answers(side, labels),
-            side.table.rename(columns={"id": "image"}),
-        )
+        labels = side.labels
+        judged_by: JudgedBy = "given grades"
+        if name == "test":
+            labels, judged_by = judging_labels(side)
+        answers = prepared.side_answers(side, labels)
+        who = side.table.rename(columns={"id": "image"})
         if side.images is not None:
             who["file"] = side.images
         units = units_of(side.table, per) if per else None
@@ -510,12 +518,11 @@ def evaluate_sides(
             images=images,
             samples=side,
             resamples=resamples,
-            units=None if units is None else units.codes,
+            units=units,
         )
-        judged = judge(prepared, judging, who, judged_by=by, side=name)
+        judged = judge(prepared, judging, who, judged_by=judged_by, side=name)
         overlaps = find_overlaps(prepared, side, {name: len(side)})
-        unknown = 0 if units is None else units.unknown
-        evaluations[name] = replace(judged, overlaps=overlaps, unknown_units=unknown)
+        evaluations[name] = replace(judged, overlaps=overlaps)
     return evaluations
 
 

@@ -82,7 +82,8 @@ def _features_command(path: Path, settings: str) -> str:
         made = json.loads(settings)
         for name in ("backbone", "image_size", "crop", "resize"):
             words += [f"--{name.replace('_', '-')}", str(made[name])]
-        words += ["--flip"] if made["flip"] else []
+        if made["flip"]:
+            words.append("--flip")
     return shlex.join([*words, "--out", "features.npz"])
 
 
@@ -100,22 +101,28 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
     run = prepared.applied
     options = prepared.options
     other = prepared.calibrate_on
-    networks = "the mean of two networks' probabilities"
-    if options.network != "ensemble":
-        networks = f"network {options.network} of two"
-    how = {"networks": "one" if run.method.networks == 1 else networks}
+    how = {"networks": "the mean of two networks' probabilities"}
+    if run.method.networks == 1:
+        how["networks"] = "one"
+    elif options.network != "ensemble":
+        how["networks"] = f"network {options.network} of two"
     if prepared.views > 1:
         how["views"] = f"the mean of {prepared.views} views of each image"
-    tf32 = run.config.precision == "tf32" and run.device.type == "cuda"  # a CPU has none
-    how["precision"] = (
-        "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
-    )
+    how["precision"] = "fp32"
+    if amp_dtype(run.config, run.device) is not None:
+        how["precision"] = "bf16"
+    elif run.config.precision == "tf32" and run.device.type == "cuda":  # a CPU has none
+        how["precision"] = "tf32"
     how["recalibration"] = str(prepared.recalibration or "none")
     if "calibration" in prepared.fitted().values():
-        side: Manifest | HeldOut = run.held_out["validation"] if other is None else other
-        where = "the validation side of the run" if other is None else "other labelled samples"
-        of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
-        how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}{of}"
+        side: Manifest | HeldOut | None = other
+        where = "other labelled samples"
+        if side is None:
+            side = run.held_out["validation"]
+            where = "the validation side of the run"
+        how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}"
+        if side.patients is not None:
+            how["calibrated on"] += f" of {count_of(len(set(side.patients)), 'patient')}"
     how["grade"] = prepared.grade_in_words
     if options.per:
         how["one answer per"] = f"{' and '.join(options.per)}: {POOLING[options.pool]}"
@@ -213,9 +220,12 @@ def predict(
     _check_columns(manifest.table, asked.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
-    images, samples = prepared.answer_store(store), store.manifest.table
-    table = _pooled_table(prepared, images, samples) if asked.per else prepared.table(images)
-    if not asked.per:
+    images = prepared.answer_store(store)
+    samples = store.manifest.table
+    if asked.per:
+        table = _pooled_table(prepared, images, samples)
+    else:
+        table = prepared.table(images)
         _identify(run, table, samples, keep)
     table.attrs |= {
         "per": asked.per,
@@ -227,7 +237,9 @@ def predict(
     for rule in prepared.rules.values():
         table.attrs.update(rule.attributes())
     answers = Predictions(table)
-    answers.attrs, answers.run, answers.asked = table.attrs, run, asked
+    answers.attrs = table.attrs
+    answers.run = run
+    answers.asked = asked
     return answers
 
 
@@ -276,13 +288,16 @@ def _identify(
     """Insert the columns that identify an image, and those to keep, with grades as they are
     written."""
     ours = {*table.columns, "image"}  # a column of the data may have the name of one of ours
-    for name in reversed(dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])):
-        values: Any = samples[f"{name}_source" if f"{name}_source" in samples else name]
-        if name in GRADED and f"{name}_source" not in samples:
-            values = [run.grades[grade] if grade >= 0 else "" for grade in values]
-        table.insert(
-            0, f"{name}_source" if name in ours else name, np.asarray(values, dtype=object)
-        )
+    names = ["patient", *keep] if "patient" in samples else keep
+    for name in reversed(dict.fromkeys(names)):
+        if f"{name}_source" in samples:
+            values: Any = samples[f"{name}_source"]
+        elif name in GRADED:
+            values = [run.grades[grade] if grade >= 0 else "" for grade in samples[name]]
+        else:
+            values = samples[name]
+        heading = f"{name}_source" if name in ours else name
+        table.insert(0, heading, np.asarray(values, dtype=object))
     table.insert(0, "image", samples["image"].to_numpy(object))
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from srjt.inference.answers import (
     Answers,
     NoValidationError,
     known_noise,
+    pick,
     probabilities_of,
     units_of,
 )
@@ -59,15 +60,15 @@ def read_labelled(
 
     progress: show a bar while the headers of DICOM files are read.
     """
-    found = labelled_samples(
+    samples = labelled_samples(
         source, grades=run.grades, on_bad_image=on_bad_image, progress=progress
     )
-    if tuple(found.grades) != tuple(run.grades):  # its labels are positions on another scale
+    if tuple(samples.grades) != tuple(run.grades):  # its labels are positions on another scale
         raise SrjtError(
-            f"The samples have the grades {', '.join(found.grades)}, the run has"
+            f"The samples have the grades {', '.join(samples.grades)}, the run has"
             f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades)."
         )
-    return found
+    return samples
 
 
 def warn_of_training_patients(run: Trained, data: Manifest) -> str:
@@ -103,7 +104,8 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     if config.transition is None or config.noise_rate is None:
         return False
     matrix = np.asarray(config.transition)
-    rho, classes = float(matrix[0, 1]), len(matrix)
+    rho = float(matrix[0, 1])
+    classes = len(matrix)
     return (
         lookup(config.method, registered_by=config.imports).is_recipe
         and rho <= largest_rho("truncated", num_classes=classes)
@@ -126,13 +128,14 @@ def recalibration_of(
     choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
     verified = side.random_verified
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
-        groups = None if side.groups is None else [side.groups[row] for row in rows]
-        found = choose_recalibration(p[rows], verified[rows], groups=groups)
+        groups = pick(side.groups, rows)
+        chosen = choose_recalibration(p[rows], verified[rows], groups=groups)
         meaning = "they are probabilities of the true grade, by verified grades"
     elif noise is None:
-        found, meaning = choose(), "they are probabilities of the label"
+        chosen = choose()
+        meaning = "they are probabilities of the label"
     elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
-        found = choose(transition=transition_of(noise.joint), vector=noise.determined)
+        chosen = choose(transition=transition_of(noise.joint), vector=noise.determined)
         wrong = f"a share of {1.0 - float(np.trace(noise.joint)):.2f} of the labels is wrong"
         meaning = f"they are probabilities of the true grade, if {wrong}"
     else:
@@ -141,11 +144,12 @@ def recalibration_of(
         # the temperature nearest to 1, if both are on one side of it: for none of the noises it
         # goes too far
         useful = [end for end in ends if end is not None]
-        both = len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1
-        found = min(useful, key=lambda end: abs(np.log(end.slope))) if both else None
+        chosen = None
+        if len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1:
+            chosen = min(useful, key=lambda end: abs(np.log(end.slope)))
         low, high = noise.rates
         meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
-    return None if found is None else replace(found, meaning=meaning)
+    return None if chosen is None else replace(chosen, meaning=meaning)
 
 
 # The validation side of a run, on which thresholds and poolings are found.
@@ -215,6 +219,7 @@ OWN_COLUMNS = {
     "highest_image",
 }
 R = TypeVar("R", bound=Rule)
+JudgedBy = Literal["true grades", "given grades", "consensus grades"]
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
 
@@ -285,8 +290,9 @@ class Prepared:
     @property
     def grade_in_words(self) -> str:
         """The end of the sentence "A grade is …"."""
-        words, own = str(self.grade_rule), f"what {self.run.config.method} itself decides on"
-        return words.replace("the most likely grade", own, 1) if self.own_rule else words
+        if self.own_rule:
+            return self.grade_rule.in_words(f"what {self.run.config.method} itself decides on")
+        return str(self.grade_rule)
 
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
         """What is known about the noise of the labels of the validation side, or of other samples;
@@ -297,23 +303,30 @@ class Prepared:
         guess, and the matrix of errors by one grade that a recipe makes of it a guess, too: labels
         and predictions say which other rates are plausible, and which grades are confused.
         """
-        config, estimate = self.run.config, self.run.noise_estimate
+        config = self.run.config
+        estimate = self.run.noise_estimate
         if self.options.label_noise == "none":
             return None
         # the noise that the run knows is that of its own labels
         if side is not self.run.held_out.get("validation"):
-            config, estimate = config.replace(noise_rate=None, transition=None), None
+            config = config.replace(noise_rate=None, transition=None)
+            estimate = None
         if estimate is not None:
             return estimated_noise(estimate)
-        rate, matrix = config.known_noise_rate, config.transition
-        guess = rate if promise and (matrix is None or is_assumed_matrix(config)) else None
+        rate = config.known_noise_rate
+        matrix = config.transition
+        guess = None
+        if promise and (matrix is None or is_assumed_matrix(config)):
+            guess = rate
         if matrix is not None and guess is None:
             shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
             return given_noise(np.asarray(matrix), shares)
-        own = _side_estimate(side, self.options.network)
-        noise = estimated_noise(own, rate=rate if guess is None else None)
+        of_side = _side_estimate(side, self.options.network)
+        if guess is None:
+            return estimated_noise(of_side, rate=rate)
+        noise = estimated_noise(of_side)
         low, high = noise.rates
-        return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
+        return replace(noise, rates=(min(low, guess), max(high, guess)))
 
     @cached_property
     def applied(self) -> Trained:
@@ -328,14 +341,16 @@ class Prepared:
 
     def open_store(self, data: Manifest, **options: Any) -> ImageStore:
         """The samples as the run takes them. options: of ``open_store``."""
-        samples, config = self.run.match_features(data), self.run.config
+        samples = self.run.match_features(data)
+        config = self.run.config
         options["on_bad_image"] = self.options.on_bad_image
         return open_store(samples, size=config.image_size, resize=config.resize, **options)
 
     def calibration_side(self) -> tuple[HeldOut, Manifest]:
         """The samples of ``calibrate_on``, which the run has not seen, with its predictions for
         them."""
-        run, options = self.run, self.options
+        run = self.run
+        options = self.options
         manifest = read_labelled(
             run, options.calibrate_on, on_bad_image=options.on_bad_image, progress=False
         )
@@ -367,10 +382,8 @@ class Prepared:
     def answer_store(self, store: ImageStore) -> Answers:
         """The answers for the images, beside their true grades where these are known, else their
         labels."""
-        outputs, samples = (
-            self.applied.probabilities(store.pixels, views=self.options.views),
-            store.manifest,
-        )
+        outputs = self.applied.probabilities(store.pixels, views=self.options.views)
+        samples = store.manifest
         return self.answer(outputs, judging_labels(samples)[0], samples.groups, samples.table)
 
     def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
@@ -392,10 +405,12 @@ class Prepared:
 
         samples: the table of the samples; without it there are no ranges.
         """
-        (probabilities, grades), network = outputs, self.options.network
+        probabilities, grades = outputs
+        network = self.options.network
         chosen = probabilities_of(probabilities, network, self.recalibration)
         if self.own_rule:
-            predicted = np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
+            place = 0 if network == "ensemble" else int(network) - 1
+            predicted = np.asarray(grades[place])
         else:
             predicted = self.grade_rule.grades(torch.from_numpy(chosen)).numpy()
         distance = None
@@ -448,7 +463,8 @@ class Prepared:
     def table(self, answers: Answers) -> pd.DataFrame:
         """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade,
         entropy …"""
-        grades, p = self.run.grades, answers.probabilities.astype(np.float32)
+        grades = self.run.grades
+        p = answers.probabilities.astype(np.float32)
         columns: dict[str, Any] = {"grade": [grades[g] for g in answers.grades]}
         if grades.names:
             columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
@@ -476,7 +492,7 @@ class Prepared:
         return replace(self.pool(images, codes), labels=labels)
 
 
-def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
+def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, JudgedBy]:
     """The true grades where they are known, else the labels, and what they are called."""
     if samples.true_labels is not None:
         return samples.true_labels, "true grades"

@@ -55,8 +55,8 @@ AGREEMENT = {
 
 # the facts of the two paragraphs, in their order
 METHODS = """
-    source flow disjoint left_out grades readers agreement verified noise input model training selection imbalance
-    output recalibration uncertainty software
+    source flow disjoint left_out grades readers agreement verified noise input model training
+    selection imbalance output recalibration uncertainty software
 """
 RESULTS = "performance true_scores decision ranges subgroups sites failures external audit_noise"
 
@@ -99,7 +99,8 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[Known, list[Ta
     also: folders of an audit or of readers, and files of ``srjt evaluate --out``.
     """
     facts = read_facts(folder)
-    known, tables = run_facts(folder, facts), []
+    known = run_facts(folder, facts)
+    tables = []
     sides = stored_sides(folder, facts.grades)
     if side := sides.get("test") or sides.get("validation"):
         output = (
@@ -169,7 +170,10 @@ RESIZED = {
 
 
 def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
-    config, data, made, source = facts.config, facts.data, facts.provenance, source_name(facts)
+    config = facts.config
+    data = facts.data
+    made = facts.provenance
+    source = source_name(facts)
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
     if source:
         yield "source", f"The data were read from {source}."
@@ -196,7 +200,8 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         scaled = "scaled to mean 0 and variance 1 on the training side"
         yield "input", f"The only input is a row of {features:,} features, each {scaled}."
     else:
-        size, crop = config.image_size, config.crop
+        size = config.image_size
+        crop = config.crop
         resized = RESIZED[config.resize]
         used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
         if config.backbone is not None:
@@ -268,7 +273,8 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
 
 def _flow(data: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
     """How many samples and patients each side has, and whether a patient is on two."""
-    patients, by_side = data.get("patients"), data.get("side_patients") or {}
+    patients = data.get("patients")
+    by_side = data.get("side_patients") or {}
     sizes = {name: n for name, n in data.get("samples", {}).items() if n}
     sides = ", ".join(
         f"{n:,} for {'training' if name == 'train' else name}"
@@ -308,7 +314,8 @@ def paper_of(method: str) -> str:
 
 def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     """What the answers for the test side, else the validation side, say."""
-    grades, counts = side.grades.shown, np.asarray(side.confusion)
+    grades = side.grades.shown
+    counts = np.asarray(side.confusion)
     off = np.abs(np.subtract.outer(range(len(grades)), range(len(grades))))  # by how many grades
     wrong = f"{counts[off > 0].sum():,} are wrong, {counts[off > 1].sum():,} by more than one grade"
     unit, clustered = (
@@ -379,7 +386,8 @@ def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
 
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """fact, sentence: what one evaluation says, and of how many answers."""
-    per, features = file.get("per", ()), file.get("features", False)
+    per = file.get("per", ())
+    features = file.get("features", False)
     answers = answered(
         file["samples"], file.get("images") or file["samples"], per, features=features
     )
@@ -434,13 +442,16 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     checklist_items(name, Known())  # an error before anything is computed
     known, tables = known_facts(folder, also)
     items = checklist_items(name, known)
-    filled, left = items["known"] != "", items["authors"] != ""
-    frame = pd.DataFrame({
-        "item": items["item"] + " " + items["section"],
-        "what it asks": items["asks"],
-        "answer": (items["known"] + " " + items["authors"]).str.strip(),
-        "from": items["files"],
-    })  # fmt: skip
+    filled = items["known"] != ""
+    left = items["authors"] != ""
+    frame = pd.DataFrame(
+        {
+            "item": items["item"] + " " + items["section"],
+            "what it asks": items["asks"],
+            "answer": (items["known"] + " " + items["authors"]).str.strip(),
+            "from": items["files"],
+        }
+    )
     sections = [
         Section(heading.lower(), f"{heading}, as a paragraph", text=[text])
         for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()

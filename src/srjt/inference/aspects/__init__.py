@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from srjt.data.images.store import ImageStore
     from srjt.data.manifest import Ints, Manifest
-    from srjt.inference.answers import Answers
+    from srjt.inference.answers import Answers, Units
     from srjt.noise.quality import NoiseBounds
     from srjt.ordinal.decoding import LearnedPooling
     from srjt.readers.readings import Readings
@@ -116,8 +116,8 @@ class Judging:
         The images: labelled samples, or a held-out side that the run keeps.
     resamples : int
         Of the bootstrap; 0 for no intervals.
-    units : array of int64 or None
-        (N,) the unit of each image, if there is one answer per unit.
+    units : Units or None
+        What each image belongs to, if there is one answer per unit.
     store : ImageStore or None
         The decoded images; None for a held-out side.
     readings : Readings or None
@@ -131,7 +131,7 @@ class Judging:
     images: Answers
     samples: Manifest | HeldOut
     resamples: int
-    units: Ints | None = None
+    units: Units | None = None
     store: ImageStore | None = None
     readings: Readings | None = None
     new_to_run: bool = False

@@ -1,5 +1,5 @@
-"""Ranges of grades that contain the true grade with a given probability; ``inference/ranges.py`` has
-the statistics."""
+"""Ranges of grades that contain the true grade with a given probability; ``inference/ranges.py``
+has the statistics."""
 
 from __future__ import annotations
 

@@ -43,5 +43,6 @@ class BySubgroup(Aspect):
         if not self.by:
             return None
         table = judging.samples.table
-        groupings = [group_by(table, text, judging.units) for text in self.by]
+        units = None if judging.units is None else judging.units.codes
+        groupings = [group_by(table, text, units) for text in self.by]
         return judge_subgroups(judging.answers, groupings, resamples=judging.resamples)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @register_aspect("true_scores", order=70)
 @dataclass(frozen=True, kw_only=True)
 class AgainstTrueGrades(Aspect):
-    """What verified grades, readings or the noise of the run's labels tell, wherever the true grades
-    are not known and each image has its answer."""
+    """What verified grades, readings or the noise of the run's labels tell, wherever the true
+    grades are not known and each image has its answer."""
 
     def judge(self, judging: Judging) -> TrueScores | None:
         from srjt.data.manifest import Manifest

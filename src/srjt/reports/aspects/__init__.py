@@ -2,9 +2,10 @@
 folder.
 
 A file registers functions for the type of what its aspect judged: ``sections_of`` and
-``key_numbers_of`` for the page of an evaluation, with ``warnings_of`` and ``lead_of`` where there
-is something to say at its top; for the type of the aspect itself ``predicted_numbers``, for the page
-of predictions; and ``file_facts``, for checklists.
+``key_numbers_of`` for the page of an evaluation, ``warnings_of`` and ``lead_of`` if there is
+something to say at its top, ``add_to_grades`` for columns of its table of grades; for the type of
+the aspect itself ``predicted_numbers``, for the page of predictions; and ``file_facts``, for
+checklists.
 """
 
 from __future__ import annotations

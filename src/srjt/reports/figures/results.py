@@ -19,6 +19,7 @@ from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures import canvas
 from srjt.reports.figures.study import SELECTED, SELECTION_RECALL, describe_ends, no_selection
+from srjt.reports.table import ONE_LABEL
 
 # Reliability diagrams: how often the most likely grade is right, by its probability.
 
@@ -151,10 +152,8 @@ def run_overview(
     for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
         canvas.panel(axes, curves, xlabel="epoch", title=title)
     if judged is not None:
-        axes, options = (
-            every[0, -1],
-            {**canvas.CONFUSION, "rows": judged.judged_by.removesuffix("s")},
-        )
+        axes = every[0, -1]
+        options = {**canvas.CONFUSION, "rows": ONE_LABEL[judged.judged_by]}
         canvas.draw_matrix(axes, judged.confusion, grades, **options)
         axes.set_title(f"Confusion matrix, {judged.side} side", pad=5)
     return figure

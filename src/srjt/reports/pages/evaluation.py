@@ -43,7 +43,7 @@ from srjt.reports.page import (
     verdict,
 )
 from srjt.reports.sections import interval_frame, named_grades, pictures_of, run_section
-from srjt.reports.table import Table, between, data_table, metric_heading
+from srjt.reports.table import ONE_LABEL, Table, between, data_table, metric_heading
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
@@ -77,25 +77,47 @@ RARE: list[Rule[Any]] = [
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
-    (lambda f: f.judged_by == "given grades" and f.true_scores is None and not (f.per or f.side), "What the "
-     "scores against the true grades are cannot be told: verify a random part of the labels (column verified_grade), "
-     "or have images read twice."),
+    (
+        lambda f: f.judged_by == "given grades" and f.true_scores is None and not (f.per or f.side),
+        "What the scores against the true grades are cannot be told: verify a random part of"
+        " the labels (column verified_grade), or have images read twice.",
+    ),
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
-    (lambda f: f.scarce, "{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be too "
-     "short."),
-    (lambda f: len(f.grades) > 2, "Intervals allow for errors that have not occurred if they are by one grade; if rare "
-     "ones are by more, those of the absolute error and of κ are too short."),
+    (
+        lambda f: f.scarce,
+        "{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be too "
+        "short.",
+    ),
+    (
+        lambda f: len(f.grades) > 2,
+        "Intervals allow for errors that have not occurred if they are by one grade; if rare "
+        "ones are by more, those of the absolute error and of κ are too short.",
+    ),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
-    (lambda f: not (f.per or math.isnan(f.naive)), "One grade for all is the most frequent training label; for the "
-     "absolute error their median."),
-    (lambda f: bool(f.per), "Each {f.per} has one answer (pool: {f.pool}) and is judged by the highest label. One "
-     "grade for all is the most frequent of these; for the absolute error their median."),
-    (lambda f: f.learned_pooling is not None, "The pooling is fitted on the validation side. {f.pooling_labels}"),
-    (lambda f: bool(f.per) and f.judged_by != "true grades", "The highest of several labels is too high where "
-     "labels are wrong."),
-    (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
-]  # fmt: skip
+    (
+        lambda f: not (f.per or math.isnan(f.naive)),
+        "One grade for all is the most frequent training label; for the "
+        "absolute error their median.",
+    ),
+    (
+        lambda f: bool(f.per),
+        "Each {f.per} has one answer (pool: {f.pool}) and is judged by the highest label. One "
+        "grade for all is the most frequent of these; for the absolute error their median.",
+    ),
+    (
+        lambda f: f.learned_pooling is not None,
+        "The pooling is fitted on the validation side. {f.pooling_labels}",
+    ),
+    (
+        lambda f: bool(f.per) and f.judged_by != "true grades",
+        "The highest of several labels is too high where labels are wrong.",
+    ),
+    (
+        lambda f: f.unknown_units > 0,
+        "Images without a {f.per}, each judged alone: {f.unknown_units:,}.",
+    ),
+]
 # patients with a grade (samples, without patients), below which a mean over grades rests on a few
 # of them
 SCARCE = 10
@@ -121,7 +143,8 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
     if not found.per and found.patients is not None:
         samples += f" of {count_of(found.patients, 'patient')}"
-    gain, untested = found.gain, ""
+    gain = found.gain
+    untested = ""
     if gain is not None and math.isnan(gain.low):
         untested = (
             f"So few {'patients' if found.by_patient else 'samples'} cannot tell it from chance."
@@ -215,7 +238,8 @@ def evaluation_page(
         calibration_section(found),
         *([] if run is None else [run_section(run, sources=sources, command=command)]),
     ]
-    (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
+    (title, lead) = judgement(found)
+    (warnings, remarks) = evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
         title=title,
@@ -260,14 +284,17 @@ def scores_table(found: Evaluation) -> Table:
 def by_grade_table(found: Evaluation) -> Table:
     """Samples, recall, precision and error of each grade, and how often the range contains it."""
     counts = pd.DataFrame(found.confusion)
-    samples, right = counts.sum(axis=1), np.diag(counts)
-    frame = pd.DataFrame({
-        "grade": found.grades.shown,
-        "samples": samples,
-        "recall": right / samples,
-        "precision": right / counts.sum(),
-        "MAE": found.grade_errors,
-    })  # fmt: skip
+    samples = counts.sum(axis=1)
+    right = np.diag(counts)
+    frame = pd.DataFrame(
+        {
+            "grade": found.grades.shown,
+            "samples": samples,
+            "recall": right / samples,
+            "precision": right / counts.sum(),
+            "MAE": found.grade_errors,
+        }
+    )
     caption = aspect_grade_columns(found, frame)
     return data_table(frame, title="By grade", caption=caption, slug="answers-by-grade")
 
@@ -275,7 +302,8 @@ def by_grade_table(found: Evaluation) -> Table:
 def confusion_of(found: Evaluation) -> CaptionedFigure:
     """The confusion matrix of the answers as a figure."""
     where = f"{found.side.capitalize()} side" if found.side else "These samples"
-    counts, rows = np.asarray(found.confusion, dtype=np.float64), found.judged_by.removesuffix("s")
+    counts = np.asarray(found.confusion, dtype=np.float64)
+    rows = ONE_LABEL[found.judged_by]
     return CaptionedFigure(
         name=f"answers-{found.side or 'these'}",
         figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
@@ -291,13 +319,14 @@ def confusion_table(found: Evaluation) -> Table:
     """The confusion matrix as a table, for a terminal: its columns have no names of grades."""
     frame = pd.DataFrame(found.confusion, columns=list(found.grades))
     frame["recall"] = np.diag(frame) / frame.sum(axis=1)
-    frame.insert(0, f"{found.judged_by.removesuffix('s')} ╲ predicted", found.grades.shown)
+    frame.insert(0, f"{ONE_LABEL[found.judged_by]} ╲ predicted", found.grades.shown)
     return data_table(frame, title="", slug="confusion")
 
 
 def calibration_section(found: Evaluation) -> Section:
     """Whether probabilities mean what they say: at home, before recalibration, and as they are."""
-    panels, error = {}, f"{found.calibration_error:.3f}"
+    panels = {}
+    error = f"{found.calibration_error:.3f}"
     if found.external is not None:
         panels["The run's own test side"] = found.external.home.calibration
     if found.uncalibrated:
@@ -322,7 +351,8 @@ def calibration_section(found: Evaluation) -> Section:
 def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
     """Right, near and far answers with their images; none without images. data: where they are, if
     not in files."""
-    rows, grades = found.answers.reset_index(drop=True), found.grades
+    rows = found.answers.reset_index(drop=True)
+    grades = found.grades
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return []
     rows = rows.assign(
@@ -330,7 +360,8 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         owner=rows["patient" if "patient" in rows else "image"],
         off=(rows["grade"].map(grades.index) - rows["label"].map(grades.index)).abs().clip(upper=2),
     ).sample(frac=1, random_state=0)
-    tiles, picture = [], pictures_of(data)
+    tiles = []
+    picture = pictures_of(data)
     for off, kind in enumerate(("right", "off by one", "off by more")):
         own = rows[rows["off"] == off].drop_duplicates("owner")[
             : 4 * EXAMPLES
@@ -341,7 +372,7 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
             tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
-    arrow = f"“A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
+    arrow = f"“A → B”: {ONE_LABEL[found.judged_by]} A, predicted B."
     text = f"Up to {EXAMPLES} of each kind, of as many patients, chosen at random. {arrow}"
     return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
 
@@ -365,15 +396,27 @@ COMPARED_WARNINGS: list[Rule[Any]] = [
 ]
 COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: f.too_few, "{f.samples} are too few to show a difference."),
-    (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
-     "trainings."),
-    (lambda f: max(f.trainings) > 1, "Intervals and p-values contain the variation between trainings (Student's t); a "
-     "method with one training is taken to vary as the others do."),
+    (
+        lambda f: max(f.trainings) == 1,
+        "One training per method: the interval does not contain the variation between trainings.",
+    ),
+    (
+        lambda f: max(f.trainings) > 1,
+        "Intervals and p-values contain the variation between trainings (Student's t); a "
+        "method with one training is taken to vary as the others do.",
+    ),
     (lambda f: f.patients, "Intervals and p-values resample patients, the same ones for all runs."),
-    (lambda f: not f.patients, "No patient ids: intervals and p-values resample images, and are too narrow if a "
-     "patient has several."),
-    (lambda f: True, "p-values of several runs are corrected for their number (Holm), not for that of the metrics."),
-]  # fmt: skip
+    (
+        lambda f: not f.patients,
+        "No patient ids: intervals and p-values resample images, and are too narrow if a "
+        "patient has several.",
+    ),
+    (
+        lambda f: True,
+        "p-values of several runs are corrected for their number (Holm), not for that of the"
+        " metrics.",
+    ),
+]
 
 
 def comparison_facts(comparison: Comparison) -> SimpleNamespace:
@@ -428,24 +471,30 @@ def _with_scores(run: str, gains: Sequence[Gain]) -> str:
     return f"{run} ({score:.3f}; one grade: {naive:.3f})"
 
 
+def _difference_numbers(comparison: Comparison, *, two: bool) -> list[KeyNumber]:
+    """The differences by the metric that the grades are for; of two runs also by the others."""
+    usual = dict.fromkeys([comparison.purpose, *MAIN]) if two else [comparison.purpose]
+    numbers = []
+    for metric in usual:
+        for row in comparison.differences:
+            if row.metric != metric:
+                continue
+            label = metric_heading(row.metric) if two else row.run
+            values = f"{row.value:.3f} vs {row.first:.3f}"
+            if row.adjusted >= 0:
+                values += f", p {row.adjusted:.3f}"
+            numbers.append(KeyNumber.of(label, row.difference, "+.3f", compared=values))
+    return numbers
+
+
 @page_of.register(Comparison)
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
-    # the metric that the grades are for, first; of two runs also the others
-    usual = dict.fromkeys([comparison.purpose, *MAIN]) if facts.two else [comparison.purpose]
     return Page(
         kind="Comparison",
         **said(facts, COMPARED, remarks=COMPARED_NOTES),
-        key_numbers=[
-            KeyNumber.of(
-                metric_heading(row.metric) if facts.two else row.run, row.difference, "+.3f",
-                compared=f"{row.value:.3f} vs {row.first:.3f}" + f", p {row.adjusted:.3f}" * (row.adjusted >= 0),
-            )
-            for metric in usual
-            for row in comparison.differences
-            if row.metric == metric
-        ],
+        key_numbers=_difference_numbers(comparison, two=facts.two),
         figure=results.forest_figure(comparison),
         warnings=sentences(COMPARED_WARNINGS, facts)
         + [
@@ -453,15 +502,22 @@ def comparison_page(comparison: Comparison) -> Page:
             for run, count in comparison.trained_on.items()
         ],
         sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison)])],
-    )  # fmt: skip
+    )
 
 
 def _difference_table(comparison: Comparison) -> Table:
     rows = [
-        (metric_heading(row.metric), row.run, row.difference.value, between(*row.difference[1:], "+.3f"), row.adjusted,
-         row.value, row.first)
+        (
+            metric_heading(row.metric),
+            row.run,
+            row.difference.value,
+            between(*row.difference[1:], "+.3f"),
+            row.adjusted,
+            row.value,
+            row.first,
+        )
         for row in comparison.differences
-    ]  # fmt: skip
+    ]
     columns = [
         "metric",
         "run",
