@@ -37,9 +37,8 @@ class Case:
     name: str
     shares: tuple[float, ...]  # of the grades
     samples: int
-    lower: float = (
-        0.25  # the share of labels that err to the lower grade, of those above the mildest
-    )
+    # the share of labels that err to the lower grade, of those above the mildest
+    lower: float = 0.25
     higher: float = 0.08
 
 
