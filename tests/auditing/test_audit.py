@@ -199,7 +199,7 @@ def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SrjtError, match="cannot be written"):
         audit(noisy, out=tmp_path / "file" / "audit", **HERE)
-    same = from_arrays(np.eye(8), np.zeros(8, int), names=["0", "1"], patients=range(8)).manifest
+    same = from_arrays(np.eye(8), np.zeros(8, int), names=["0", "1"], patients=range(8))
     with pytest.raises(SrjtError, match="All training samples have the same grade"):
         audit(same, folds=2, epochs=1, device="cpu")
     assert not (tmp_path / "audit").exists()

@@ -277,7 +277,7 @@ def audit(
 
     Parameters
     ----------
-    manifest : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
+    manifest : Manifest, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``. All of them are audited. Verified grades
         (``verified_grade`` in its table), the true grades of a random sample of the labels, make
         the noise rate unbiased; the quality of these labels is 1 or 0.

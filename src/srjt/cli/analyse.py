@@ -80,7 +80,7 @@ def analyse(
         on_bad_image=data.bad_images,
         device=device,
         audit_options=(
-            audited_as(found.reading, replace(data, **found.options)) if found.graded else None
+            audited_as(found.manifest, replace(data, **found.options)) if found.graded else None
         ),
         command=typed_command("analyse"),
     )

@@ -96,7 +96,7 @@ def audit(
     if not consensus:  # whose labels they are, then
         data, reader_column = replace(data, reader_column=None), data.reader_column
     reading = data.read(progress=not quiet)
-    if not consensus and reader_column is None and "reader" in reading.manifest.table:
+    if not consensus and reader_column is None and "reader" in reading.table:
         reader_column = "reader"
     manifest = with_verified_sample(data.usable(reading), out)
     if group_near_duplicates:  # identical images are options.grouped when the image store is opened
@@ -107,7 +107,7 @@ def audit(
             out=out,
             folds=folds,
             reader=reader_column,
-            readings=reading.readings,
+            readings=reading.report.readings,
             config=config,
             device=device,
             reporter=OptionsReporter(reporter),
@@ -119,7 +119,7 @@ def audit(
         )
         page = audit_page(out)
         write_page(page, out / "audit.html", write=write_atomically)
-    data.list_unreadable(done.fitted.skipped, reading.problems, tell=False)
+    data.list_unreadable(done.fitted.skipped, reading.report.problems, tell=False)
     if quiet:
         return
     show(page)
@@ -129,27 +129,30 @@ def audit(
     say(f"Next: {review if any(done.scores['image']) else correct}")
 
 
-def audited_as(reading: srjt.data.LoadedData, data: options.Source) -> dict[str, Any]:
+def audited_as(reading: srjt.data.Manifest, data: options.Source) -> dict[str, Any]:
     """What an audit should know of the file of labels, for ``srjt review export``."""
     # no row of a table is a consensus: the export writes a table of its own
     table, column = (
         (None, "grade") if data.several_readings == "consensus" else _table(reading, data)
     )
-    root = reading.manifest.root.absolute() if reading.kind == "table" else None
+    root = reading.root.absolute() if reading.report.kind == "table" else None
     words = options.as_words({**data.how, "images": root, "labels": None})
     return {"table": table, "label_column": column, "read_options": words}
 
 
-def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | None, str]:
+def _table(reading: srjt.data.Manifest, data: options.Source) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.folders import find_labels
     from srjt.data.sources.table import TABLE_SUFFIXES, choose_columns, load_table
 
     source, roles = data.labels or data.source, data.roles
-    if reading.kind == "dr" and (labels := find_labels(source)) is not None:
+    if reading.report.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
     file = source / "labels.csv" if source.is_dir() else source
-    if reading.kind not in ("table", "features") or file.suffix.lower() not in TABLE_SUFFIXES:
+    if (
+        reading.report.kind not in ("table", "features")
+        or file.suffix.lower() not in TABLE_SUFFIXES
+    ):
         return None, roles["grade"] or "grade"
     chosen, _ = choose_columns(load_table(file), roles, required=("grade",))
     return file, chosen["grade"]

@@ -22,7 +22,8 @@ import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
 from srjt.data.images.decode import DECODER_VERSION, EMPTY_FILE, BadImageError, read_image, resized
-from srjt.data.manifest import Ints, LeakageWarning, Manifest, Problem, components, connected
+from srjt.data.manifest import Ints, LeakageWarning, Manifest, components, connected
+from srjt.data.problems import Problem
 from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import (

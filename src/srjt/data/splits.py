@@ -194,7 +194,7 @@ def official_split(manifest: Manifest) -> Split:
     --------
     >>> import srjt
     >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], split=["train", "train", "test"])
-    >>> srjt.data.official_split(reading.manifest).test
+    >>> srjt.data.official_split(reading).test
     array([2])
     """
     if "split" not in manifest.table:

@@ -143,7 +143,7 @@ def analyse(
             jobs="auto",
             on_bad_image=on_bad_image,
             source=str(found.source),
-            readings=found.reading.readings,
+            readings=found.manifest.report.readings,
             **(audit_options or {}),
         )
     write_page(audit_page(out / AUDIT), out / AUDIT / "audit.html", write=write_atomically)
@@ -210,7 +210,7 @@ def _sides_of(manifest: Manifest) -> Split:
 def _write_sides(found: Inspection, data: Manifest, out: Path) -> Split:
     """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no
     side."""
-    usable = replace(found, reading=replace(found.reading, manifest=data)).usable
+    usable = replace(found, manifest=data).usable
     split = _sides_of(usable)
     write_splits(out / SPLITS, usable, [split])
     return split

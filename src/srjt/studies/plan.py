@@ -293,9 +293,7 @@ def open_data(
         manifest = _synthetic(dict(config.reading))
     else:
         reading = read_source(config.source, **config.reading, progress=not quiet)
-        manifest = drop_unusable(
-            reading.manifest, reading.problems, on_bad_image=config.on_bad_image
-        )
+        manifest = drop_unusable(reading, on_bad_image=config.on_bad_image)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", LeakageWarning

@@ -24,7 +24,7 @@ from srjt.data.manifest import Features, Manifest, as_features, match_names
 from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
-from srjt.data.sources.assemble import GRADED, LoadedData, assemble
+from srjt.data.sources.assemble import GRADED, assemble
 from srjt.data.sources.readings import READING_SYNONYMS, combines_readings, consensus_rows
 from srjt.data.sources.table import IN_MEMORY, SYNONYMS, TABLE_SUFFIXES, Table, load_table
 from srjt.errors import SrjtError, count_of, reason_of
@@ -72,7 +72,7 @@ PLURAL = {
 # Samples of a table: with grades for training, without for prediction.
 
 
-def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
+def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest:
     """Read a table, or ``labels.csv`` in a folder.
 
     Image names are relative to ``images``, or to the table (in memory: to the present folder), or
@@ -81,7 +81,7 @@ def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
     return _graded(load_table(source), options)
 
 
-def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
+def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest:
     """Read features (N, F) with their grades.
 
     ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy
@@ -103,18 +103,16 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedDa
             f"{table.name} has no grades: add an array named grades, {beside.name} beside it, or"
             " any table by `labels`."
         )
-    reading = _graded(table, options, labels=None if labels is None else load_table(labels))
-    if options.images is not None and not any(
-        os.path.isfile(image) for image in reading.manifest.paths
-    ):
+    samples = _graded(table, options, labels=None if labels is None else load_table(labels))
+    if options.images is not None and not any(map(os.path.isfile, samples.paths)):
         raise SrjtError(
             f"No row of {table.name} names an image in {options.images}: leave out `images`, or"
             " give `image_column`."
         )
-    return reading
+    return samples
 
 
-def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) -> LoadedData:
+def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) -> Manifest:
     """The samples of a table of images or features. labels: another table, which has their
     grades."""
     kind = "table" if table.features is None else "features"
@@ -164,7 +162,7 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
     cells = {role: frame[column] for role, column in chosen.items()} | {"image": images}
     if grades is None:
         grades = table.scales.get(chosen["grade"], table.grades)
-    reading = assemble(
+    samples = assemble(
         pd.DataFrame({"id": ids, **cells, **tables.other_columns(frame, {*chosen.values(), own})}),
         kind=kind,
         root=root,
@@ -174,12 +172,17 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         problems=problems,
         arrays=table.features,
     )
-    manifest = replace(reading.manifest, feature_names=table.feature_names, made=table.made)
+    report = samples.report
     if readings and kind == "table":
-        reading = replace(reading, notes=reading.notes[:-1])  # the scale is not listed twice
-    elif readings and not set(manifest.ids) <= set(readings.items):
+        report = replace(report, notes=report.notes[:-1])  # the scale is not listed twice
+    elif readings and not set(samples.ids) <= set(readings.items):
         readings = None  # matched row by row
-    return replace(reading, manifest=manifest, readings=readings)
+    return replace(
+        samples,
+        feature_names=table.feature_names,
+        made=table.made,
+        report=replace(report, readings=readings),
+    )
 
 
 def read_ungraded_features(

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, grade_values, refuse_too_many
-from srjt.data.manifest import POSTERIOR, Ints, Problem
+from srjt.data.manifest import POSTERIOR, Ints
 from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
+from srjt.data.problems import Problem
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
 from srjt.errors import SrjtError, count_of, few

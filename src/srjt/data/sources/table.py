@@ -19,7 +19,8 @@ import pandas as pd
 
 from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
-from srjt.data.manifest import Features, Manifest, Problem, warn_about_formulas
+from srjt.data.manifest import Features, Manifest, warn_about_formulas
+from srjt.data.problems import Problem
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, few, missing_extra, reason_of, unknown_name
 from srjt.files import as_csv, check_regular_file, write_output
