@@ -17,7 +17,7 @@ import srjt
 from auditing.test_review_server import running
 from processes import Limit
 from srjt import audit, report
-from srjt.auditing.audit import Audit, look_maps, map_problem
+from srjt.auditing.audit import Audit, LabelFile, look_maps, map_problem
 from srjt.auditing.folder import read_audit
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
@@ -36,7 +36,15 @@ HERE: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def made(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Audit:
     out = tmp_path_factory.mktemp("made") / "audit"
-    return audit(noisy, out=out, folds=3, reader="reader", source="data/set.npz", epochs=12, **HERE)
+    return audit(
+        noisy,
+        out=out,
+        folds=3,
+        reader="reader",
+        labels=LabelFile(source="data/set.npz"),
+        epochs=12,
+        **HERE,
+    )
 
 
 def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ class Inspection:
     source : Path
         What was inspected.
     manifest : Manifest
-        The samples, also those whose images cannot be read. If the grades are not known, all have the mildest one as a placeholder.
+        The samples, also those whose images cannot be read. If the grades are not known, all have
+        the mildest one as a placeholder.
     options : dict
         How the source is read, by name: what was asked, and what was guessed.
     guessed : tuple of str
@@ -161,7 +162,8 @@ def inspect_source(
     patients = [] if found.unresolved else few_patients(manifest, folds)
     return Inspection(
         source=source,
-        manifest=manifest,
+        # ``problems`` of the inspection has them all
+        manifest=replace(manifest, report=replace(manifest.report, problems=())),
         options=found.options,
         guessed=tuple(found.notes),
         unresolved=tuple(found.unresolved),

@@ -193,7 +193,7 @@ class Manifest:
     duplicates: Ints | None = None
     left_out_counts: Mapping[str, int] | None = None
     left_out_rows: pd.DataFrame | None = None
-    report: ReadReport = ReadReport()
+    report: ReadReport = field(default_factory=ReadReport)
 
     def __post_init__(self) -> None:
         if missing := {"id", "image", "grade"} - set(self.table.columns):
@@ -310,7 +310,7 @@ class Manifest:
     def posterior(self) -> npt.NDArray[np.float64] | None:
         """(N, C) probability of each true grade given all readings of a sample; None without
         several readers."""
-        columns = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
+        columns = list(map(POSTERIOR.format, range(self.num_classes)))
         if not set(columns) <= set(self.table.columns):
             return None
         shares = self.table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
@@ -324,12 +324,12 @@ class Manifest:
     @property
     def ids(self) -> list[str]:
         """(N,) the name of each sample."""
-        return [str(i) for i in self.table["id"]]
+        return list(map(str, self.table["id"]))
 
     @property
     def patients(self) -> list[str] | None:
         """(N,) the patient of each sample; None without a patient column."""
-        return [str(p) for p in self.table["patient"]] if "patient" in self.table else None
+        return list(map(str, self.table["patient"])) if "patient" in self.table else None
 
     @property
     def groups(self) -> list[str] | None:
@@ -345,7 +345,7 @@ class Manifest:
             np.unique(owners, return_inverse=True)[1].astype(np.int64), self.duplicates
         )
         # Named after one of its patients, so that a group of one patient has the patient's name.
-        return [str(name) for name in pd.Series(owners).groupby(group).transform("min")]
+        return list(map(str, pd.Series(owners).groupby(group).transform("min")))
 
     @property
     def left_out(self) -> pd.DataFrame:
@@ -424,7 +424,7 @@ class Manifest:
     def with_labels(self, labels: npt.ArrayLike) -> Manifest:
         """The same samples with other grades (N,)."""
         # what readers say about the true grades does not hold for these labels
-        posterior = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
+        posterior = list(map(POSTERIOR.format, range(self.num_classes)))
         table = self.table.drop(columns=posterior, errors="ignore")
         return replace(self, table=table.assign(grade=np.asarray(labels, dtype=np.int64)))
 

@@ -299,7 +299,7 @@ def unlabelled_samples(
     array = assemble.dataset_arrays(data)[0] if assemble.is_dataset(data) else data
     if not isinstance(array, np.ndarray):
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
-    ids = [str(row) for row in range(len(array))]
+    ids = list(map(str, range(len(array))))
     return Manifest(
         table=pd.DataFrame({"id": ids, "image": ids, "grade": 0}),
         grades=grades,

@@ -68,7 +68,8 @@ def assemble(
     if grades is None:
         refuse_too_many(grading.names, samples=len(table))
     for position, (problem, detail) in grading.invalid.items():
-        column, row = columns[position // len(table)], position % len(table)
+        column = columns[position // len(table)]
+        row = position % len(table)
         if (column, problem) == ("verified_grade", "missing-grade"):
             continue  # few grades are verified
         side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
@@ -232,7 +233,7 @@ def from_arrays(
         for name, cells in columns.items()
         if cells is not None
     }
-    given.setdefault("id", [str(row) for row in range(len(pixels))])
+    given.setdefault("id", list(map(str, range(len(pixels)))))
     if len(set(given["id"])) < len(pixels):
         raise SrjtError("The ids must be unique, but at least one occurs twice.")
     strange = sorted(

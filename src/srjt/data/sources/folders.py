@@ -110,12 +110,14 @@ def walk_images(folder: Path, *, root: Path) -> tuple[list[str], list[Problem]]:
     Files with the suffix of an image are not opened and not asked what they are: there may be
     100,000.
     """
-    images, problems = [], []
+    images = []
+    problems = []
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_system_file(name))
         inside = Path(parent).relative_to(root).as_posix()
         for file in sorted(files):
-            path, name = os.path.join(parent, file), file if inside == "." else f"{inside}/{file}"
+            path = os.path.join(parent, file)
+            name = file if inside == "." else f"{inside}/{file}"
             by_suffix = os.path.splitext(file)[1].lower() in IMAGE_SUFFIXES
             if _is_system_file(file):
                 if by_suffix:  # such as ._a.png, which macOS adds to archives
@@ -183,7 +185,8 @@ def with_patients_of_headers(manifest: Manifest, *, progress: ProgressOption = T
     """
     if manifest.arrays is not None or manifest.patients is not None or find_spec("pydicom") is None:
         return manifest  # without pydicom, the error follows when an image is read
-    paths, ids = manifest.paths, manifest.ids
+    paths = manifest.paths
+    ids = manifest.ids
     others = IMAGE_SUFFIXES - DICOM
     rows = [row for row, path in enumerate(paths) if path.suffix.lower() not in others]
     if not rows:
@@ -413,7 +416,7 @@ def read_dr(source: Path, options: ReadOptions) -> Manifest:
         pd.DataFrame({"id": names, "image": located, "grade": table.frame["level"]}).join(eyes),
         kind="dr",
         root=folder.absolute(),
-        grades=options.grades or [str(grade) for grade in range(5)],
+        grades=options.grades or list(map(str, range(5))),
         lines=table.lines,
         notes=[
             f"Kaggle's diabetic retinopathy labels in {labels}, images in {folder}",
@@ -505,7 +508,10 @@ def is_medmnist(path: Path) -> bool:
 def read_medmnist(path: Path, options: ReadOptions) -> Manifest:
     """Read a MedMNIST file. Its parts become the split column; greyscale images get three
     channels."""
-    images, labels, sides, ids = [], [], [], []
+    images = []
+    labels = []
+    sides = []
+    ids = []
     arrays = load_numpy(path)
     for side in ("train", "val", "test"):
         if missing := [name for name in (f"{side}_images", f"{side}_labels") if name not in arrays]:
@@ -523,7 +529,8 @@ def read_medmnist(path: Path, options: ReadOptions) -> Manifest:
         ids += [f"{side}/{row}" for row in range(len(label))]
     if len({image.shape[1:] for image in images}) > 1:
         raise SrjtError(f"{path} contains images of different sizes.")
-    pixels, grades = np.concatenate(images), np.concatenate(labels)
+    pixels = np.concatenate(images)
+    grades = np.concatenate(labels)
     samples = from_arrays(pixels, grades, split=sides, ids=ids, names=options.grades)
     read_as = samples.report.notes
     notes = (f"MedMNIST file {path.name}", *read_as, "split: as published (train, val, test)")
