@@ -116,7 +116,7 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
 
         def features() -> None:
             cache = next(fresh)
-            manifest = read_images([folder], grades=GRADES).manifest
+            manifest = read_images([folder], grades=GRADES)
             embed(
                 manifest,
                 backbone="resnet18",

@@ -79,9 +79,7 @@ def on_features(case: Case, *, seed: int) -> tuple[Manifest, Split]:
         true, classes=len(case.shares), lower=case.lower, higher=case.higher, seed=seed
     )
     labels[case.samples :] = true[case.samples :]
-    manifest = from_arrays(
-        x, labels, patients=np.arange(len(x)) // PATIENT, true_grades=true
-    ).manifest
+    manifest = from_arrays(x, labels, patients=np.arange(len(x)) // PATIENT, true_grades=true)
     return manifest, _split(case.samples, len(x))
 
 

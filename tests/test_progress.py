@@ -167,7 +167,7 @@ def test_data_describe_themselves(data: Data) -> None:
         repr(data.split) == "<Split: " + ", ".join(f"{n} {side}" for side, n in sides.items()) + ">"
     )
     reading = srjt.data.from_arrays(np.zeros((3, 2)), [0, 1, HOSTILE], names=["0", "1"])
-    assert repr(reading) == "<LoadedData (arrays): 2 rows of features, grades 0, 1; 1 problem>"
+    assert repr(reading) == "<Manifest (arrays): 2 rows of features, grades 0, 1; 1 problem>"
     text = shown(reading)
     assert "invalid-grade" in text
     assert "alert(1)" in text
@@ -192,7 +192,7 @@ def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
 
 
 def test_doubtful_rows_of_features_are_a_table(data: Data) -> None:
-    rows = srjt.data.from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", HOSTILE]).manifest
+    rows = srjt.data.from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", HOSTILE])
     scores = pd.DataFrame({"id": rows.ids, "grade": "0", "suggested": "1", "quality": [0.25, 0.5]})
     fitted = cast(Any, SimpleNamespace(manifest=rows))
     unknown = {"rate": 0.15, "rate_interval": (0.1, 0.2), "identifiable": False}

@@ -172,7 +172,7 @@ def open_data(file: Path, limit: int | None) -> tuple[Manifest, list[Split]]:
         np.asarray(Image.open(io.BytesIO(x[begin:end].tobytes())).convert("RGB"))
         for begin, end in zip(begins, ends, strict=True)
     ]
-    clean = from_arrays(np.stack(images), grade, patients=patient, true_grades=grade).manifest
+    clean = from_arrays(np.stack(images), grade, patients=patient, true_grades=grade)
     return clean, folds(clean, folds=5, seed=0, by="random")
 
 

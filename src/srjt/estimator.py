@@ -127,7 +127,7 @@ def predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
 def predict_images(trained: Trained, images: Array) -> Floats:
     """(N, C) for uint8 images (N, H, W, 3), which are resized as in training."""
     config = trained.config
-    samples = unlabelled_samples(images, features=False, grades=trained.grades).manifest
+    samples = unlabelled_samples(images, features=False, grades=trained.grades)
     with tempfile.TemporaryDirectory(prefix="srjt-") as cache:
         store = open_store(samples, size=config.image_size, resize=config.resize, cache=cache)
         return np.asarray(trained.probabilities(store.pixels)[0].mean(axis=0, dtype=np.float64))

@@ -248,7 +248,7 @@ def test_images_without_a_patient_are_judged_alone() -> None:
     assert units.keys["patient"].tolist() == ["unknown: a", "unknown: b", "x"]
     read = from_arrays(
         np.zeros((4, 2), np.float32), [0, 1, 0, 1], patients=[None, "", "x", "x"]
-    ).manifest.table
+    ).table
     assert units_of(read, ["patient"]).unknown == 2
     assert units_of(read, ["patient"]).codes.tolist() == [0, 1, 2, 2]
 

@@ -181,7 +181,8 @@ def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
     if plan is not None:
         check_plan(plan, manifest.ids, manifest.verified_labels)
     found = with_verified_grades(manifest, read_verified_grades(folder))
-    probability, verified = read_probabilities(folder), found.verified_labels
+    probability = read_probabilities(folder)
+    verified = found.verified_labels
     if probability is None or verified is None:
         return found
     chances = np.where(verified >= 0, 1.0, np.nan)
@@ -224,16 +225,15 @@ def sample_share(
         [grades[name] != audit.grades[audit.labels[audit.line_of[name]]] for name in graded],
         np.float64,
     )
-    doubt, mean_doubt = np.zeros(len(graded)), 0.0
+    doubt = np.zeros(len(graded))
+    mean_doubt = 0.0
     chances = np.full(len(graded), drawn / len(names))
     if plan is not None:
         place = {name: row for row, name in enumerate(plan.ids)}
         own = np.array([place[name] for name in graded])
-        doubt, mean_doubt, chances = (
-            plan.doubt[own],
-            float(plan.doubt.mean()),
-            plan.drawing.probability(drawn)[own],
-        )
+        doubt = plan.doubt[own]
+        mean_doubt = float(plan.doubt.mean())
+        chances = plan.drawing.probability(drawn)[own]
     checked = Verified(rows=lines, true=np.zeros(len(lines), dtype=np.int64), probability=chances)
     share = verified_share(
         wrong,

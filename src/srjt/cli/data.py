@@ -239,7 +239,7 @@ def print_grades(manifest: srjt.data.Manifest) -> None:
 
 def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
     """Every kind with its number, what it means and the first few examples."""
-    from srjt.data.manifest import KINDS, examples
+    from srjt.data.problems import KINDS, examples
 
     for kind, severity, count, first in examples(problems):
         say(

@@ -336,7 +336,7 @@ class Source(ReadOptions):
         tables = [path for path in sources if path.is_file() and is_table(path)]
         return replace(self, source=tables[0]).with_reading_file() if len(tables) == 1 else self
 
-    def read(self, **more: Any) -> srjt.data.LoadedData:
+    def read(self, **more: Any) -> srjt.data.Manifest:
         from srjt.data.sources import read_source  # what is left out is said once, by ``usable``
 
         try:
@@ -346,10 +346,10 @@ class Source(ReadOptions):
                 used(self.source, problem) if load_reading_file(self.source) else problem
             ) from None
 
-    def usable(self, reading: srjt.data.LoadedData) -> srjt.data.Manifest:
+    def usable(self, reading: srjt.data.Manifest) -> srjt.data.Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
         return srjt.data.drop_unusable(
-            reading.manifest, reading.problems, on_bad_image=self.bad_images, listed_in=self.skipped
+            reading, on_bad_image=self.bad_images, listed_in=self.skipped
         )
 
     def existing(self, manifest: srjt.data.Manifest) -> srjt.data.Manifest:

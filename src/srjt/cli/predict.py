@@ -64,9 +64,7 @@ def opened(
         return run, replace(asked, calibrate_on=float(str(asked.calibrate_on)))
     named = {name: how[name] for name in SHARED if name in how}
     reading = read_source(asked.calibrate_on, grades=list(run.grades), **named)
-    samples = srjt.data.drop_unusable(
-        reading.manifest, reading.problems, on_bad_image=asked.on_bad_image
-    )
+    samples = srjt.data.drop_unusable(reading, on_bad_image=asked.on_bad_image)
     return run, replace(asked, calibrate_on=samples)
 
 
@@ -131,7 +129,7 @@ def predict(
         sources, features=len(trained.in_shape) == 1, wanted=trained.feature_names, columns=columns,
         grades=trained.grades, progress=True, **how,
     )  # fmt: skip
-    manifest, problems = data.usable(reading), reading.problems
+    manifest, problems = data.usable(reading), reading.report.problems
     predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(asked))
     table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
@@ -252,7 +250,7 @@ def evaluate(
     if side != "train":
         own = f"add --splits {shlex.quote(str(run))} to use its test side"
         _refuse_trained(trained, manifest, instead=own if "test" in trained.held_out else "")
-    judged = srjt.evaluate(trained, manifest, readings=reading.readings, **vars(asked))
+    judged = srjt.evaluate(trained, manifest, readings=reading.report.readings, **vars(asked))
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         table = judged.subgroups.table() if judged.subgroups is not None and groups else None
         write_output(out, as_json(judged.to_dict()) if table is None else as_csv(table))
@@ -328,9 +326,7 @@ def compare(
         data = replace(data, source=test).with_reading_file()
         refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
         reading = data.read(grades=list(trained[0].grades))
-        samples = srjt.data.drop_unusable(
-            reading.manifest, reading.problems, on_bad_image=data.bad_images
-        )
+        samples = srjt.data.drop_unusable(reading, on_bad_image=data.bad_images)
         for run in trained:
             _refuse_trained(
                 run, samples, instead="leave out --test to use the runs' common test side"
@@ -420,16 +416,14 @@ def explain(
     if training is not None:
         learning = replace(typed, source=training).with_reading_file()
         learnt = learning.read(grades=list(trained.grades))
-        samples = srjt.data.drop_unusable(
-            learnt.manifest, learnt.problems, on_bad_image=learning.bad_images
-        )
+        samples = srjt.data.drop_unusable(learnt, on_bad_image=learning.bad_images)
     explanation = srjt.explain(
         trained,
         manifest.select(range(min(limit, total))),
         training=samples,
         on_bad_image=data.bad_images,
     )
-    data.list_unreadable(explanation.skipped, reading.problems, tell=False)
+    data.list_unreadable(explanation.skipped, reading.report.problems, tell=False)
     write_page(explain_page(explanation, title=run_name(trained)), out)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
     say(f"{count_of(len(explanation.images), 'image')}{more} explained in {out}.")

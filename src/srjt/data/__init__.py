@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from srjt.data.manifest import (
         LeakageWarning as LeakageWarning,
         Manifest as Manifest,
-        Problem as Problem,
         drop_unusable as drop_unusable,
         write_problems as write_problems,
     )
+    from srjt.data.problems import Problem as Problem, ReadReport as ReadReport
     from srjt.data.sources import LoadedData as LoadedData, from_arrays as from_arrays, read as read
     from srjt.data.sources.readings import (
         ReadingsTable as ReadingsTable,

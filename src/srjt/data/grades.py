@@ -334,7 +334,7 @@ class Grades(tuple[str, ...]):
     @property
     def shown(self) -> list[str]:
         """All grades for people."""
-        return [self.show(grade) for grade in self]
+        return list(map(self.show, self))
 
     def find(self, wanted: str | int) -> int:
         """The position of a grade that a person wrote: the grade itself, or its name."""

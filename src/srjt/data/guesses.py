@@ -223,13 +223,13 @@ def _looks_graded(cells: pd.Series[str]) -> bool:
 
 
 def _columns(table: Table) -> list[str]:
-    return [str(column) for column in table.frame.columns]
+    return list(map(str, table.frame.columns))
 
 
 def _words(column: str) -> set[str]:
     """The words of a name: "kl_severity" and "KlSeverity" have kl and severity."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column)
-    return {plain_name(word) for word in re.split(r"[\W_]+", spaced)} - {""}
+    return set(map(plain_name, re.split(r"[\W_]+", spaced))) - {""}
 
 
 # Grades that are typing errors, gaps, and names whose order only a person knows.
@@ -238,7 +238,7 @@ def _words(column: str) -> set[str]:
 def _check_grades(found: Guesses, table: Table, column: str) -> None:
     """Typing errors by their lines; without them the grades are listed, so that the other rows can
     be read."""
-    values = [str(cell) for cell in table.frame[column]]
+    values = list(map(str, table.frame[column]))
     counts = Counter(value for value in values if value.casefold() not in MISSING)
     numbers = {
         value: int(float(value)) for value in counts if re.fullmatch(r"\d{1,9}(\.0+)?", value)
@@ -293,7 +293,7 @@ def _propose_gap(found: Guesses, numbers: list[int], column: str) -> None:
     """Grades that do not occur: whether they exist is for a person to say."""
     first = min(numbers[0], 1)
     missing = [str(number) for number in range(first, numbers[-1]) if number not in numbers]
-    found.proposed["grades"] = tuple(str(number) for number in range(first, numbers[-1] + 1))
+    found.proposed["grades"] = tuple(map(str, range(first, numbers[-1] + 1)))
     found.unresolved.append(
         f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if"
         f" {'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades"
@@ -319,7 +319,7 @@ def _propose_order(
     if not 2 <= len(names) <= MANY_VALUES:
         found.unresolved.append(str(problem))
         return
-    scale = [plain_name(word) for word in SCALE]
+    scale = list(map(plain_name, SCALE))
     ordered = sorted(
         names,
         key=lambda name: scale.index(plain_name(name)) if plain_name(name) in scale else len(scale),

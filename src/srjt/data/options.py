@@ -81,7 +81,7 @@ class ReadOptions:
     def __post_init__(self) -> None:
         grades: Any = self.grades
         if isinstance(grades, Iterable) and not isinstance(grades, str):
-            object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
+            object.__setattr__(self, "grades", tuple(map(str, grades)))
         mapping: Any = self.map_grades
         if isinstance(mapping, Mapping):
             object.__setattr__(

@@ -23,7 +23,8 @@ ON_BAD_IMAGE = "on_bad_image"
 PATHS = ("images", "labels")  # relative to the reading file
 LISTS = ("grades", "map_grades")  # may be written as one text, as on the command line
 HEADER = """\
-# How {name} is read. Every srjt command and srjt.data.read use this file; options that are typed override it.
+# How {name} is read. Every srjt command and srjt.data.read use this file; \
+options that are typed override it.
 # Edit it, or delete it and run srjt data inspect again.
 """
 
@@ -115,8 +116,9 @@ def used(source: str | os.PathLike[str], problem: SrjtError) -> SrjtError:
 def _as_written(name: str, value: Any, folder: Path) -> Any:
     """A value as YAML keeps it; a path below the folder is relative to it."""
     if name in PATHS:
-        path, beside = Path(value).absolute(), folder.absolute()
+        path = Path(value).absolute()
+        beside = folder.absolute()
         return (path.relative_to(beside) if path.is_relative_to(beside) else path).as_posix()
     if isinstance(value, (list, tuple)):
-        return [str(part) for part in value]
+        return list(map(str, value))
     return str(value)

@@ -167,7 +167,7 @@ def _left_out_owners(manifest: Manifest) -> tuple[list[str], Ints]:
     rows = rows[(rows["problem"] != "duplicate-row") & (rows["image"] != "")]
     rows = rows.drop_duplicates("id" if manifest.are_features else "image")
     by_patient = manifest.patients is not None and "patient" in rows
-    owners = [str(name) for name in rows["patient" if by_patient else "id"]]
+    owners = list(map(str, rows["patient" if by_patient else "id"]))
     known = manifest.patients or manifest.ids
     group_of = dict(zip(known, manifest.groups or known, strict=True))
     place = {name: code for code, name in enumerate(manifest.grades)}
@@ -193,8 +193,9 @@ def official_split(manifest: Manifest) -> Split:
     Examples
     --------
     >>> import srjt
-    >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], split=["train", "train", "test"])
-    >>> srjt.data.official_split(reading.manifest).test
+    >>> sides = ["train", "train", "test"]
+    >>> data = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], split=sides)
+    >>> srjt.data.official_split(data).test
     array([2])
     """
     if "split" not in manifest.table:
@@ -276,7 +277,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     5
     """
     path = Path(path)
-    rows, skipped = _read_sides(path), _skipped_by_run(path)
+    rows = _read_sides(path)
+    skipped = _skipped_by_run(path)
     absent = set() if manifest.left_out_rows is None else set(manifest.left_out_rows["id"])
     splits = []
     for fold, sides in rows.groupby("fold"):
@@ -388,7 +390,7 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
     it is not test."""
     if column not in manifest.table:
         raise unknown_name(
-            "column (for `hold_out`)", column, [str(name) for name in manifest.table.columns]
+            "column (for `hold_out`)", column, list(map(str, manifest.table.columns))
         )
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)
@@ -508,7 +510,9 @@ def corrupt_sides(
     The noisy label of a sample depends only on the seed, its id and its label, not on the other
     samples.
     """
-    labels, noisy, ids = manifest.labels, manifest.labels, manifest.ids
+    labels = manifest.labels
+    noisy = manifest.labels
+    ids = manifest.ids
     changed = np.concatenate([split.train, split.validation])
     noisy[changed] = noises.corrupt(
         labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed]

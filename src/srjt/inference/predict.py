@@ -174,7 +174,7 @@ def predict(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest, LoadedData, path or list of paths, DataFrame, array, or torch dataset
+    data : Manifest, path or list of paths, DataFrame, array, or torch dataset
         The samples; grades in it are not used. A path is an image, a folder of images, a table with
         a column of images, or a file of features. A DataFrame has a column of images, or columns of
         features (``f0``, ``f1``, …); an array is (N, H, W, 3) uint8 or (N, F).
@@ -246,22 +246,20 @@ def usable_samples(
 ) -> tuple[Manifest, list[tuple[str, str]]]:
     """Samples without grades, of the kind that the run was trained on; and what was left out, with
     the reason."""
-    if isinstance(source, Manifest):
-        return source, []
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if isinstance(paths, (list, tuple)) and all(
         isinstance(path, (str, os.PathLike)) for path in paths
     ):
         refuse_other_kind(run, paths)
-    reading = unlabelled_samples(
+    samples = unlabelled_samples(
         source,
         features=len(run.in_shape) == 1,
         wanted=run.feature_names,
         columns=columns,
         grades=run.grades,
     )
-    manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
-    return manifest, [(problem.where, problem.detail) for problem in reading.problems]
+    usable = drop_unusable(samples, on_bad_image=on_bad_image)
+    return usable, [(problem.where, problem.detail) for problem in samples.report.problems]
 
 
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ from srjt.training.train import train
 
 # A study's folder: its plan and the state of its runs.
 #
-# study.json                     the settings, the data, the injected noise, the versions and the planned runs
+# study.json                     the settings, the data, the noise, the versions, the planned runs
 # splits.csv                     id, fold, split
 # estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 # runs/<key>/                    the folder of one run
@@ -128,7 +128,8 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
     repeated."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file, before = folder / "study.json", dict[str, Any]()
+        file = folder / "study.json"
+        before = dict[str, Any]()
         if file.exists():
             before = read_study(folder)  # an error if it is not a study of srjt
         elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
@@ -183,9 +184,11 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
-    (rate, matrix), (_, own, rho) = data.given_noise(spec), spec.on(data.manifest.class_counts)
+    rate, matrix = data.given_noise(spec)
+    _, own, rho = spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
-        rate, matrix = None, own
+        rate = None
+        matrix = own
     return {
         "noise": spec.label,
         "kind": spec.kind,
@@ -275,7 +278,8 @@ def run_planned(
         manifest = replace(
             manifest, arrays=data.resized_images(config.image_size, config.resize, cache)
         )
-    run, split = run_folder(folder, planned.key), data.split(planned.noise, planned.fold)
+    run = run_folder(folder, planned.key)
+    split = data.split(planned.noise, planned.fold)
     # not the method: all methods share an estimate, and what is said twice is shown once
     with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
         train(

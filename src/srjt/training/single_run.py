@@ -353,7 +353,7 @@ def _data_facts(
 ) -> dict[str, Any]:
     """``data`` of ``run.json``. used: the samples of all sides, those of the training side first.
     unreadable: images that were left out when they were decoded."""
-    patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
+    patients, left_out, sides = manifest.patients, manifest.left_out_counts, parts.sides()
     undecoded = Counter({"unreadable-image": unreadable})
     owners = (
         {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}

@@ -595,7 +595,7 @@ def train(
 
     Parameters
     ----------
-    data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
+    data : Manifest, path, DataFrame, pair of arrays, or torch dataset
         The samples: ``srjt.data.read(path)`` or what it reads; (images, grades); or a map-style
         dataset that returns (image, label), which is read into memory once, so that its random
         transforms are drawn once.

@@ -1,8 +1,8 @@
 """The folder of ``srjt readers``, which ``srjt review`` reads too, and the probabilities of a
 network beside readers.
 
-readers.json     what the other commands ask: the scale, the readers, how many readings, how well they agree
-consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
+readers.json     what the other commands ask: the scale, the readers and how well they agree
+consensus.csv    one row per image: the consensus, its certainty and p_true_0 …, for srjt train
 readings.csv     one row per reading, with the probability that it is right
 worklist.csv     what to read next, and by whom
 report.html      the page
@@ -63,21 +63,27 @@ def consensus_table(
     """
     readings = reading.readings
     every = np.arange(len(readings.items))
-    return pd.DataFrame({
-        "id": _cells(readings.items, every),
-        "image": _cells(images, every),
-        "grade": _cells(readings.grades, agreed.grade),
-        **_patient_and_reference(reading, every),
-        "readings": np.bincount(readings.item, minlength=len(readings.items)),
-        "certainty": np.round(agreed.certainty, 6),
-        **{POSTERIOR.format(grade): np.round(p, 9) for grade, p in enumerate(agreed.posterior.T)},
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "id": _cells(readings.items, every),
+            "image": _cells(images, every),
+            "grade": _cells(readings.grades, agreed.grade),
+            **_patient_and_reference(reading, every),
+            "readings": np.bincount(readings.item, minlength=len(readings.items)),
+            "certainty": np.round(agreed.certainty, 6),
+            **{
+                POSTERIOR.format(grade): np.round(p, 9)
+                for grade, p in enumerate(agreed.posterior.T)
+            },
+        }
+    )
 
 
 def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
     """One row per reading, in the order of the source: item, reader, grade, date, … and how
     probable it is."""
-    readings, chosen = reading.readings, reading.columns
+    readings = reading.readings
+    chosen = reading.columns
     columns: dict[str, Any] = {chosen.noun: _cells(readings.items, readings.item)}
     if chosen.noun == "item" and chosen.image is not None:
         columns["image"] = _cells(reading.frame[chosen.image].tolist(), reading.rows)
@@ -93,7 +99,8 @@ def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
 
 def _patient_and_reference(reading: ReadingsTable, items: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Columns of the items' patients and trusted grades, where there are some."""
-    readings, columns = reading.readings, dict[str, Any]()
+    readings = reading.readings
+    columns = dict[str, Any]()
     if reading.columns.patient is not None and readings.groups is not None:
         columns["patient"] = _cells(readings.groups, items)
     if readings.reference is not None:
@@ -242,7 +249,8 @@ def _same(path: Path, table: pd.DataFrame) -> bool:
         return True
     files.check_regular_file(path)
     try:
-        old, new = _read_text(path), _read_text(io.StringIO(table.to_csv(index=False)))
+        old = _read_text(path)
+        new = _read_text(io.StringIO(table.to_csv(index=False)))
     except (OSError, ValueError):
         return False
     old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
@@ -287,7 +295,7 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
 
 def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
     """The name of each code, safe in a spreadsheet; −1 is the last name."""
-    return np.array([neutralise_formula(name) for name in names], dtype=object)[codes]
+    return np.array(list(map(neutralise_formula, names)), dtype=object)[codes]
 
 
 def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64]:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, grade_values, refuse_too_many
-from srjt.data.manifest import POSTERIOR, Ints, Problem
+from srjt.data.manifest import POSTERIOR, Ints
 from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
+from srjt.data.problems import Problem
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
 from srjt.errors import SrjtError, count_of, few
@@ -71,11 +72,45 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
 # "grade_date" is no reader's grade
 _NO_READER = frozenset(
     (
-        *("true", "clean", "noisy", "given", "verified", "reference", "adjudicated", "histology", "gold", "published"),
-        *("consensus", "final", "majority", "mean", "median", "suggested", "predicted", "original", "source", "old"),
-        *("new", "name", "names", "text", "id", "date", "time", "count", "comment", "reader", "certainty"),
+        *(
+            "true",
+            "clean",
+            "noisy",
+            "given",
+            "verified",
+            "reference",
+            "adjudicated",
+            "histology",
+            "gold",
+            "published",
+        ),
+        *(
+            "consensus",
+            "final",
+            "majority",
+            "mean",
+            "median",
+            "suggested",
+            "predicted",
+            "original",
+            "source",
+            "old",
+        ),
+        *(
+            "new",
+            "name",
+            "names",
+            "text",
+            "id",
+            "date",
+            "time",
+            "count",
+            "comment",
+            "reader",
+            "certainty",
+        ),
     )
-)  # fmt: skip
+)
 NO_READER = "(not given)"  # the name of a reader without one
 
 
@@ -252,8 +287,8 @@ class ReadingsTable:
     --------
     >>> import pandas as pd
     >>> import srjt
-    >>> graded = pd.DataFrame({"image": ["a", "a", "b", "b"], "reader": ["x", "y"] * 2, "grade": [0, 1, 2, 2]})
-    >>> table = srjt.data.read_readings(graded)
+    >>> cells = {"image": ["a", "a", "b", "b"], "reader": ["x", "y"] * 2, "grade": [0, 1, 2, 2]}
+    >>> table = srjt.data.read_readings(pd.DataFrame(cells))
     >>> len(table.readings.items), table.readings.readers
     (2, ['x', 'y'])
     """
@@ -348,7 +383,8 @@ def combine(readings: Readings, **options: Any) -> Consensus:
 def _readings_of(
     table: Table, chosen: ReadingColumns, grades: Sequence[str] | None
 ) -> ReadingsTable:
-    frame, lines = table.frame, table.lines
+    frame = table.frame
+    lines = table.lines
     problems = list(table.problems)
     items = np.array(lines if chosen.item is None else frame[chosen.item], dtype=object)
     unnamed = pd.Series(items).str.casefold().isin(MISSING).to_numpy()
@@ -376,7 +412,8 @@ def _readings_of(
     grading = grade_values([*cells, *references], names=grades)
     if grades is None:
         refuse_too_many(grading.names, samples=len(grading.codes))
-    codes, reference_codes = grading.codes[: len(cells)], grading.codes[len(cells) :]
+    codes = grading.codes[: len(cells)]
+    reference_codes = grading.codes[len(cells) :]
     for place, (kind, detail) in grading.invalid.items():
         if kind != "missing-grade":
             of_reader = place < len(cells)
@@ -524,7 +561,8 @@ def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
     place = np.full(len(readings.items), -1, dtype=np.int64)
     place[order[order >= 0]] = np.flatnonzero(order >= 0)
     known = readings.rows(place[readings.item] >= 0)
-    reference, groups = readings.reference, readings.groups
+    reference = readings.reference
+    groups = readings.groups
     return replace(
         known,
         items=list(ids),
@@ -578,13 +616,13 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     given = {**roles, "reader": options.reader_column, "reference": options.reference_column}
     chosen = reading_columns(table, given, grade_column=options.grade_column, images=True)
     reading = _readings_of(table, chosen, options.grades)
-    readings, agreed, rows = reading.readings, combine(reading.readings), reading.row_items
+    readings = reading.readings
+    agreed = combine(reading.readings)
+    rows = reading.row_items
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
     added = {
         column: [readings.grades[grade] for grade in agreed.grade],
-        "readings": [
-            str(count) for count in np.bincount(readings.item, minlength=len(readings.items))
-        ],
+        "readings": list(map(str, np.bincount(readings.item, minlength=len(readings.items)))),
         "certainty": [f"{p:.6f}" for p in agreed.certainty],
         **{
             POSTERIOR.format(c): [f"{p:.9f}" for p in shares]

@@ -14,7 +14,8 @@ import pandas as pd
 
 from srjt.data.checks import example_rows, thumbnail
 from srjt.data.inspection import Inspection
-from srjt.data.manifest import KINDS, Manifest, examples
+from srjt.data.manifest import Manifest
+from srjt.data.problems import KINDS, examples
 from srjt.errors import count_of
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
 from srjt.reports.sections import PICTURE, counts_table
