@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SrjtError, printable, reason_of, unknown_name
+from srjt.errors import SrjtError, unknown_name
+from srjt.text import printable, reason_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -17,7 +17,7 @@ import pandas as pd
 
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
-from srjt.progress import html_block, html_table
+from srjt.notebook import html_block, html_table
 
 # Features: one row of numbers per sample instead of an image, for example from a frozen network.
 

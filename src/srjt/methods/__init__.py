@@ -17,7 +17,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from srjt.errors import SrjtError, UnknownNameError, lazy_names, unknown_name, warn
+from srjt.errors import SrjtError, UnknownNameError, unknown_name, warn
+from srjt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from srjt.methods.base import Loss as Loss, Method as Method, SingleNetwork as SingleNetwork
@@ -426,7 +427,15 @@ METHODS = (
 
 _REGISTRY.update((row.name, row) for row in METHODS)
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, [row.location for row in METHODS])
+_PUBLIC = {
+    "srjt.methods.base": ["Loss", "Method", "SingleNetwork"],
+    "srjt.methods.joint": ["JointTraining"],
+}
+for _row in METHODS:
+    _module, _, _class = _row.location.partition(":")
+    _PUBLIC.setdefault(_module, []).append(_class)
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, _PUBLIC)
 __all__ += [
     "Recipe",
     "RegisteredMethod",

@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from srjt import errors
-from srjt.errors import SrjtError, reason_of
+from srjt.errors import SrjtError, warn
 from srjt.networks import registry
 from srjt.networks.layers import Standardise
 from srjt.networks.registry import IMAGENET_MEAN, IMAGENET_STD
 from srjt.networks.weights import INSTEAD, fetch_published, load_weights, read_weights
+from srjt.text import reason_of
 
 Maker = Callable[[], nn.Module]
 Weights = bool | str | os.PathLike[str] | None  # published ones, those of a file, or none
@@ -106,7 +106,7 @@ def fetch_weights(
             make()  # timm downloads them when it builds a network
         trained = row.trained_input() if pretrained and row.loads_own_weights else None
         if trained is not None and trained.size != in_shape[-1]:
-            errors.warn(
+            warn(
                 f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}:"
                 f" `crop={trained.size}` is better."
             )

@@ -14,7 +14,7 @@ from srjt import methods
 from srjt.errors import SrjtError, unknown_name
 from srjt.networks import registry
 from srjt.ordinal import Purpose
-from srjt.progress import Plain
+from srjt.plain import Plain
 from srjt.settings import check_types, documented, from_names, load_config, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]

@@ -25,10 +25,11 @@ from srjt import files, methods
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, assign_folds
-from srjt.errors import Interrupted, SrjtError, cores
+from srjt.errors import Interrupted, SrjtError
 from srjt.methods.joint import JointTraining
 from srjt.networks import registry
 from srjt.ordinal.metrics import Floats, Ints
+from srjt.process import cores
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.batches import evaluation_batch_size, view_batches

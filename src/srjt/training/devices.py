@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError, count_of, warn
+from srjt.errors import SrjtError, warn
+from srjt.text import count_of
 from srjt.training.config import TrainConfig
 
 # The one or two networks of a method as one module.

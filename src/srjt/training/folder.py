@@ -32,11 +32,12 @@ from srjt.data.copies import TRACES_FILE
 from srjt.data.grades import Grades, as_text, distinct
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
-from srjt.errors import SrjtError, few
+from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import Ints, NaiveBaseline, naive_baseline
+from srjt.text import few
 from srjt.training.config import TrainConfig
 from srjt.training.devices import device_name
 

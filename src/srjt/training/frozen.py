@@ -27,8 +27,9 @@ from srjt._version import __version__
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import FREE_SPACE, ImageStore
 from srjt.data.manifest import Features, Manifest
-from srjt.errors import SrjtError, count_of, duration, warn
+from srjt.errors import SrjtError, warn
 from srjt.networks import network as building, registry, weights as published
+from srjt.text import count_of, duration
 from srjt.training.batches import Preprocess, view_batches
 from srjt.training.config import AUTO, CHOOSE_HEAD, TrainConfig
 from srjt.training.devices import channels_last, torch_flags, uses_channels_last

@@ -13,8 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srjt.errors import count_of, import_quietly, missing_extra, unknown_name
+from srjt.errors import missing_extra, unknown_name
+from srjt.process import import_quietly
 from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
+from srjt.text import count_of
 from srjt.training.checkpoint import MetricRow
 
 

@@ -22,9 +22,10 @@ from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
-from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.errors import SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
+from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig

@@ -23,11 +23,12 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of, unknown_name, warn
+from srjt.errors import SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, wait_for_lock, write_atomically, write_sealed_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
+from srjt.text import count_of
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
 from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig

@@ -25,14 +25,16 @@ from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crop
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of
-from srjt.files import as_path, fetch_run, is_hub_address
+from srjt.errors import SrjtError
+from srjt.files import as_path
+from srjt.hub import fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.methods.single import ProportionalOdds
 from srjt.networks import registry
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.progress import Reporter
+from srjt.text import count_of
 from srjt.training import batches, checkpoint, devices, folder as run_folder, step
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
 from srjt.training.config import FITTED_BY_ODDS, ODDS, TrainConfig

@@ -18,7 +18,7 @@ from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text, grade_values, re
 from srjt.data.manifest import Manifest, Problem, as_features
 from srjt.data.names import one_spelling
 from srjt.errors import SrjtError, count_of
-from srjt.progress import html_block, html_table, html_text
+from srjt.notebook import html_block, html_table, html_text
 from srjt.readers.readings import Readings
 
 # Common names of the sides of a split.
