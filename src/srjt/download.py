@@ -57,7 +57,8 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
     target.parent.mkdir(parents=True, exist_ok=True)
     if part.is_symlink():  # what it points to is not ours
         part.unlink()
-    failures, farthest = 0, _size(part)
+    failures = 0
+    farthest = _size(part)
     while problem := _receive(url, part, progress=progress):
         # A server that restarts from the beginning each time makes no progress.
         failures = 0 if _size(part) > farthest else failures + 1
@@ -109,7 +110,9 @@ def _receive(url: str, part: Path, *, progress: Progress | None) -> str:
         return problem
     except (OSError, http.client.HTTPException) as error:
         return str(getattr(error, "reason", error)) or type(error).__name__
-    return "" if total is None or done >= total else f"received {done:,} of {total:,} bytes"
+    if total is None or done >= total:
+        return ""
+    return f"received {done:,} of {total:,} bytes"
 
 
 def extract(

@@ -50,11 +50,14 @@ _ABOUT: ContextVar[str] = ContextVar("_ABOUT", default="")
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of
     ours."""
-    message, level, frame = f"{_ABOUT.get()}{message}", 1, sys._getframe()
+    message = f"{_ABOUT.get()}{message}"
+    level = 1
+    frame = sys._getframe()
     while (
         frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt"
     ):
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 

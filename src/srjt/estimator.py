@@ -60,7 +60,8 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
         if name in (*parameters, "seed"):
             instead = "random_state" if name == "seed" else name
             raise SrjtError(f"{name} cannot be among the settings: it is the parameter {instead}.")
-    network, rate = parameters["network"], parameters["learning_rate"]
+    network = parameters["network"]
+    rate = parameters["learning_rate"]
     if not manifest.are_features:
         assert manifest.arrays is not None
         size = given.setdefault("image_size", int(np.clip(max(manifest.arrays.shape[1:3]), *SIZES)))
@@ -88,7 +89,8 @@ def without_estimate_if_few(config: TrainConfig, manifest: Manifest) -> TrainCon
     """Replace "auto" by noise rate 0 if there are too few rows for an estimate."""
     if not needs_estimate(config):
         return config
-    rows, grades = len(manifest), manifest.num_classes
+    rows = len(manifest)
+    grades = manifest.num_classes
     groups = rows if manifest.patients is None else len(set(manifest.patients))
     if rows >= ROWS_PER_GRADE * grades and groups >= 2 * WARM_UP_FOLDS:
         return config
@@ -318,7 +320,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                     raise KeyboardInterrupt from None
                 raise
         # used only for training on a GPU, and they cannot be pickled
-        trained.networks.streams, trained.networks.compiled = [], []
+        trained.networks.streams = []
+        trained.networks.compiled = []
 
         self.classes_ = classes
         used = trained.config

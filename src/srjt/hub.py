@@ -42,7 +42,8 @@ def fetch_run(address: str | os.PathLike[str]) -> Path:
         raise SrjtError(
             f"{printable(text)} is not the address of a run, hf://owner/name[@revision]."
         )
-    repo, revision = parts["repo"], parts["revision"]
+    repo = parts["repo"]
+    revision = parts["revision"]
     folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
     _ask_hub(
         "snapshot_download", repo, repo_id=repo, revision=revision, local_dir=folder,

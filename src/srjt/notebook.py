@@ -20,7 +20,9 @@ def html_block(title: str, *parts: str) -> str:
 
 def html_text(text: str) -> str:
     """A paragraph."""
-    return f'<p style="margin:.4em 0;max-width:48em">{html.escape(text)}</p>' if text else ""
+    if text:
+        return f'<p style="margin:.4em 0;max-width:48em">{html.escape(text)}</p>'
+    return ""
 
 
 def html_table(

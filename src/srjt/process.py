@@ -57,4 +57,6 @@ def import_quietly(package: str) -> Any:
 
 def cores() -> int:
     """The CPU cores that this process may use; a scheduler may allow fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -30,7 +30,9 @@ class Bar:
     """Shows nothing; the other bars show how much is done of what ``label`` names."""
 
     def __init__(self, label: str = "") -> None:
-        self.label, self.total, self.drawn = label, 0.0, -math.inf
+        self.label = label
+        self.total = 0.0
+        self.drawn = -math.inf
 
     def update(
         self,
@@ -45,7 +47,9 @@ class Bar:
         """``done`` of ``total``, as it is counted, and what else there is to say. now: draw it at
         once."""
         if now or done >= total or total != self.total or time.monotonic() - self.drawn > REDRAWN:
-            self.label, self.total, self.drawn = label or self.label, total, time.monotonic()
+            self.label = label or self.label
+            self.total = total
+            self.drawn = time.monotonic()
             self.draw(done, count, text)
 
     def draw(self, done: float, count: str, text: str) -> None: ...
@@ -120,7 +124,9 @@ class NotebookBar(Bar):
 
     def __init__(self, label: str) -> None:
         super().__init__(label)
-        self.notes, self.latest, self.began = list[str](), (0.0, "", ""), time.monotonic()
+        self.notes = list[str]()
+        self.latest = (0.0, "", "")
+        self.began = time.monotonic()
         self.output: Any = None
 
     def draw(self, done: float, count: str, text: str) -> None:
@@ -171,7 +177,9 @@ def show_bar(label: str, *, shown: bool = True, lasting: bool = False) -> Bar:
     if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
         return NotebookBar(label)
     in_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return TerminalBar(label, lasting=lasting) if in_terminal else Bar(label)
+    if in_terminal:
+        return TerminalBar(label, lasting=lasting)
+    return Bar(label)
 
 
 @contextmanager

@@ -180,7 +180,8 @@ class Run(Trained, Reported):
         found = best_side(self, resamples=0)  # without intervals, which take a while
         if found is None:
             return super().__repr__()
-        accuracy, mae = found.intervals["accuracy"].value, found.intervals["mae"].value
+        accuracy = found.intervals["accuracy"].value
+        mae = found.intervals["mae"].value
         return f"<Run: {self.describe()}; {found.side} accuracy {accuracy:.3f}, MAE {mae:.3f}>"
 
 

@@ -39,4 +39,6 @@ def duration(seconds: float) -> str:
         return f"{max(seconds, 1):.0f} s"
     if seconds < 2 * 3600:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:,.0f} days"
+    if seconds < 72 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:,.0f} days"

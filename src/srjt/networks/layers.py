@@ -150,9 +150,11 @@ class ResNet(nn.Module):
         self.conv1 = convolution(channels, 64, kernel=7, stride=2)
         self.bn1 = nn.BatchNorm2d(64)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        inputs, stages = 64, []
+        inputs = 64
+        stages = []
         for index, count in enumerate(blocks):
-            width, layers = 64 * 2**index, []
+            width = 64 * 2**index
+            layers = []
             for place in range(count):  # the first block of a stage has its stride
                 stride = 2 if index > 0 and place == 0 else 1
                 layers.append(Block(inputs, width, stride=stride, bottleneck=bottleneck))

@@ -221,4 +221,6 @@ def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) ->
 
 
 def _name(network: str | Maker) -> str:
-    return f"the network {network!r}" if isinstance(network, str) else "your own network"
+    if isinstance(network, str):
+        return f"the network {network!r}"
+    return "your own network"

@@ -165,7 +165,9 @@ def fetch_published(
 
 
 def _wanted(weights: registry.PublishedWeights) -> str:
-    return f"{weights.member} of that file" if weights.member else "that file"
+    if weights.member:
+        return f"{weights.member} of that file"
+    return "that file"
 
 
 def _download(address: str, path: Path, *, sha256: str | None) -> None:

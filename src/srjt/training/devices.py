@@ -63,7 +63,9 @@ class StackedNetworks(nn.Module):
     def as_rows(self, x: Tensor) -> Tensor:
         """Images (B, 3, H, W) → the features (B, F) of the trunk; what has another shape, or no
         trunk, is unchanged."""
-        return x if self.trunk is None or x.ndim != 4 else self.trunk(x)
+        if self.trunk is None or x.ndim != 4:
+            return x
+        return self.trunk(x)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_rows(x)
@@ -122,7 +124,9 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     if device.type != "cuda":
         return None
     auto = config.precision == "auto" and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if auto or config.precision == "bf16" else None
+    if auto or config.precision == "bf16":
+        return torch.bfloat16
+    return None
 
 
 def refuse_bf16_on_cpu(precision: str | None, device: torch.device) -> None:

@@ -382,7 +382,9 @@ class HeadFile(BaseModel, extra="forbid"):
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
-    return read_estimate(file, NoiseFile).estimate if file.exists() else None
+    if file.exists():
+        return read_estimate(file, NoiseFile).estimate
+    return None
 
 
 def read_estimate(file: Path, model: type[files.Model]) -> files.Model:
@@ -487,7 +489,9 @@ class HeldOut:
     def random_verified(self) -> Ints | None:
         """(N,) verified grades if all samples were drawn alike, else None: for what cannot be
         weighted."""
-        return self.verified_labels if self.verified_probability is None else None
+        if self.verified_probability is None:
+            return self.verified_labels
+        return None
 
     @property
     def table(self) -> pd.DataFrame:
@@ -717,7 +721,8 @@ NAIVE = "one grade for all: always the most frequent training label; for MAE alw
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    facts, confusions = read_facts(folder), read_summary(folder)["confusion"]
+    facts = read_facts(folder)
+    confusions = read_summary(folder)["confusion"]
     # every network has judged every sample once: the rows of one network's counts are the labels of
     # the side
     counts = {side: np.asarray(confusion)[0].sum(axis=1) for side, confusion in confusions.items()}
@@ -731,7 +736,9 @@ def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | Non
     training = facts.data.get("class_counts", [])
     if not len(training) == len(np.asarray(counts)) == len(facts.grades):
         return None
-    return naive_baseline(training, counts) if any(training) and np.any(counts) else None
+    if any(training) and np.any(counts):
+        return naive_baseline(training, counts)
+    return None
 
 
 def not_beaten(score: float, naive: float, *, purpose: Purpose) -> bool:

@@ -78,18 +78,18 @@ def resolve_backbone(
     if features:
         return config.replace(backbone=None)
     if not reads_rows:
-        return (
-            _small(config)
-            if registry.find(str(config.network)).small
-            else config.replace(backbone=None)
-        )
+        if registry.find(str(config.network)).small:
+            return _small(config)
+        return config.replace(backbone=None)
     if config.weights is not None:
         return config.replace(backbone=registry.FROZEN[0])
     if not config.pretrained:
         return _small(config.replace(network=None))
     if before is not None:
         kept = config.replace(backbone=before.backbone)
-        return kept if before.backbone is not None else _small(config.replace(network=None))
+        if before.backbone is not None:
+            return kept
+        return _small(config.replace(network=None))
     candidates = registry.frozen_candidates()
     for name in candidates:
         row = registry.find(name)
@@ -434,6 +434,8 @@ def _compute(
                 done == total or time.monotonic() - last_save >= SAVE_SECONDS
             ):
                 save_chunk(folder, saved, made[pending:])
-                saved, pending, last_save = done, len(made), time.monotonic()
+                saved = done
+                pending = len(made)
+                last_save = time.monotonic()
             report(done, total)
         return np.concatenate(made)

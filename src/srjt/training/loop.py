@@ -126,10 +126,14 @@ def fit(
     The result is a function of the configuration, the data and the initial weights. It does not
     depend on where a resumed run was interrupted.
     """
-    config, folder, networks, method = run.config, run.folder, run.networks, run.method
+    config = run.config
+    folder = run.folder
+    networks = run.networks
+    method = run.method
     forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
     device = data.labels.device
-    samples, batch_size = len(data.labels), min(config.known_batch_size, len(data.labels))
+    samples = len(data.labels)
+    batch_size = min(config.known_batch_size, len(data.labels))
     steps = samples // batch_size
 
     optimizer = update.make_optimizer(networks.members.parameters(), config=config, device=device)
@@ -174,7 +178,8 @@ def fit(
         )
 
     # ---- resume
-    epoch, first_step = 1, 0
+    epoch = 1
+    first_step = 0
     best_weights = None
     if config.keep == "best":
         best_weights = {
@@ -187,7 +192,8 @@ def fit(
     if saved is not None:
         tensors, meta = saved
         try:
-            epoch, first_step = int(meta["epoch"]), int(meta["step"])
+            epoch = int(meta["epoch"])
+            first_step = int(meta["step"])
             past_rows = checkpoint.parse_rows(tensors.pop("metrics").numpy().tobytes())
             rng_states = {
                 name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")
@@ -237,7 +243,8 @@ def fit(
     def evaluate(name: str) -> np.ndarray:
         """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the
         samples."""
-        mine, side = slice(process.rank, None, process.world_size), sides[name]
+        mine = slice(process.rank, None, process.world_size)
+        side = sides[name]
         return (
             process.sum(forward.confusion_counts(side.rows[mine], side.labels[mine])).cpu().numpy()
         )
@@ -298,9 +305,11 @@ def fit(
                     torch.cuda.manual_seed_all(subseed(config.seed, "network", epoch))
 
             # ---- train
-            steps_done, steps_now = first_step, 0
+            steps_done = first_step
+            steps_now = 0
             for _ in run_epoch(plan_for(epoch), first_step, method_generator):
-                steps_done, steps_now = steps_done + 1, steps_now + 1
+                steps_done = steps_done + 1
+                steps_now = steps_now + 1
                 reporter.stepped(epoch, steps_done, steps)
                 if stop.number is not None and steps_done < steps and process.world_size == 1:
                     stop.begin_saving()
@@ -407,7 +416,9 @@ def _diverged(what: str, run: Trained) -> SrjtError:
 def _peak_memory_mb(device: torch.device) -> float:
     """Of a GPU; nan on a CPU, where the peak is that of the whole process."""
     # reserved, not allocated: a CUDA graph has its own pool
-    return torch.cuda.max_memory_reserved(device) / 2**20 if device.type == "cuda" else float("nan")
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device) / 2**20
+    return float("nan")
 
 
 def as_tensor(array: np.ndarray, device: torch.device | str = "cpu") -> Tensor:

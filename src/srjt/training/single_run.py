@@ -225,7 +225,8 @@ def single_run(
     """
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
-    reporter, device = setup.reporter, devices.choose_device(setup.device)
+    reporter = setup.reporter
+    device = devices.choose_device(setup.device)
     devices.refuse_bf16_on_cpu(config.precision, device)
     process = devices.join_process_group(device)
     folder = None if out is None else Path(out)
@@ -354,7 +355,9 @@ def _data_facts(
 ) -> dict[str, Any]:
     """``data`` of ``run.json``. used: the samples of all sides, those of the training side first.
     unreadable: images that were left out when they were decoded."""
-    patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
+    patients = manifest.patients
+    left_out = manifest.left_out
+    sides = parts.sides()
     undecoded = Counter({"unreadable-image": unreadable})
     owners = (
         {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
@@ -392,7 +395,10 @@ def _tensors(
     against the true grades of the test side where they are known; and the training samples whose
     labels are wrong, if they are tracked.
     """
-    labels, true, rows, device = manifest.labels, manifest.true_labels, parts.train, run.device
+    labels = manifest.labels
+    true = manifest.true_labels
+    rows = parts.train
+    device = run.device
     training = TrainingSet(
         feed=feed,
         rows=as_tensor(rows),
@@ -427,9 +433,11 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     row = backbones.known(name)  # one that is not known is an error when it is built
     trained_on_rows = data.are_features or config.backbone is not None
     if setup.network is None and row is not None and (row.reads == "rows") != trained_on_rows:
-        read, given = "images", "rows of features: choose 'odds' or 'mlp'"
+        read = "images"
+        given = "rows of features: choose 'odds' or 'mlp'"
         if not data.are_features:
-            read, given = "rows of features", "images: choose 'resnet18' or another for images"
+            read = "rows of features"
+            given = "images: choose 'resnet18' or another for images"
         raise SrjtError(
             f"The network {name!r} reads {read}, but these data are {given}, or leave it out."
         )
@@ -456,7 +464,8 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
     """A hash of the samples on each side with their labels, true and verified grades and patients;
     for features also of their values; with several readers also of what they say about the true
     grades."""
-    digest, posterior = hashlib.blake2b(digest_size=16), manifest.posterior
+    digest = hashlib.blake2b(digest_size=16)
+    posterior = manifest.posterior
     about = (
         manifest.ids,
         manifest.labels,
@@ -507,7 +516,8 @@ def training_seconds(
         config = config.with_head(HEAD)
     if config.network == ODDS:
         return ODDS_SECONDS
-    on_gpu, training = device.type == "cuda", len(split.train)
+    on_gpu = device.type == "cuda"
+    training = len(split.train)
     batch = min(config.known_batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
@@ -522,7 +532,8 @@ def training_seconds(
         soft_labels="paper",
         transition=config.transition or torch.eye(data.num_classes).tolist(),
     )
-    count, draws = batch * (GPU_STEPS if on_gpu else STEPS), np.random.default_rng(0)
+    count = batch * (GPU_STEPS if on_gpu else STEPS)
+    draws = np.random.default_rng(0)
     arrays: npt.NDArray[np.generic]
     if data.arrays is not None and data.are_features:
         arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from srjt.errors import SrjtError, warn
-from srjt.methods.base import Method
+from srjt.methods.base import Method, remembered
 from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
 from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, train_batches
 from srjt.training.config import StepMode, TrainConfig
@@ -37,7 +37,8 @@ class Recorder:
     def __init__(
         self, labels: Tensor, true: Tensor | None, *, networks: int, num_classes: int, steps: int
     ) -> None:
-        device, samples = labels.device, len(labels)
+        device = labels.device
+        samples = len(labels)
         self.labels = labels  # (N,) given grades of the training samples, on the device
         self.true = labels if true is None else true
         self.knows_truth = true is not None
@@ -83,7 +84,8 @@ class Recorder:
     def finish_epoch(self) -> tuple[list[dict[str, float]], int | None]:
         """The numbers of each network by name, and the step whose loss was not finite. Only here
         the host waits for the device."""
-        losses, counts = self.tensors["loss_sum"].cpu(), self.tensors["counts"].cpu().numpy()
+        losses = self.tensors["loss_sum"].cpu()
+        counts = self.tensors["counts"].cpu().numpy()
         measures = (label_precision, label_recall) if self.knows_truth else ()
         numbers = []
         for k, network in enumerate(counts):  # (4, C), see ordinal.metrics.selection_counts
@@ -253,12 +255,9 @@ class Step:
             logits = logits.float()  # losses are computed in full precision
         shared = self.process.world_size
         if shared > 1:
-            logits, targets = (
-                self.process.gather(logits, dim=1),
-                self.process.gather(targets, dim=0),
-            )
-        remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
-        loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
+            logits = self.process.gather(logits, dim=1)
+            targets = self.process.gather(targets, dim=0)
+        loss = self.method.loss(logits, targets, keep=self.keep, **remembered(self.memory, rows))
         with backward_kernels(self.networks, x.device):
             # the loss is of the global batch: undo the averaging of gradients over the processes
             (loss.total * shared if shared > 1 else loss.total).backward()
@@ -306,7 +305,8 @@ def make_epoch_runner(
     plan: of any epoch, to warm up on; the plans of all epochs have its shape. images: of the whole
     training, by which ``auto`` decides whether compiling pays.
     """
-    method, device = step.method, data.labels.device
+    method = step.method
+    device = data.labels.device
 
     def batches(plan: Plan, first: int, generator: torch.Generator) -> Generator[Batch, None, None]:
         return train_batches(
@@ -346,7 +346,8 @@ def make_epoch_runner(
         type(method).prepare is not Method.prepare or preprocess.train_transform is not None
     )
     if data.feed.resident and not custom_inputs:
-        buffers, store_rows = plan.to(device), data.rows.to(device)
+        buffers = plan.to(device)
+        store_rows = data.rows.to(device)
 
         def gather_and_step() -> None:
             step(*buffers.batch(data, store_rows, step.recorder.tensors["step"], preprocess))
