@@ -290,7 +290,7 @@ def fit(
             start = time.perf_counter()
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(device)
-            update.set_learning_rate(optimizer, config.learning_rate_at(epoch))
+            optimizer.set_rate(config.learning_rate_at(epoch))
             keep.fill_(method.keep(epoch, batch_size))
             if "progress" in step.memory:
                 step.memory["progress"].fill_((epoch - 1) / config.known_epochs)
