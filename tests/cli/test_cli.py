@@ -23,8 +23,8 @@ from srjt.cli import OPTION, SUMMARIES, OptionsReporter, as_typed, say, warnings
 from srjt.errors import SrjtError
 from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
-from srjt.training.loop import starvation_advice, starvation_warning
 from srjt.training.reporters import BarReporter, reporter_for
+from srjt.training.starvation import starvation_advice, starvation_warning
 
 from .conftest import Srjt
 
