@@ -156,6 +156,8 @@ class Manifest:
         The rows of the source that were left out: ``id``, ``image``, the other columns as the
         source has them, and ``problem``, ``detail``. Folds count them, so that a missing file moves
         nobody to another side. None: none.
+    weights : (N,) float64, optional
+        How much each sample counts in training. None: all the same.
 
     Examples
     --------
@@ -179,6 +181,7 @@ class Manifest:
     duplicates: Ints | None = None
     left_out: Mapping[str, int] | None = None
     left_out_rows: pd.DataFrame | None = None
+    weights: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if missing := {"id", "image", "grade"} - set(self.table.columns):
@@ -342,6 +345,7 @@ class Manifest:
             thumbnails=None if self.thumbnails is None else self.thumbnails[positions],
             duplicates=None if self.duplicates is None else self.duplicates[positions],
             left_out_rows=None,
+            weights=None if self.weights is None else self.weights[positions],
         )
 
     def leave_out(self, reasons: Mapping[int, tuple[str, str]]) -> Manifest:

@@ -40,9 +40,9 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
 def mlp(*, inputs: int, hidden: int = 128, dropout: float = 0.1) -> nn.Module:
     """One hidden layer on standardised columns: (B, inputs) to (B, hidden).
 
-    The width is 128 because, on embeddings with noisy labels, wider layers memorised more and took longer. LayerNorm
-    would remove the information in rows of one or two columns and mix columns of different units; batch norm would
-    make the output of a sample depend on the others.
+    The width is 128 because, on embeddings with noisy labels, wider layers memorised more and took
+    longer. LayerNorm would remove the information in rows of one or two columns and mix columns of
+    different units; batch norm would make the output of a sample depend on the others.
     """
     return nn.Sequential(
         Standardise(inputs), nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout)

@@ -58,7 +58,9 @@ def build(
     --------
     >>> import torch
     >>> from srjt import networks
-    >>> network = networks.build("tiny", head=lambda features: torch.nn.Linear(features, 4), in_shape=(3, 32, 32))
+    >>> def head(features):
+    ...     return torch.nn.Linear(features, 4)
+    >>> network = networks.build("tiny", head=head, in_shape=(3, 32, 32))
     >>> network(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 4])
     """

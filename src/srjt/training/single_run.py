@@ -102,6 +102,19 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
 # say.
 
 
+def training_targets(
+    manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
+) -> ReaderTargets:
+    """What the training rows (N,) say beside their labels, and how much each of them counts."""
+    targets = reader_targets(manifest, rows, config, method)
+    if manifest.weights is None:
+        return targets
+    weights = torch.from_numpy(manifest.weights[rows])
+    if targets.certainty is not None:
+        weights = weights * targets.certainty
+    return replace(targets, certainty=weights)
+
+
 def reader_targets(
     manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
 ) -> ReaderTargets:
@@ -240,7 +253,7 @@ def single_run(
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
         raise no_validation_side()
-    readers = reader_targets(manifest, parts.train, config, method)
+    readers = training_targets(manifest, parts.train, config, method)
 
     side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
@@ -486,6 +499,8 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
             digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
         if posterior is not None:
             digest.update(np.ascontiguousarray(posterior[rows]).data)
+        if manifest.weights is not None:
+            digest.update(np.ascontiguousarray(manifest.weights[rows]).data)
     return digest.hexdigest()
 
 
