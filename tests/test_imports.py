@@ -34,7 +34,7 @@ FLOORS = (
     ("ordinal", "noise", "readers"),
     ("methods", "torch", "networks", "integrations", "data"),
     ("training",),
-    ("inference", "estimator"),
+    ("inference", "estimator", "ranges"),
     ("auditing", "studies"),
     ("reports",),
     ("run", "cli"),

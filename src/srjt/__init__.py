@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from srjt.inference.predict import predict as predict
     from srjt.inference.sample_size import plan as plan
     from srjt.ordinal.losses import keep_rate as keep_rate, soft_labels as soft_labels
+    from srjt.ranges import OrdinalRanges as OrdinalRanges
     from srjt.reports.model_card import export_folder as export_folder
     from srjt.reports.report import report as report
     from srjt.run import load_run as load_run, train as train
@@ -46,6 +47,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "srjt.inference.predict": ("predict",),
         "srjt.inference.sample_size": ("plan",),
         "srjt.ordinal.losses": ("keep_rate", "soft_labels"),
+        "srjt.ranges": ("OrdinalRanges",),
         "srjt.reports.model_card": ("export_folder",),
         "srjt.reports.report": ("report",),
         "srjt.run": ("load_run", "train"),
