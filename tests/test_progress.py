@@ -14,7 +14,7 @@ import pytest
 import srjt
 from fixtures.notebooks import Output
 from fixtures.small_images import Data
-from srjt import progress
+from srjt import notebook, progress
 from srjt.auditing.audit import Audit
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
@@ -143,9 +143,9 @@ def estimate() -> NoiseEstimate:
 
 def test_every_part_escapes_its_text() -> None:
     parts = [
-        progress.html_block(HOSTILE, progress.html_text(HOSTILE)),
-        progress.html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
-        progress.html_pictures([('x" onerror="alert(1)', HOSTILE)]),
+        notebook.html_block(HOSTILE, notebook.html_text(HOSTILE)),
+        notebook.html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
+        notebook.html_pictures([('x" onerror="alert(1)', HOSTILE)]),
     ]
     for part in parts:
         assert HOSTILE in shown(part)

@@ -1,26 +1,24 @@
-"""What every other file may use: errors about the user's input, each one sentence that says what is
-wrong and what to do; public names that a package imports on first use; the CPU cores of this
-process.
+"""Errors and warnings about the user's input, each one sentence that says what is wrong and what to
+do.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import importlib
-import inspect
-import os
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from typing import Any
 
-# Errors about the user's input: one sentence that says what is wrong and what to do.
-
-STOPPED = "Stopped. Run the same command again."  # by Ctrl-C, where there is no state to save
-STOP_SECONDS = 1.5  # after Ctrl-C; what has not ended by then, or begun to save its state, is ended
+# Imported from here by many files.
+from srjt.text import (
+    count_of as count_of,
+    duration as duration,
+    few as few,
+    printable as printable,
+    printable_lines as printable_lines,
+    reason_of as reason_of,
+)
 
 
 class SrjtError(ValueError):
@@ -46,69 +44,20 @@ class Interrupted(BaseException):
         self.status = 128 + number
 
 
-def exit_after(seconds: float, sentence: str, *, status: int) -> threading.Timer:
-    """End this process after so many seconds, whatever it is doing, unless the timer is
-    cancelled."""
-
-    def leave() -> None:
-        with contextlib.suppress(OSError):
-            os.write(2, f"srjt: {sentence}\n".encode())
-        os._exit(status)
-
-    timer = threading.Timer(seconds, leave)
-    timer.daemon = True
-    timer.start()
-    return timer
-
-
-def printable(text: object) -> str:
-    """Text for a terminal, on one line: cells and file names in it may contain line breaks and
-    control characters."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
-
-
-def printable_lines(text: object) -> str:
-    """``printable`` for text whose line breaks are meant."""
-    return "\n".join(map(printable, str(text).split("\n")))
-
-
-def count_of(number: int, one: str, many: str = "") -> str:
-    """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in
-    s."""
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
-
-
-def few(names: Iterable[object], most: int = 3) -> str:
-    """The first names, and "…" if there are more."""
-    listed = list(map(str, names))
-    return ", ".join([*listed[:most], "…"] if len(listed) > most else listed)
-
-
-def reason_of(problem: BaseException) -> str:
-    """Why it failed, on one line and without a full stop; other packages write long texts."""
-    return " ".join(str(problem).split())[:300].rstrip(".") or type(problem).__name__
-
-
-def duration(seconds: float) -> str:
-    """A time as people read it: "40 s", "12 min", "3.5 h", "15 days"."""
-    if seconds < 120:
-        return f"{max(seconds, 1):.0f} s"
-    if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:,.0f} days"
-
-
 _ABOUT: ContextVar[str] = ContextVar("_ABOUT", default="")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of
     ours."""
-    message, level, frame = f"{_ABOUT.get()}{message}", 1, sys._getframe()
+    message = f"{_ABOUT.get()}{message}"
+    level = 1
+    frame = sys._getframe()
     while (
         frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt"
     ):
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 
@@ -163,80 +112,3 @@ def requirements_of(extra: str | None) -> list[str]:
     return [
         name for name, marker in marked if (wanted in marker if extra else "extra" not in marker)
     ]
-
-
-# Packages that tell their makers about this machine unless they are told not to.
-
-NO_TELEMETRY = {
-    "ORT_DISABLE_TELEMETRY": (
-        "1"
-    ),  # onnxruntime writes an id of the machine and sends the path of Python
-    "ORT_TELEMETRY_DISABLED": "1",  # the same, in some versions
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "WANDB_ERROR_REPORTING": "false",
-    "DO_NOT_TRACK": "true",
-}
-
-
-def import_quietly(package: str) -> Any:
-    """Import a package that may send something, after it is told to send nothing by itself."""
-    os.environ.update(NO_TELEMETRY)  # read when such a package starts
-    module = importlib.import_module(package)
-    if package == "onnxruntime" and hasattr(
-        module, "disable_telemetry_events"
-    ):  # it may have been imported before
-        module.disable_telemetry_events()
-    return module
-
-
-# Import the public names of a package on first use.
-
-
-def lazy_names(
-    package: str, others: Iterable[str] = ()
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names and modules are
-    imported on first use.
-
-    The names are those that its file imports as themselves (``from module import name as name``)
-    for type checkers. others: ``"module:name"``.
-    """
-    own = sys.modules[package]
-    origins = {name: module for module, _, name in (other.partition(":") for other in others)}
-    head, _, _ = inspect.getsource(own).partition(
-        "\ndef "
-    )  # the imports stand above the first function
-    for node in ast.walk(ast.parse(head)):
-        if isinstance(node, ast.ImportFrom):
-            origins |= {
-                alias.name: str(node.module) for alias in node.names if alias.asname == alias.name
-            }
-
-    def import_name(name: str) -> Any:
-        whole = f"{package}.{name}"
-        unknown = AttributeError(f"module {package!r} has no attribute {name!r}")
-        if name.startswith("__"):  # asked for by Python itself and by tools
-            raise unknown
-        try:
-            origin = origins.get(name, package)
-            module = importlib.import_module(whole if origin == package else origin)
-        except ModuleNotFoundError as problem:
-            if problem.name == whole:
-                raise unknown from None
-            raise
-        value = module if module.__name__ == whole else getattr(module, name)
-        setattr(own, name, value)
-        return value
-
-    public = sorted(origins)
-    return public, import_name, lambda: list(public)
-
-
-# The CPU cores that this process may use.
-
-
-def cores() -> int:
-    """The CPU cores that this process may use; a scheduler may allow fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SrjtError, printable, reason_of, unknown_name
+from srjt.errors import SrjtError, unknown_name
+from srjt.text import printable, reason_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -66,12 +67,11 @@ def shown_default(field: dataclasses.Field[Any]) -> str:
 def documented(config: type[Config]) -> type[Config]:
     """Add what the fields say of themselves to the docstring of settings, as its section
     Parameters."""
-    hints, lines = get_type_hints(config), ["Parameters", "----------"]
+    hints = get_type_hints(config)
+    lines = ["Parameters", "----------"]
     for field in dataclasses.fields(config):  # type: ignore[arg-type]
-        about, kind = (
-            field.metadata,
-            inspect.formatannotation(hints[field.name]).replace("typing.", ""),
-        )
+        about = field.metadata
+        kind = inspect.formatannotation(hints[field.name]).replace("typing.", "")
         default = f"Default: {shown_default(field)}." if shown_default(field) else ""
         text = " ".join(filter(None, (about.get("help"), about.get("more"), default)))
         wrapped = textwrap.fill(text.replace("`", "``"), 111, break_on_hyphens=False)
@@ -90,10 +90,8 @@ def check_types(config: Any) -> None:
 
     cls: type = type(config)
     for field, hint, adapter, accepts_bool in _checked_fields(cls):
-        given, name = (
-            getattr(config, field.name),
-            f"`{field.name}`" if field.metadata.get("help") else field.name,
-        )
+        given = getattr(config, field.name)
+        name = f"`{field.name}`" if field.metadata.get("help") else field.name
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
@@ -119,10 +117,8 @@ def check_types(config: Any) -> None:
 
 def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
     """What a number should be; "" if it is. Not a number is outside of every bound."""
-    low, high = (
-        bounds.get("gt", bounds.get("ge", -math.inf)),
-        bounds.get("lt", bounds.get("le", math.inf)),
-    )
+    low = bounds.get("gt", bounds.get("ge", -math.inf))
+    high = bounds.get("lt", bounds.get("le", math.inf))
     above = value > low if "gt" in bounds else value >= low
     below = value < high if "lt" in bounds else value <= high
     if above and below and not (math.isinf(value) and bounds.keys() & {"gt", "ge", "lt", "le"}):
@@ -131,7 +127,9 @@ def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
         return f"lies in {'(' if 'gt' in bounds else '['}{low:g}, 1{')' if 'lt' in bounds else ']'}"
     if above and math.isfinite(high):
         return f"is at most {high:g}"
-    return "must be positive" if "gt" in bounds else "cannot be negative"
+    if "gt" in bounds:
+        return "must be positive"
+    return "cannot be negative"
 
 
 def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "setting") -> Config:

@@ -23,8 +23,8 @@ from srjt.cli import OPTION, SUMMARIES, OptionsReporter, as_typed, say, warnings
 from srjt.errors import SrjtError
 from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
-from srjt.training.loop import starvation_advice, starvation_warning
 from srjt.training.reporters import BarReporter, reporter_for
+from srjt.training.starvation import starvation_advice, starvation_warning
 
 from .conftest import Srjt
 
@@ -225,10 +225,17 @@ def test_without_words_the_help_is_printed_as_an_error(command: Srjt) -> None:
 # What errors and warnings look like: options as they are typed, and the width of the terminal.
 
 # only the command line, or another program's, comes here
-COMMAND_LINE = ("cli", "auditing/review", "studies/ray", "methods/__init__.py", "files.py")
+COMMAND_LINE = (
+    "cli",
+    "auditing/review",
+    "studies/ray",
+    "methods/__init__.py",
+    "files.py",
+    "hub.py",
+)
 KNOWN = (
     "inference/predict.py",  # words of a command
-    "progress.py",  # variables of CSS
+    "notebook.py",  # variables of CSS
 )
 
 

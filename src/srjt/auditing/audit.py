@@ -33,7 +33,8 @@ from srjt.data.sources.readings import select_readings
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
-from srjt.progress import Reported, Reporter, html_block, html_pictures, html_table, html_text
+from srjt.notebook import html_block, html_pictures, html_table, html_text
+from srjt.progress import Reported, Reporter
 from srjt.readers.readings import Readings
 from srjt.training.config import CHOOSE_HEAD, TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit

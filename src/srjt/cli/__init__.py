@@ -25,7 +25,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from srjt._version import __version__
-from srjt.errors import STOPPED, Interrupted, SrjtError, printable, printable_lines
+from srjt.errors import Interrupted, SrjtError, printable, printable_lines
+from srjt.process import STOPPED
 from srjt.progress import Forwarding
 
 if TYPE_CHECKING:

@@ -403,21 +403,21 @@ def limuc(
     Repeat the command to resume an interrupted download. The archive's SHA-256
     is kept in a file beside it, and compared when it is downloaded again.
     """
-    from srjt import files
+    from srjt import download as downloads
     from srjt.data.sources.folders import LIMUC_ARCHIVE, LIMUC_URL, find_patients
 
     archive = directory / LIMUC_ARCHIVE
     if not archive.exists() and not find_patients(directory):
         with progress_bar("Downloading", True) as progress:
-            files.download(
+            downloads.download(
                 url or LIMUC_URL,
                 archive,
                 progress=lambda done, total: progress(done, total or done),
             )
     if archive.exists():
-        say(f"SHA-256 of the archive: {files.record_checksum(archive)}")
+        say(f"SHA-256 of the archive: {downloads.record_checksum(archive)}")
         with progress_bar("Unpacking", True) as progress:
-            files.extract(archive, directory, progress=progress)
+            downloads.extract(archive, directory, progress=progress)
         archive.unlink()  # its contents are beside it now
     say(f"LIMUC is in {directory}.")
     print_line(f"Next: srjt data inspect {shlex.quote(str(directory))}")

@@ -28,7 +28,7 @@ from srjt.data.problems import (
 )
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
-from srjt.progress import html_block, html_table
+from srjt.notebook import html_block, html_table
 
 # Features: one row of numbers per sample instead of an image, for example from a frozen network.
 
@@ -170,6 +170,8 @@ class Manifest:
     report : ReadReport
         How the source was read: its kind, its problems, and notes; empty if the samples were made
         in memory.
+    weights : (N,) float64, optional
+        How much each sample counts in training. None: all the same.
 
     Examples
     --------
@@ -194,6 +196,7 @@ class Manifest:
     left_out_counts: Mapping[str, int] | None = None
     left_out_rows: pd.DataFrame | None = None
     report: ReadReport = field(default_factory=ReadReport)
+    weights: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if missing := {"id", "image", "grade"} - set(self.table.columns):
@@ -396,6 +399,7 @@ class Manifest:
             duplicates=None if self.duplicates is None else self.duplicates[positions],
             left_out_rows=None,
             report=ReadReport(),
+            weights=None if self.weights is None else self.weights[positions],
         )
 
     def leave_out(self, reasons: Mapping[int, tuple[str, str]]) -> Manifest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from srjt.errors import few
-from srjt.progress import html_block, html_table, html_text
+from srjt.notebook import html_block, html_table, html_text
 
 if TYPE_CHECKING:
     from srjt.readers.readings import Readings

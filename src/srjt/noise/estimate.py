@@ -17,8 +17,9 @@ from srjt.noise import model
 from srjt.noise.matrices import SHARED_ERRORS, Floats, Ints, seen, transition_of, true_given_label
 from srjt.noise.model import ONE_SIDED, SYMMETRIC
 from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
+from srjt.notebook import html_block, html_text
 from srjt.ordinal import patient_codes
-from srjt.progress import Plain, html_block, html_text
+from srjt.progress import Plain
 
 # Which noise explains the labels? Every form of noise, weighted by how well it predicts them.
 #

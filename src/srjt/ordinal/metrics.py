@@ -168,7 +168,9 @@ def _selected_and_clean(counts: ArrayLike, among: int, *, per_class: bool) -> fl
     if array.ndim != 2 or len(array) != 4:
         raise SrjtError(f"Selection counts have shape (4, C), not {array.shape}.")
     shares = divide(array[0], array[among], empty=np.nan)
-    return shares if per_class else float(divide(array[0].sum(), array[among].sum(), empty=np.nan))
+    if per_class:
+        return shares
+    return float(divide(array[0].sum(), array[among].sum(), empty=np.nan))
 
 
 # Metrics, each a function of the confusion matrix: counts are accumulated on the device and
@@ -196,7 +198,8 @@ def confusion_matrix(
     >>> METRICS["accuracy"](confusion_matrix(np.array([0, 1]), np.array([0, 0]), num_classes=2))
     0.5
     """
-    t, p = _as_grades(true, name="true"), _as_grades(predicted, name="predicted")
+    t = _as_grades(true, name="true")
+    p = _as_grades(predicted, name="predicted")
     if t.shape != p.shape:
         raise SrjtError(
             f"Each sample has a true and a predicted grade; got {len(t)} true and {len(p)}"
@@ -485,7 +488,9 @@ def score_draws(
     near = near / np.maximum(near.sum(axis=1, keepdims=True), 1e-300)
     # (better, worse) tables by what an error is; None: a metric per grade
     tables: dict[int | None, tuple[Floats, Floats]] = {}
-    value, better, worse = {}, {}, {}
+    value = {}
+    better = {}
+    worse = {}
     for name in metrics:
         metric = METRICS[name]
         kind = None if metric.per_grade else metric.error
@@ -543,7 +548,8 @@ def score_interval(draws: ScoreDraws, name: str, *, level: float = 0.95) -> Inte
     tail = float(percentile_tails(draws.patients, level=level)[0])
     lower_is_better = METRICS[name].lower_is_better
     first, last = (draws.better, draws.worse) if lower_is_better else (draws.worse, draws.better)
-    low, high = np.nanquantile(first[name], tail), np.nanquantile(last[name], 1.0 - tail)
+    low = np.nanquantile(first[name], tail)
+    high = np.nanquantile(last[name], 1.0 - tail)
     most = math.inf if lower_is_better else 1.0  # rounding
     return Interval(value, min(value, float(low)), min(max(value, float(high)), most))
 
@@ -627,7 +633,8 @@ def patient_tables(
     >>> patient_tables([0, 1, 1], [0, 1, 0], num_classes=2, groups=["a", "a", "b"])[0].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    y, p = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
+    y = np.asarray(true, dtype=np.int64)
+    p = np.asarray(predicted, dtype=np.int64)
     if len(y) == 0 or len(y) != len(p):
         raise SrjtError(
             f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at"

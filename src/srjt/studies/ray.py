@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from srjt._version import __version__
-from srjt.errors import Interrupted, SrjtError, count_of, import_quietly, missing_extra, warn
+from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
 from srjt.files import CHECKSUMS, is_locked, lock_folder, write_atomically, write_sealed_json
+from srjt.process import import_quietly
 from srjt.studies import folder as study_folder
 from srjt.studies.plan import PlannedRun, Work
 from srjt.training.folder import is_finished

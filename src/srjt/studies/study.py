@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from srjt.data.checks import warn_of_duplicates
-from srjt.errors import Interrupted, SrjtError, cores, warn
+from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import is_locked
 from srjt.methods import import_modules
+from srjt.process import cores
 from srjt.progress import show_bar
 from srjt.settings import load_config
 from srjt.studies import folder as study_folder

@@ -14,7 +14,7 @@ from srjt import methods
 from srjt.errors import SrjtError, unknown_name
 from srjt.networks import registry
 from srjt.ordinal import Purpose
-from srjt.progress import Plain
+from srjt.plain import Plain
 from srjt.settings import check_types, documented, from_names, load_config, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
@@ -414,7 +414,9 @@ class TrainConfig(Plain):
     @property
     def network_name(self) -> str:
         """The network for people; of a frozen backbone with what is trained on its features."""
-        return str(self.network) if self.backbone is None else f"{self.backbone} + {self.network}"
+        if self.backbone is None:
+            return str(self.network)
+        return f"{self.backbone} + {self.network}"
 
     @property
     def requested_noise_rate(self) -> float | Literal["auto"] | None:
@@ -442,7 +444,8 @@ class TrainConfig(Plain):
         changes later.
         """
         known = methods.lookup(self.method, registered_by=self.imports)
-        recipe, options = known.recipe, dict(self.method_options)
+        recipe = known.recipe
+        options = dict(self.method_options)
         if known.is_recipe:
             options = {**known.defaults, **(recipe.for_features if features else {}), **options}
         if self.epochs is not None and (ramp := recipe.ramp_epochs(self.epochs)) is not None:
@@ -506,7 +509,9 @@ class TrainConfig(Plain):
     def _head(self) -> str:
         """The network for features: the recipe's is chosen by the data."""
         known = methods.lookup(self.method, registered_by=self.imports)
-        return CHOOSE_HEAD if known.is_recipe and self.method in FITTED_BY_ODDS else HEAD
+        if known.is_recipe and self.method in FITTED_BY_ODDS:
+            return CHOOSE_HEAD
+        return HEAD
 
     def optimisation(self) -> dict[str, Any]:
         """How the method's recipe learns the weights of this network: the settings that were not

@@ -25,10 +25,11 @@ from srjt import files, methods
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, assign_folds
-from srjt.errors import Interrupted, SrjtError, cores
+from srjt.errors import Interrupted, SrjtError
 from srjt.methods.joint import JointTraining
 from srjt.networks import registry
 from srjt.ordinal.metrics import Floats, Ints
+from srjt.process import cores
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.batches import evaluation_batch_size, view_batches
@@ -123,7 +124,8 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
             )
         return one_run.train_on(folds.rows[folds.fold != k])
 
-    own, out = replace(setup, split=others), folds.out and folds.out / f"fold{k}"
+    own = replace(setup, split=others)
+    out = folds.out and folds.out / f"fold{k}"
     run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=out)
     if run.folder is not None:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
@@ -216,26 +218,26 @@ def choose_workers(
         all_gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         gpus = all_gpus if setup.device is None else [setup.device]
         count = min(folds, len(gpus) if jobs == "auto" else jobs)
-        return (
-            None if count < 2 else Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
-        )
+        if count < 2:
+            return None
+        return Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
     threads = min(cores(), torch.get_num_threads())
     if isinstance(jobs, int):
         count = min(folds, jobs)
     else:
         row = registry.find(str(config.network))
         pays = PARALLEL_PAYS_SMALL if row.small else PARALLEL_PAYS
-        seen, available = (
-            folds * samples * config.known_epochs * (config.crop / 64) ** 2,
-            available_memory(),
-        )
+        seen = folds * samples * config.known_epochs * (config.crop / 64) ** 2
+        available = available_memory()
         if row.reads == "rows" or seen < pays or available is None:
             return None  # rows of features are trained in seconds
         networks = methods.lookup(config.method, registered_by=config.imports).networks
         pixels = networks * min(config.known_batch_size, samples) * config.crop**2
         needed = PROCESS_BYTES + pixels * row.pixel_bytes
         count = min(folds, threads, available // needed)
-    return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
+    if count < 2:
+        return None
+    return Workers(devices=("cpu",) * count, threads=threads)
 
 
 def available_memory() -> int | None:
@@ -267,7 +269,8 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
 
 def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     """Train the folds that are not finished; returns their numbers."""
-    count, reporter = int(folds.fold.max()) + 1, setup.reporter
+    count = int(folds.fold.max()) + 1
+    reporter = setup.reporter
     elsewhere = Setup(
         cache=setup.cache, on_bad_image=setup.on_bad_image
     )  # what a worker can be sent
@@ -323,8 +326,10 @@ class _Progress:
     """Reports the epochs of all folds as one sequence, read from their metrics."""
 
     def __init__(self, files: list[Path], reporter: Reporter) -> None:
-        self.files, self.reporter = files, reporter
-        self.sizes, self.epochs = dict.fromkeys(files, 0), dict.fromkeys(files, 0)
+        self.files = files
+        self.reporter = reporter
+        self.sizes = dict.fromkeys(files, 0)
+        self.epochs = dict.fromkeys(files, 0)
 
     def update(self) -> None:
         for file in self.files:
@@ -479,7 +484,8 @@ def cross_fit(
     )
     pixels = setup.inputs(store, config)
     trained = set() if workers is None else train_in_parallel(common, workers, setup)
-    times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
+    times_selected = np.zeros(len(samples))
+    times_seen = np.zeros(len(samples))
     predictions = []
     for k in range(folds):
         in_fold = FoldReporter(

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError, count_of, warn
+from srjt.errors import SrjtError, warn
+from srjt.text import count_of
 from srjt.training.config import TrainConfig
 
 # The one or two networks of a method as one module.
@@ -62,7 +63,10 @@ class StackedNetworks(nn.Module):
     def as_rows(self, x: Tensor) -> Tensor:
         """Images (B, 3, H, W) → the features (B, F) of the trunk; what has another shape, or no
         trunk, is unchanged."""
-        return x if self.trunk is None or x.ndim != 4 else self.trunk(x)
+        if self.trunk is None or x.ndim != 4:
+            return x
+        rows: Tensor = self.trunk(x)
+        return rows
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_rows(x)
@@ -121,7 +125,9 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     if device.type != "cuda":
         return None
     auto = config.precision == "auto" and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if auto or config.precision == "bf16" else None
+    if auto or config.precision == "bf16":
+        return torch.bfloat16
+    return None
 
 
 def refuse_bf16_on_cpu(precision: str | None, device: torch.device) -> None:

@@ -22,9 +22,10 @@ from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
-from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.errors import SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
+from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
@@ -99,6 +100,19 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
 
 # What is learnt from samples that several readers graded: their consensus, or more of what they
 # say.
+
+
+def training_targets(
+    manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
+) -> ReaderTargets:
+    """What the training rows (N,) say beside their labels, and how much each of them counts."""
+    targets = reader_targets(manifest, rows, config, method)
+    if manifest.weights is None:
+        return targets
+    weights = torch.from_numpy(manifest.weights[rows])
+    if targets.certainty is not None:
+        weights = weights * targets.certainty
+    return replace(targets, certainty=weights)
 
 
 def reader_targets(
@@ -224,7 +238,8 @@ def single_run(
     """
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
-    reporter, device = setup.reporter, devices.choose_device(setup.device)
+    reporter = setup.reporter
+    device = devices.choose_device(setup.device)
     devices.refuse_bf16_on_cpu(config.precision, device)
     process = devices.join_process_group(device)
     folder = None if out is None else Path(out)
@@ -238,7 +253,7 @@ def single_run(
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
         raise no_validation_side()
-    readers = reader_targets(manifest, parts.train, config, method)
+    readers = training_targets(manifest, parts.train, config, method)
 
     side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
@@ -353,7 +368,9 @@ def _data_facts(
 ) -> dict[str, Any]:
     """``data`` of ``run.json``. used: the samples of all sides, those of the training side first.
     unreadable: images that were left out when they were decoded."""
-    patients, left_out, sides = manifest.patients, manifest.left_out_counts, parts.sides()
+    patients = manifest.patients
+    left_out = manifest.left_out_counts
+    sides = parts.sides()
     undecoded = Counter({"unreadable-image": unreadable})
     owners = (
         {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
@@ -391,7 +408,10 @@ def _tensors(
     against the true grades of the test side where they are known; and the training samples whose
     labels are wrong, if they are tracked.
     """
-    labels, true, rows, device = manifest.labels, manifest.true_labels, parts.train, run.device
+    labels = manifest.labels
+    true = manifest.true_labels
+    rows = parts.train
+    device = run.device
     training = TrainingSet(
         feed=feed,
         rows=as_tensor(rows),
@@ -426,9 +446,11 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     row = backbones.known(name)  # one that is not known is an error when it is built
     trained_on_rows = data.are_features or config.backbone is not None
     if setup.network is None and row is not None and (row.reads == "rows") != trained_on_rows:
-        read, given = "images", "rows of features: choose 'odds' or 'mlp'"
+        read = "images"
+        given = "rows of features: choose 'odds' or 'mlp'"
         if not data.are_features:
-            read, given = "rows of features", "images: choose 'resnet18' or another for images"
+            read = "rows of features"
+            given = "images: choose 'resnet18' or another for images"
         raise SrjtError(
             f"The network {name!r} reads {read}, but these data are {given}, or leave it out."
         )
@@ -455,7 +477,8 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
     """A hash of the samples on each side with their labels, true and verified grades and patients;
     for features also of their values; with several readers also of what they say about the true
     grades."""
-    digest, posterior = hashlib.blake2b(digest_size=16), manifest.posterior
+    digest = hashlib.blake2b(digest_size=16)
+    posterior = manifest.posterior
     about = (
         manifest.ids,
         manifest.labels,
@@ -476,6 +499,8 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
             digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
         if posterior is not None:
             digest.update(np.ascontiguousarray(posterior[rows]).data)
+        if manifest.weights is not None:
+            digest.update(np.ascontiguousarray(manifest.weights[rows]).data)
     return digest.hexdigest()
 
 
@@ -506,7 +531,8 @@ def training_seconds(
         config = config.with_head(HEAD)
     if config.network == ODDS:
         return ODDS_SECONDS
-    on_gpu, training = device.type == "cuda", len(split.train)
+    on_gpu = device.type == "cuda"
+    training = len(split.train)
     batch = min(config.known_batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
@@ -521,7 +547,8 @@ def training_seconds(
         soft_labels="paper",
         transition=config.transition or torch.eye(data.num_classes).tolist(),
     )
-    count, draws = batch * (GPU_STEPS if on_gpu else STEPS), np.random.default_rng(0)
+    count = batch * (GPU_STEPS if on_gpu else STEPS)
+    draws = np.random.default_rng(0)
     arrays: npt.NDArray[np.generic]
     if data.arrays is not None and data.are_features:
         arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)

@@ -23,11 +23,12 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of, unknown_name, warn
+from srjt.errors import SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, wait_for_lock, write_atomically, write_sealed_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
+from srjt.text import count_of
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
 from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig
@@ -106,7 +107,8 @@ def resolve_noise_rate(
     # a misspelt option of the method is reported now, not after the warm-up
     build_method(config.replace(**placeholders), num_classes=manifest.num_classes)
     setup = setup or Setup()
-    reporter, warm_up_config = setup.reporter, warm_up(config, samples=len(manifest))
+    reporter = setup.reporter
+    warm_up_config = warm_up(config, samples=len(manifest))
     # arrays in memory are always readable
     readable = setup.open_store(manifest, config).manifest if manifest.arrays is None else manifest
     rows = resolve_split(setup.split, readable, skipped=len(readable) < len(manifest)).train
@@ -153,10 +155,8 @@ def resolve_noise_rate(
         resolved = _apply(config, share * estimate.rate, matrix, estimate.posterior())
     else:  # a matrix of networks that know nothing would only blur the labels
         resolved = _apply(config, 0.0, np.eye(manifest.num_classes), np.eye(manifest.num_classes))
-    sentences, method = (
-        describe(estimate, used=resolved.known_noise_rate),
-        methods.lookup(config.method),
-    )
+    sentences = describe(estimate, used=resolved.known_noise_rate)
+    method = methods.lookup(config.method)
     nothing_discarded = (
         method.is_recipe and "noise_rate" not in method.needs
     )  # then a note is enough
@@ -321,10 +321,8 @@ def _compare_once(
 def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
     """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of
     readers are."""
-    method, rate = (
-        methods.lookup(config.method, registered_by=config.imports),
-        config.known_noise_rate,
-    )
+    method = methods.lookup(config.method, registered_by=config.imports)
+    rate = config.known_noise_rate
     needs_matrix = method.is_recipe and "transition" in method.needs and config.transition is None
     if not needs_matrix or rate is None:
         return config
@@ -473,7 +471,8 @@ def noise_record(
 ) -> dict[str, Any]:
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
     needs = methods.lookup(used.method).method.needs
-    rate, asked = used.known_noise_rate, requested.requested_noise_rate
+    rate = used.known_noise_rate
+    asked = requested.requested_noise_rate
     if estimate is not None:
         why = " ".join(describe(estimate, used=rate))
     elif rate is not None and asked == "auto":
@@ -488,7 +487,8 @@ def noise_record(
                 " likeliest."
             )
     else:
-        rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
+        rate = None
+        why = "The matrix was given." if needs else "The method needs no noise rate."
     estimated = estimate.rate if estimate is not None and estimate.informed else None
     return {"requested": asked, "estimated": estimated, "used": rate, "why": why}
 
@@ -522,9 +522,9 @@ def usable_matrix(rate: float, transition: Floats) -> Floats:
     occurs = transition.sum(axis=1, keepdims=True) > 0
     own = np.eye(len(occurs))
     matrix = np.where(occurs, transition, own)
-    return (
-        matrix if rate <= LARGEST_RATE else np.asarray(own + LARGEST_RATE / rate * (matrix - own))
-    )
+    if rate <= LARGEST_RATE:
+        return matrix
+    return np.asarray(own + LARGEST_RATE / rate * (matrix - own))
 
 
 def _estimate_once(
@@ -555,7 +555,8 @@ def _estimate_once(
     if not (
         folder / "run.json"
     ).exists():  # else the run compares its own settings and samples next
-        before, now = {name: getattr(saved, name) for name in facts}, dict(facts)
+        before = {name: getattr(saved, name) for name in facts}
+        now = dict(facts)
         run_folder.refuse_differences(
             f"{file} was estimated from other images, labels or settings",
             {**before.pop("warm_up"), **before},

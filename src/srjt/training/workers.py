@@ -27,8 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from srjt.errors import STOP_SECONDS, Interrupted, SrjtError, exit_after, warn
+from srjt.errors import Interrupted, SrjtError, warn
 from srjt.networks import registry
+from srjt.process import STOP_SECONDS, exit_after
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext

@@ -29,7 +29,8 @@ from srjt.data.images.decode import BadImageError, OnBadImage, Resize, UInt8Arra
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.assemble import as_colour
 from srjt.data.sources.table import no_image_exists
-from srjt.errors import SrjtError, cores, unknown_name
+from srjt.errors import SrjtError, unknown_name
+from srjt.process import cores
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
 #
