@@ -45,6 +45,6 @@ def test_an_unknown_name_says_which_option_it_was_given_with() -> None:
 
 
 def test_warnings_keep_the_options_of_their_message() -> None:
-    with pytest.warns(UserWarning) as caught, warnings_about("fold 1"):
+    with pytest.warns(UserWarning, match="jobs=1") as caught, warnings_about("fold 1"):
         warn(Message("Use ", Option("jobs", 1), "."))
     assert caught[0].message.args[0].written(flag) == "fold 1: Use <jobs 1>."  # type: ignore[union-attr]
