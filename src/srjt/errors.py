@@ -58,6 +58,12 @@ class Message(str):
     def __getnewargs__(self) -> tuple[object, ...]:  # type: ignore[override]  # str's: (str,)
         return self.parts
 
+    @classmethod
+    def joined(cls, texts: Iterable[object], separator: str = " ") -> Message:
+        """Several texts, errors or options as one message: ``str.join`` forgets their options."""
+        parts = [part for text in texts for part in (separator, text)]
+        return cls(*parts[1:])
+
     def written(self, write: Callable[[Option], str]) -> str:
         """The text with each option as ``write`` writes it."""
         return "".join(write(p) if isinstance(p, Option) else str(p) for p in self.parts)
@@ -159,6 +165,13 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     ):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def text_of(warning: Warning | str) -> str:
+    """The message of a warning, which may name options."""
+    if isinstance(warning, Warning) and warning.args and isinstance(warning.args[0], Message):
+        return warning.args[0]
+    return str(warning)
 
 
 @contextlib.contextmanager

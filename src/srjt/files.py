@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError, import_quietly, missing_extra, printable, reason_of
+from srjt.errors import Option, SrjtError, import_quietly, missing_extra, printable, reason_of
 from srjt.progress import plain
 
 if TYPE_CHECKING:
@@ -347,7 +347,9 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
     def refuse() -> None:
         if time.monotonic() > until:
             raise SrjtError(
-                f"Another process is working on {folder}: wait for it, or choose another `out`."
+                f"Another process is working on {folder}: wait for it, or choose another ",
+                Option("out"),
+                ".",
             )
 
     with contextlib.ExitStack() as stack:

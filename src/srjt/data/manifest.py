@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.errors import Message, Option, SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
 from srjt.progress import html_block, html_table
 
@@ -419,8 +419,12 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "conflicting-rows": (
         "error",
         (
-            "one image with several grades or patients: all its rows are left out. If several"
-            " readers graded it, `several_readings='consensus'` combines their grades"
+            Message(
+                "one image with several grades or patients: all its rows are left out. If several"
+                " readers graded it, ",
+                Option("several_readings", "consensus"),
+                " combines their grades",
+            )
         ),
     ),
     "not-as-published": (
@@ -450,8 +454,12 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "near-duplicates": (
         "warning",
         (
-            "nearly the same image (rescaled, recompressed, mirrored or slightly cropped) of two"
-            " patients: `group_near_duplicates=True` keeps such images on one side of a split"
+            Message(
+                "nearly the same image (rescaled, recompressed, mirrored or slightly cropped) of two"
+                " patients: ",
+                Option("group_near_duplicates", True),
+                " keeps such images on one side of a split",
+            )
         ),
     ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),
@@ -596,7 +604,7 @@ def drop_unusable(
     19
     """
     if on_bad_image not in ("error", "skip"):
-        raise unknown_name("`on_bad_image`", on_bad_image, ["error", "skip"])
+        raise unknown_name(Option("on_bad_image"), on_bad_image, ["error", "skip"])
     bad = errors_in(problems)
     left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
     if listed_in is not None and (bad or left_out):
@@ -617,8 +625,9 @@ def drop_unusable(
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         raise SrjtError(
             f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}:"
-            f" {bad[0].detail}). Correct the source, or leave such samples out with"
-            f" `on_bad_image='skip'`.{full_list}"
+            f" {bad[0].detail}). Correct the source, or leave such samples out with ",
+            Option("on_bad_image", "skip"),
+            f".{full_list}",
         )
     # Other errors are about rows that the source has left out: another row of the same image may be
     # usable.

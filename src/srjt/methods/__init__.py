@@ -17,7 +17,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from srjt.errors import SrjtError, UnknownNameError, lazy_names, unknown_name, warn
+from srjt.errors import Option, SrjtError, UnknownNameError, lazy_names, unknown_name, warn
 
 if TYPE_CHECKING:
     from srjt.methods.base import Loss as Loss, Method as Method, SingleNetwork as SingleNetwork
@@ -256,7 +256,11 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
             )
         unknown = unknown_name("method", name, _registry())
         raise UnknownNameError(
-            f"{unknown} One of your own is known once its module is imported (`imports`)."
+            unknown,
+            " One of your own is known once its module is imported (",
+            Option("imports"),
+            ").",
+            code=unknown.code,
         )
     return row
 

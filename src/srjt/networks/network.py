@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from srjt import errors
-from srjt.errors import SrjtError, reason_of
+from srjt.errors import Message, Option, SrjtError, reason_of
 from srjt.networks import registry
 from srjt.networks.layers import Standardise
 from srjt.networks.registry import IMAGENET_MEAN, IMAGENET_STD
@@ -107,8 +107,11 @@ def fetch_weights(
         trained = row.trained_input() if pretrained and row.loads_own_weights else None
         if trained is not None and trained.size != in_shape[-1]:
             errors.warn(
-                f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}:"
-                f" `crop={trained.size}` is better."
+                Message(
+                    f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}: ",
+                    Option("crop", trained.size),
+                    " is better.",
+                )
             )
     if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
@@ -167,7 +170,9 @@ def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
         published = [name for name in registry.names() if registry.find(name).weights is not None]
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for"
-            f" {', '.join(published)}: {INSTEAD}."
+            f" {', '.join(published)}: ",
+            INSTEAD,
+            ".",
         )
     return fetch_published(row.weights)
 

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, Message, Option, SrjtError
 from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
@@ -50,22 +50,24 @@ def starved_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set
     return list(starved.values())
 
 
-def starvation_advice(method: type[Method]) -> list[str]:
+def starvation_advice(method: type[Method]) -> list[Message]:
     """What may help starved grades, among what the method has."""
     options = {f.name for f in fields(method)} - method.unused_options()
     advice = []
     if "ramp_epochs" in options:
-        advice.append("a slower ramp (`method_options={'ramp_epochs': 10}`)")
+        advice.append(
+            Message("a slower ramp (", Option("method_options", {"ramp_epochs": 10}), ")")
+        )
     if "per_class" in options:
-        advice.append("`method_options={'per_class': True}`")
+        advice.append(Message(Option("method_options", {"per_class": True})))
     if "noise_rate" in method.needs:
-        advice.append("a smaller `noise_rate`")
+        advice.append(Message("a smaller ", Option("noise_rate")))
     return advice
 
 
 def starvation_warning(
     rows: Sequence[MetricRow], grades: Sequence[str], *, advice: Sequence[str] = ()
-) -> str | None:
+) -> Message | None:
     """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly
     selected; else None.
 
@@ -79,18 +81,20 @@ def starvation_warning(
     if not lasting or not lasting[-1] or any(lasting[:-1]):
         return None
     named = ", ".join(grade for grade in grades if grade in lasting[-1])
-    return (
+    return Message(
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples"
-        f" were selected as clean, so the networks are unlearning it.{to_try(advice)}"
+        " were selected as clean, so the networks are unlearning it.",
+        to_try(advice),
     )
 
 
-def to_try(advice: Sequence[str]) -> str:
+def to_try(advice: Sequence[str]) -> Message:
     """ " Try a, b or c."; empty if there is nothing to try."""
     if not advice:
-        return ""
+        return Message()
     *others, last = advice
-    return f" Try {' or '.join(filter(None, [', '.join(others), last]))}."
+    listed = [Message.joined(others, ", ")] if others else []
+    return Message(" Try ", Message.joined([*listed, last], " or "), ".")
 
 
 # The training loop: one for all methods, read from top to bottom.
@@ -206,7 +210,9 @@ def fit(
         except (KeyError, TypeError, ValueError, RuntimeError) as problem:  # its checksum is right
             raise SrjtError(
                 f"The checkpoint in {folder} is not from this version of srjt ({problem}): choose"
-                " another `out`."
+                " another ",
+                Option("out"),
+                ".",
             ) from None
         reporter.note(f"Resuming at epoch {epoch}, step {first_step} of {steps}.")
     log.resume(past_rows)
@@ -398,9 +404,14 @@ def _diverged(what: str, run: Trained) -> SrjtError:
             "a method that uses the transition matrix can diverge where that matrix is"
             " ill-conditioned"
         )
-    hint = " or `precision='fp32'`" if run.config.precision in ("bf16", "auto") else ""
+    hint: list[object] = []
+    if run.config.precision in ("bf16", "auto"):
+        hint = [" or ", Option("precision", "fp32")]
     return SrjtError(
-        f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept."
+        f"{what}: {reason}; try a smaller ",
+        Option("learning_rate"),
+        *hint,
+        ". The last good checkpoint is kept.",
     )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srjt.errors import count_of, import_quietly, missing_extra, unknown_name
+from srjt.errors import Message, count_of, import_quietly, missing_extra, unknown_name
 from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
 from srjt.training.checkpoint import MetricRow
 
@@ -135,7 +135,7 @@ class FoldReporter:
         pass
 
     def note(self, text: str) -> None:
-        self.inner.note(self.title + text)
+        self.inner.note(Message(self.title, text))
 
     def decoded(self, done: int, total: int) -> None:
         pass
