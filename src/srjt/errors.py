@@ -7,8 +7,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
 
 # Imported from here by many files.
 from srjt.text import (
@@ -21,11 +23,65 @@ from srjt.text import (
 )
 
 
+@dataclass(frozen=True)
+class Option:
+    """An option that a message names: ```out```, or ```jobs=1``` where it has a value.
+
+    That is how Python's users read it; the command line writes ``--out`` and ``--jobs 1``.
+    """
+
+    name: str
+    value: Any = ...  # no value
+
+    def __str__(self) -> str:
+        return f"`{self.name}`" if self.value is ... else f"`{self.name}={self.value!r}`"
+
+
+class Message(str):
+    """Text that names options, made of its parts: ``Message("Choose another ", Option("out"))``.
+
+    It is a string in Python's words; ``written`` gives the same text in those of another surface.
+    """
+
+    parts: tuple[object, ...]
+
+    def __new__(cls, *parts: object) -> Message:
+        flat: list[object] = []
+        for part in parts:
+            text = part.message if isinstance(part, SrjtError) else part
+            flat += text.parts if isinstance(text, Message) else [text]
+        self = super().__new__(cls, "".join(map(str, flat)))
+        self.parts = tuple(flat)
+        return self
+
+    def __getnewargs__(self) -> tuple[object, ...]:  # type: ignore[override]  # str's: (str,)
+        return self.parts
+
+    @classmethod
+    def joined(cls, texts: Iterable[object], separator: str = " ") -> Message:
+        """Several texts, errors or options as one message: ``str.join`` forgets their options."""
+        parts = [part for text in texts for part in (separator, text)]
+        return cls(*parts[1:])
+
+    def written(self, write: Callable[[Option], str]) -> str:
+        """The text with each option as ``write`` writes it."""
+        return "".join(write(p) if isinstance(p, Option) else str(p) for p in self.parts)
+
+
 class SrjtError(ValueError):
     """A problem with the input. The message says what is wrong, where, and what to do.
 
-    The command line prints it without a traceback and exits with status 2.
+    ``code`` is what is wrong, in one word for programs; ``option`` is the option that it is about,
+    by default the first one that the message names; "" where there is none. The command line prints
+    the message without a traceback and exits with status 2.
     """
+
+    def __init__(self, *parts: object, code: str = "", option: str = "") -> None:
+        self.message = Message(*parts)
+        named = [part.name for part in self.message.parts if isinstance(part, Option)]
+        self.code = code
+        self.option = option or next(iter(named), "")
+        super().__init__(self.message)
 
 
 class UnknownNameError(SrjtError, LookupError):
@@ -50,7 +106,7 @@ _ABOUT: ContextVar[str] = ContextVar("_ABOUT", default="")
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of
     ours."""
-    message = f"{_ABOUT.get()}{message}"
+    message = Message(_ABOUT.get(), message)
     level = 1
     frame = sys._getframe()
     while (
@@ -59,6 +115,13 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         level = level + 1
         frame = frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def text_of(warning: Warning | str) -> str:
+    """The message of a warning, which may name options."""
+    if isinstance(warning, Warning) and warning.args and isinstance(warning.args[0], Message):
+        return warning.args[0]
+    return str(warning)
 
 
 @contextlib.contextmanager
@@ -71,16 +134,23 @@ def warnings_about(what: str) -> Iterator[None]:
         _ABOUT.reset(token)
 
 
-def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is not among ``known``, with the nearest one as a suggestion."""
+def unknown_name(
+    kind: str | Option, given: object, known: Iterable[str], *, option: str = ""
+) -> UnknownNameError:
+    """The error for a name that is not among ``known``, with the nearest one as a suggestion.
+
+    option: the one that the name was given with, which the message then says.
+    """
     import difflib  # slow to import, and rarely needed
 
     names = sorted(known)
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.6)
     hint = f"did you mean {lower[near[0]]!r}?" if near else "there is no similar name."
+    place = [" (for ", Option(option), ")"] if option else []
+    known_names = ", ".join(names) or "none"
     return UnknownNameError(
-        f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}."
+        "Unknown ", kind, *place, f" {given!r}: {hint} Known: {known_names}.", code="unknown_name"
     )
 
 
@@ -93,7 +163,10 @@ def missing_extra(package: str, extra: str, purpose: str) -> SrjtError:
     wanted = (
         " ".join(f'"{requirement}"' for requirement in requirements_of(extra)) or f'"{package}"'
     )
-    return SrjtError(f"{purpose} needs {package}, which is not installed: pip install {wanted}")
+    return SrjtError(
+        f"{purpose} needs {package}, which is not installed: pip install {wanted}",
+        code="missing_extra",
+    )
 
 
 def requirements_of(extra: str | None) -> list[str]:

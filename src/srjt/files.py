@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.plain import plain
 from srjt.text import printable
 
@@ -340,7 +340,9 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
     def refuse() -> None:
         if time.monotonic() > until:
             raise SrjtError(
-                f"Another process is working on {folder}: wait for it, or choose another `out`."
+                f"Another process is working on {folder}: wait for it, or choose another ",
+                Option("out"),
+                ".",
             )
 
     with contextlib.ExitStack() as stack:

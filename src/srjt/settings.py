@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
 from srjt.text import printable, reason_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config")
 
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
-BY_OPTION = "name the modules on the command line, with `imports`."
+BY_OPTION = Message("name the modules on the command line, with ", Option("imports"), ".")
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
 _KINDS = {
     bool: "true or false",
@@ -42,8 +42,8 @@ _KINDS = {
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
     """A dataclass field with what the command line and the error sentences need.
 
-    help, metavar, flag: of the option on the command line; a field without help has none. It names
-    other settings as errors do, "`keep='best'`". more: what Python's documentation says after it.
+    help, metavar, flag: of the option on the command line; a field without help has none. It may
+    be a ``Message`` that names other settings. more: what Python's documentation says after it.
     panel: of the help, for this field and those after it. shown: the default as the help shows it,
     where it is not the plain value. takes: the kind of value, in words, where the type alone does
     not tell. gt, ge: 0, if a number must be positive, or must not be negative; lt, le: what it is
@@ -91,7 +91,7 @@ def check_types(config: Any) -> None:
     cls: type = type(config)
     for field, hint, adapter, accepts_bool in _checked_fields(cls):
         given = getattr(config, field.name)
-        name = f"`{field.name}`" if field.metadata.get("help") else field.name
+        name = Option(field.name) if field.metadata.get("help") else field.name
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
@@ -109,9 +109,11 @@ def check_types(config: Any) -> None:
                 shown = given if isinstance(given, (str, bool)) else show(given)
                 raise unknown_name(name, shown, get_args(required)) from None
             takes = field.metadata.get("takes") or _KINDS.get(required, "another kind of value")
-            raise SrjtError(f"{name} takes {takes}; got {show(given)}.") from None
+            raise SrjtError(
+                name, f" takes {takes}; got {show(given)}.", code="wrong_type"
+            ) from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
-            raise SrjtError(f"{name} {problem}; got {show(value)}.")
+            raise SrjtError(name, f" {problem}; got {show(value)}.", code="out_of_bounds")
         object.__setattr__(config, field.name, value)
 
 
@@ -214,7 +216,7 @@ def load_config(path: Path) -> dict[str, Any]:
     for part in (values, values.get("train")):
         if isinstance(part, dict) and part.get("imports"):
             raise SrjtError(
-                f"{path} has the setting imports, but a file must not run code: {BY_OPTION}"
+                f"{path} has the setting imports, but a file must not run code: ", BY_OPTION
             )
     return values
 
@@ -240,7 +242,7 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
     if settings.get("imports"):
-        raise SrjtError(f"--set imports=… would run code: {BY_OPTION}")
+        raise SrjtError("--set imports=… would run code: ", BY_OPTION)
     return settings
 
 

@@ -30,7 +30,7 @@ from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.sources.readings import select_readings
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
 from srjt.notebook import html_block, html_pictures, html_table, html_text
@@ -494,7 +494,7 @@ def prepare_folder(folder: Path) -> None:
         and not ours
         and any(not path.name.startswith(".") for path in folder.iterdir())
     ):
-        raise SrjtError(f"{folder} contains other files: choose another `out`.")
+        raise SrjtError(f"{folder} contains other files: choose another ", Option("out"), ".")
     with files.explain_write_errors(f"The audit cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -540,7 +540,9 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     arrays."""
     if not files.is_inside(folder, folder.parent):
         raise SrjtError(
-            f"{folder} is a link to another folder: remove the link, or choose another `out`."
+            f"{folder} is a link to another folder: remove the link, or choose another ",
+            Option("out"),
+            ".",
         )
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)

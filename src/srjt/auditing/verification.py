@@ -32,7 +32,7 @@ from srjt.auditing.review_log import (
 )
 from srjt.auditing.scores import verified_alone, verified_summary
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Option, SrjtError, count_of
 from srjt.files import as_csv, check_regular_file, write_atomically
 from srjt.noise.drawing import Drawing, draw_by_doubt
 from srjt.noise.matrices import Floats, Ints
@@ -124,8 +124,9 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
     plan = read_plan(audit.folder)
     if plan is not None and at_random:
         raise SrjtError(
-            f"The sample of this audit is drawn by doubt ({FILE}): leave out `at_random`, or audit"
-            " to another folder."
+            f"The sample of this audit is drawn by doubt ({FILE}): leave out ",
+            Option("at_random"),
+            ", or audit to another folder.",
         )
     if (
         plan is None
@@ -265,7 +266,7 @@ def next_look(
     not reach."""
     if not 0.0 < within < 0.5:
         raise SrjtError(
-            f"`within` takes half the width of an interval, such as 0.05; got {within:g}."
+            Option("within"), f" takes half the width of an interval, such as 0.05; got {within:g}."
         )
     labels = len(audit) if plan is None else len(plan.ids)
     looks = sorted({min(size, labels) for size in LOOKS})

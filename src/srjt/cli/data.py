@@ -15,7 +15,7 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, check_outputs, options, print_line, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Message, SrjtError, count_of
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def inspect(
     command = _next_command(found, data, ready=ready, known=known)
     write_inspection(found, out, next_command=command)
     if not command:
-        raise SrjtError(" ".join(found.unresolved))
+        raise SrjtError(Message.joined(found.unresolved))
     if found.unresolved:
         say("If that is their order, from mild to severe:")
     elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
@@ -139,7 +139,7 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
     try:
         changed = bool(kept) and write_reading_file(found.source, kept)
     except SrjtError as problem:
-        say(f"How it is read cannot be kept: {problem}", fg="yellow", err=True)
+        say(Message("How it is read cannot be kept: ", problem), fg="yellow", err=True)
         return False
     if changed:
         words = " ".join(map(shlex.quote, options.as_words(kept)))
@@ -243,7 +243,7 @@ def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
 
     for kind, severity, count, first in examples(problems):
         say(
-            f"{severity}: {count:,} {kind}: {KINDS[kind][1]}",
+            Message(f"{severity}: {count:,} {kind}: ", KINDS[kind][1]),
             fg="red" if severity == "error" else "yellow",
         )
         for problem in first:

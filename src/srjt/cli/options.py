@@ -32,13 +32,14 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 import srjt
-from srjt.cli import as_typed, say
+from srjt.cli import say
 from srjt.data.options import ReadOptions
 from srjt.data.reading_file import load_reading_file, reading_file, used
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.inference.options import COMPUTING, EVALUATION
 from srjt.methods import import_modules
 from srjt.progress import progress_bar
+from srjt.reports.shell import as_typed
 from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
 from srjt.training.config import TrainConfig
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import srjt
 from srjt.cli import check_outputs, finish, options, print_line, say, typed_command
 from srjt.cli.options import Fields, argument, option
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, exists_already, is_stream, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
 
@@ -157,7 +157,7 @@ def _check_dicom_reports(out: Path, asked: Answering, *, force: bool) -> None:
     """Raise an error if there cannot be a report of each study in this folder, before anything is
     computed."""
     if asked.per:
-        raise SrjtError("A DICOM report has the grade of each image: leave out `per`.")
+        raise SrjtError("A DICOM report has the grade of each image: leave out --per.")
     if out.suffix or (out.exists() and not out.is_dir()):
         raise SrjtError(f"DICOM reports are files in a folder, and {out} is none: --out reports.")
     if out.is_dir() and any(out.glob("*.dcm")) and not force:
@@ -228,7 +228,7 @@ def evaluate(
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
         raise SrjtError(
-            "A CSV file holds the scores of groups: give `by`, or a JSON file for everything else."
+            "A CSV file holds the scores of groups: give --by, or a JSON file for everything else.",
         )
     asked = replace(asked, on_bad_image=data.bad_images)
     trained, asked = opened(
@@ -318,7 +318,7 @@ def compare(
     check_files(out, html, force=force)
     if test is None and data.how:
         raise SrjtError(
-            f"`{next(iter(data.how))}` is about the images of --test, which is not given."
+            Option(next(iter(data.how))), " is about the images of --test, which is not given."
         )
     trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None

@@ -31,7 +31,7 @@ from srjt.data.sources.table import (
     plain_name,
     relative_name,
 )
-from srjt.errors import SrjtError, count_of, few, printable
+from srjt.errors import Message, Option, SrjtError, count_of, few, printable
 
 FILES = 0.8  # share of the cells of a column of images that name image files
 FOLDERS = 100  # in which images are looked for, at each level
@@ -139,7 +139,7 @@ def _guess_images(found: Guesses, table: Table, folder: Path) -> None:
         instead = f", and those of {by_name!r} are not" if by_name is not None else ""
         found.guess("image", best, f"{shares[best]:.0%} of its cells are image files{instead}")
     else:
-        found.unresolved.append(str(missing_column("image", table, features=True)))
+        found.unresolved.append(missing_column("image", table, features=True).message)
 
 
 def _share_of_images(cells: pd.Series[str], folder: Path) -> float:
@@ -208,7 +208,7 @@ def _guess_grades(found: Guesses, table: Table) -> None:
     else:
         candidates = few(map(repr, both or named or graded), 6)
         several = f" It may be one of {candidates}." if candidates else ""
-        found.unresolved.append(f"{missing_column('grade', table)}{several}")
+        found.unresolved.append(Message(missing_column("grade", table), several))
 
 
 def _looks_graded(cells: pd.Series[str]) -> bool:
@@ -295,9 +295,13 @@ def _propose_gap(found: Guesses, numbers: list[int], column: str) -> None:
     missing = [str(number) for number in range(first, numbers[-1]) if number not in numbers]
     found.proposed["grades"] = tuple(map(str, range(first, numbers[-1] + 1)))
     found.unresolved.append(
-        f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if"
-        f" {'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades"
-        " with `grades`."
+        Message(
+            f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if"
+            f" {'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades"
+            " with ",
+            Option("grades"),
+            ".",
+        )
     )
 
 
@@ -317,7 +321,7 @@ def _propose_order(
     misspelt = {value for value, _ in found.typos.values()}
     names = [value for value in counts if value not in misspelt]
     if not 2 <= len(names) <= MANY_VALUES:
-        found.unresolved.append(str(problem))
+        found.unresolved.append(problem.message)
         return
     scale = list(map(plain_name, SCALE))
     ordered = sorted(
@@ -330,6 +334,10 @@ def _propose_order(
         f" Without {count_of(len(found.typos), 'probable typing error')}." if found.typos else ""
     )
     found.unresolved.append(
-        f"The order of the grades is not known: {counted}.{typed} List them from mild to severe"
-        " with `grades`."
+        Message(
+            f"The order of the grades is not known: {counted}.{typed} List them from mild to severe"
+            " with ",
+            Option("grades"),
+            ".",
+        )
     )

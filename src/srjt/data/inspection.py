@@ -22,7 +22,7 @@ from srjt.data.sources import read_source
 from srjt.data.sources.folders import not_as_published, read_images
 from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
 from srjt.data.sources.table import is_table, load_table
-from srjt.errors import SrjtError
+from srjt.errors import Message, SrjtError
 
 UNKNOWN_ORDER = "unknown-grades"
 NO_PAIRS: Ints = np.empty((0, 2), dtype=np.int64)
@@ -139,7 +139,7 @@ def inspect_source(
     ):
         found = guess_options(load_table(source), ReadOptions.of(options))
     if found.unresolved and "image" not in found.columns:
-        raise SrjtError(" ".join(found.unresolved))
+        raise SrjtError(Message.joined(found.unresolved))
     if found.unresolved:
         names = ("images", "image_column", "patient_column")
         manifest = read_images(
@@ -150,7 +150,7 @@ def inspect_source(
     try:
         seen, pairs = examine_images(manifest, progress=progress) if decode else ([], NO_PAIRS)
     except SrjtError as problem:  # no image exists
-        raise SrjtError(" ".join([str(problem), *found.unresolved])) from None
+        raise SrjtError(Message.joined([problem, *found.unresolved])) from None
     differences = None if found.unresolved else not_as_published(manifest)
     own = [
         *(Problem(UNKNOWN_ORDER, "all rows", sentence) for sentence in found.unresolved),

@@ -26,7 +26,7 @@ from srjt.data.problems import (
     examples,
     left_out_counts,
 )
-from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.errors import Option, SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
 from srjt.notebook import html_block, html_table
 
@@ -525,7 +525,7 @@ def drop_unusable(
     19
     """
     if on_bad_image not in ("error", "skip"):
-        raise unknown_name("`on_bad_image`", on_bad_image, ["error", "skip"])
+        raise unknown_name(Option("on_bad_image"), on_bad_image, ["error", "skip"])
     if problems is None:
         problems = manifest.report.problems
     bad = errors_in(problems)
@@ -549,8 +549,9 @@ def drop_unusable(
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         raise SrjtError(
             f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}:"
-            f" {bad[0].detail}). Correct the source, or leave such samples out with"
-            f" `on_bad_image='skip'`.{full_list}"
+            f" {bad[0].detail}). Correct the source, or leave such samples out with ",
+            Option("on_bad_image", "skip"),
+            f".{full_list}",
         )
     # Other errors are about rows that the source has left out: another row of the same image may be
     # usable.

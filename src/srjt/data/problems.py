@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from srjt.errors import few
+from srjt.errors import Message, Option, few
 from srjt.notebook import html_block, html_table, html_text
 
 if TYPE_CHECKING:
@@ -29,9 +29,11 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "invalid-grade": ("error", "not one of the grades"),
     "conflicting-rows": (
         "error",
-        (
+        Message(
             "one image with several grades or patients: all its rows are left out. If several"
-            " readers graded it, `several_readings='consensus'` combines their grades"
+            " readers graded it, ",
+            Option("several_readings", "consensus"),
+            " combines their grades",
         ),
     ),
     "not-as-published": (
@@ -60,9 +62,11 @@ KINDS: dict[str, tuple[Severity, str]] = {
     ),
     "near-duplicates": (
         "warning",
-        (
+        Message(
             "nearly the same image (rescaled, recompressed, mirrored or slightly cropped) of two"
-            " patients: `group_near_duplicates=True` keeps such images on one side of a split"
+            " patients: ",
+            Option("group_near_duplicates", True),
+            " keeps such images on one side of a split",
         ),
     ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),

@@ -20,7 +20,7 @@ from srjt.data.checks import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
 from srjt.data.names import join_names
-from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
+from srjt.errors import Option, SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
 Mask = npt.NDArray[np.bool_]
@@ -199,7 +199,9 @@ def official_split(manifest: Manifest) -> Split:
     array([2])
     """
     if "split" not in manifest.table:
-        raise SrjtError("The data have no published split: name its column with `split_column`.")
+        raise SrjtError(
+            "The data have no published split: name its column with ", Option("split_column"), "."
+        )
     split = _of_sides(manifest.table["split"].to_numpy(dtype=object), checked=True)
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
@@ -390,7 +392,7 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
     it is not test."""
     if column not in manifest.table:
         raise unknown_name(
-            "column (for `hold_out`)", column, list(map(str, manifest.table.columns))
+            "column", column, list(map(str, manifest.table.columns)), option="hold_out"
         )
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)
@@ -566,19 +568,23 @@ def corrupt(
     True
     """
     if (rate is None) == (rho is None):
-        raise SrjtError("Give the amount of noise: either `rate` or `rho`.")
+        raise SrjtError(
+            "Give the amount of noise: either ", Option("rate"), " or ", Option("rho"), "."
+        )
     if manifest.true_labels is not None:
         raise SrjtError(
-            "The data have true grades already, so their labels are noisy: give the clean table, or"
-            " `grade_column` with the name of the column of true grades to start from them."
+            "The data have true grades already, so their labels are noisy: give the clean table, or ",
+            Option("grade_column"),
+            " with the name of the column of true grades to start from them.",
         )
     rows = np.arange(len(manifest))
     if "split" in manifest.table and not include_test:
         rows = np.flatnonzero(manifest.table["split"] != "test")
     if not len(rows):
         raise SrjtError(
-            "All samples are marked test, and test labels stay clean: `include_test=True` corrupts"
-            " them."
+            "All samples are marked test, and test labels stay clean: ",
+            Option("include_test", True),
+            " corrupts them.",
         )
     if rho is None:
         assert rate is not None

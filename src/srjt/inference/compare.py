@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, count_of, few
+from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import (
     Prepared,
@@ -57,7 +57,9 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
         side = prepared.run.held_out.get("test")
         if side is None or not len(side):
             raise SrjtError(
-                f"{name} keeps no predictions for a test side: give labelled images with `test`."
+                f"{name} keeps no predictions for a test side: give labelled images with ",
+                Option("test"),
+                ".",
             )
         samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
@@ -84,9 +86,10 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     ]:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}:"
-            f" {'; '.join(differing)}. Give labelled images that none was trained on with `test`,"
-            " or train one again on the sides of the other (srjt train … --splits RUN, or"
-            " srjt.data.read_splits)."
+            f" {'; '.join(differing)}. Give labelled images that none was trained on with ",
+            Option("test"),
+            ", or train one again on the sides of the other (srjt train … --splits RUN, or"
+            " srjt.data.read_splits).",
         )
     return replace(other, table=other.table.loc[ours])
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from srjt.errors import SrjtError
+from srjt.errors import Message, Option, SrjtError
 from srjt.ordinal import Purpose
 from srjt.settings import check_types, documented, setting
 
@@ -28,7 +28,9 @@ def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
     parts = [names] if isinstance(names, str) else [] if names is None else list(names)  # type: ignore[call-overload]
     columns = [column.strip() for part in parts for column in str(part).split(",")]
     if not all(columns):
-        raise SrjtError(f"`{option}` needs the names of columns, such as patient; got {names!r}.")
+        raise SrjtError(
+            Option(option), f" needs the names of columns, such as patient; got {names!r}."
+        )
     return tuple(dict.fromkeys(columns))
 
 
@@ -45,7 +47,11 @@ class Grading:
     )
     decoding: Literal["argmax", "median", "expected"] | None = setting(
         None,
-        "Use the most likely grade, the median or the rounded mean, instead of `optimise`.",
+        Message(
+            "Use the most likely grade, the median or the rounded mean, instead of ",
+            Option("optimise"),
+            ".",
+        ),
         flag="--decode",
     )
 
@@ -125,8 +131,11 @@ class Answering(Grading):
     )
     threshold: float | Literal["grade"] | None = setting(
         None,
-        "Refer if the probability of `refer_from` or more is at least P, or by the predicted"
-        " grade.",
+        Message(
+            "Refer if the probability of ",
+            Option("refer_from"),
+            " or more is at least P, or by the predicted grade.",
+        ),
         shown="0.5",
         metavar="P|grade",
         takes="a probability from 0 to 1, or 'grade'",
@@ -145,8 +154,11 @@ class Answering(Grading):
     )
     per: tuple[str, ...] = setting(
         (),
-        "Give one answer per value of this column, such as patient, or of several: `per=['patient',"
-        " 'eye']`.",
+        Message(
+            "Give one answer per value of this column, such as patient, or of several: ",
+            Option("per", ["patient", "eye"]),
+            ".",
+        ),
         more="It is compared with the highest label of its images.",
         metavar="COLUMN",
     )
@@ -161,12 +173,20 @@ class Answering(Grading):
         super().__post_init__()
         for name in ("threshold", "sensitivity"):
             if self.refer_from is None and getattr(self, name) is not None:
-                raise SrjtError(f"`{name}` needs the grade from which to refer: `refer_from`.")
+                raise SrjtError(
+                    Option(name),
+                    " needs the grade from which to refer: ",
+                    Option("refer_from"),
+                    ".",
+                )
         if self.threshold is not None and self.sensitivity is not None:
             raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
         if self.coverage is None and self.coverage_by is not None:
             raise SrjtError(
-                "`coverage_by` says for whom ranges keep their promise: give a `coverage`, too."
+                Option("coverage_by"),
+                " says for whom ranges keep their promise: give a ",
+                Option("coverage"),
+                ", too.",
             )
 
     @property

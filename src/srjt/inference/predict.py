@@ -20,7 +20,7 @@ from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED
 from srjt.data.sources.features import FEATURE_SUFFIXES
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
 from srjt.inference.options import Answering, as_columns
 from srjt.inference.prepare import Prepared, RunLike, prepare
@@ -65,7 +65,7 @@ def refuse_other_options(
         given = next((name for name in names if how.get(name) is not None), None)
         if given is not None and not _takes(run).endswith(kind):
             raise SrjtError(
-                f"`{given}` is about {kind}, and this run takes {_takes(run)}: leave it out."
+                Option(given), f" is about {kind}, and this run takes {_takes(run)}: leave it out."
             )
 
 
@@ -265,7 +265,13 @@ def usable_samples(
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
-        raise SrjtError("With `per` there is one row per patient: `keep` is for rows of images.")
+        raise SrjtError(
+            "With ",
+            Option("per"),
+            " there is one row per patient: ",
+            Option("keep"),
+            " is for rows of images.",
+        )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]

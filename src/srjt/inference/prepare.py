@@ -23,7 +23,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
-from srjt.errors import SrjtError, count_of, warn
+from srjt.errors import Message, Option, SrjtError, count_of, warn
 from srjt.inference import decide
 from srjt.inference.answers import (
     Answers,
@@ -151,11 +151,14 @@ def recalibration_of(
 
 # The validation side of a run, on which thresholds and poolings are found.
 
-OTHERS = "`calibrate_on`, with labelled samples that it was not trained on"
+OTHERS = Message(Option("calibrate_on"), ", with labelled samples that it was not trained on")
 
 
 def validation_side(
-    run: Trained, *, why: str, otherwise: str = "train it with `split` or a split column"
+    run: Trained,
+    *,
+    why: str,
+    otherwise: str = Message("train it with ", Option("split"), " or a split column"),
 ) -> HeldOut:
     """The validation side. why, otherwise: for the error if there is none."""
     side = run.held_out.get("validation")
@@ -187,9 +190,9 @@ def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> npt.NDArray[np.floa
     return highest_grade_posterior(best_labels(side), codes, estimate.transition, certain=certain)
 
 
-def keep_at_training(columns: Sequence[str]) -> str:
+def keep_at_training(columns: Sequence[str]) -> Message:
     """What to do for a run that has not kept some columns of its validation side."""
-    return f"train again, to another folder, with `keep_columns={[*columns]}`"
+    return Message("train again, to another folder, with ", Option("keep_columns", [*columns]))
 
 
 def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
@@ -197,8 +200,15 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
-            f" {' and no '.join(missing)}: leave out `pool='learned'`, `sensitivity` and `abstain`,"
-            f" or {keep_at_training(missing)}."
+            f" {' and no '.join(missing)}: leave out ",
+            Option("pool", "learned"),
+            ", ",
+            Option("sensitivity"),
+            " and ",
+            Option("abstain"),
+            ", or ",
+            keep_at_training(missing),
+            ".",
         )
     return units_of(side.table, per).codes
 
@@ -337,7 +347,9 @@ class Prepared:
                 " samples to calibrate on, or on copies of them, such as"
                 f" {store.manifest.ids[known.copies[0]]} ({known.share:.0%} are at least near to a"
                 " training sample): what is fitted to them does not hold for new samples."
-                " Calibrate on others, or leave out `calibrate_on` for the validation side."
+                " Calibrate on others, or leave out ",
+                Option("calibrate_on"),
+                " for the validation side.",
             )
         if len(known.near):
             warn(
@@ -497,7 +509,9 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
         if name in OURS or name in {f"p_{grade}" for grade in run.grades}:
             raise SrjtError(
                 f"The answers have a column named {name} themselves: pool by a column with another"
-                " name (`per`), or rename it in the data."
+                " name (",
+                Option("per"),
+                "), or rename it in the data.",
             )
     if options.precision is not None and len(run.in_shape) == 1:
         raise SrjtError(
@@ -521,16 +535,18 @@ def _fitted(prepared: Prepared) -> Prepared:
     )
     network, per = options.network, options.per
     if isinstance(options.calibrate_on, float):
-        raise SrjtError("`calibrate_on` takes a share only to evaluate; give labelled samples.")
+        raise SrjtError(
+            Option("calibrate_on"), " takes a share only to evaluate; give labelled samples."
+        )
     validation = side = run.held_out.get("validation")
     if elsewhere:
         side, other = prepared.calibration_side()
         prepared = replace(prepared, calibrate_on=other)
     elif options.coverage is not None:
-        side = validation_side(run, why="A range of grades", otherwise=f"give {OTHERS}")
+        side = validation_side(run, why="A range of grades", otherwise=Message("give ", OTHERS))
         if options.views > 1:
             raise SrjtError(
-                f"The validation side was predicted with one view: use one view, or {OTHERS}."
+                "The validation side was predicted with one view: use one view, or ", OTHERS, "."
             )
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
         noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
@@ -550,7 +566,11 @@ def _fitted(prepared: Prepared) -> Prepared:
         if missing := [name for name in options.columns if name not in columns]:
             raise SrjtError(
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration"
-                f" samples: give `calibrate_on` with it, or {keep_at_training(missing)}."
+                " samples: give ",
+                Option("calibrate_on"),
+                " with it, or ",
+                keep_at_training(missing),
+                ".",
             )
         noise = prepared.noise_of(side, promise=True)
         ranges = calibrate_ranges(

@@ -33,7 +33,7 @@ import pandas as pd
 from scipy.special import betaincinv, chdtri, ndtr, ndtri, stdtrit  # type: ignore[import-untyped]
 from scipy.stats import binom  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.inference.prepare import RunLike, open_run
@@ -220,8 +220,9 @@ def patients_for(half_width: Callable[[int], float], wanted: float) -> int:
     while half_width(high) > wanted + 1e-9:
         if high > MOST_PATIENTS:
             raise SrjtError(
-                f"For ± {wanted:g} more than 100 million patients are needed: give a larger"
-                " `half_width`."
+                f"For ± {wanted:g} more than 100 million patients are needed: give a larger ",
+                Option("half_width"),
+                ".",
             )
         low = high
         high = 2 * high
@@ -345,7 +346,8 @@ def _grade_shares(text: str) -> list[float]:
         min(shares) > 0 and abs(sum(shares) - 1.0) <= 0.02
     ):  # nan is neither
         raise SrjtError(
-            f"`grade_shares` are positive numbers with sum 1, such as {SHARES}; got {text!r}."
+            Option("grade_shares"),
+            f" are positive numbers with sum 1, such as {SHARES}; got {text!r}.",
         )
     return [share / sum(shares) for share in shares]
 
@@ -354,12 +356,16 @@ def _assumed(asked: Planning) -> SamplePlan:
     value, metric, error = asked.value, asked.metric, 0.0
     if value is None:
         raise SrjtError(
-            "Without a pilot, `value` says what the score will probably be, such as 0.9."
+            "Without a pilot, ",
+            Option("value"),
+            " says what the score will probably be, such as 0.9.",
         )
     if metric == "mae":
         if asked.spread is None and value >= 1.0:
             raise SrjtError(
-                "An MAE of 1 or more has errors by several grades: give their `spread`."
+                "An MAE of 1 or more has errors by several grades: give their ",
+                Option("spread"),
+                ".",
             )
         variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
         error = _error_size(value, variance)
@@ -489,7 +495,9 @@ def _score(asked: Planning, pilot: Evaluation) -> Any:
         return METRICS[asked.metric].function
     if asked.refer_from is None:
         raise SrjtError(
-            f"The {asked.metric} of a pilot needs `refer_from`, the lowest grade to refer."
+            f"The {asked.metric} of a pilot needs ",
+            Option("refer_from"),
+            ", the lowest grade to refer.",
         )
     cut = pilot.grades.find(asked.refer_from)
     part = slice(cut, None) if asked.metric == "sensitivity" else slice(None, cut)

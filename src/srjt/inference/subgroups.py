@@ -14,7 +14,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, as_text
 from srjt.data.images.store import ImageStore
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers
 from srjt.inference.prepare import Prepared, judging_labels, prepare
 from srjt.ordinal import calibration, metrics
@@ -158,7 +158,7 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
         f"{column}_source" if f"{column}_source" in table else column
     )  # srjt has one of that name, too
     if own not in table:
-        raise unknown_name("column (for `by`)", column, [str(name) for name in table.columns])
+        raise unknown_name("column", column, map(str, table.columns), option="by")
     cells = [as_text(cell).strip() for cell in table[own]]
     cells = [UNKNOWN if cell.casefold() in MISSING else cell for cell in cells]
     numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
@@ -184,9 +184,13 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
         set(cells), key=lambda name: (name == UNKNOWN, name == SEVERAL, start.get(name, 0.0), name)
     )
     if len(names) > MOST_GROUPS:
-        hint = "" if words else f" Numbers need a width, or a larger one: `by='{column}:10'`."
+        numbered = Option("by", f"{column}:10")
+        hint = [] if words else [" Numbers need a width, or a larger one: ", numbered, "."]
         raise SrjtError(
-            f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}"
+            f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.",
+            *hint,
+            code="too_many_groups",
+            option="by",
         )
     return pd.Series(pd.Categorical(cells, names), name=column)
 

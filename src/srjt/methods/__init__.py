@@ -16,7 +16,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from srjt.errors import SrjtError, UnknownNameError, unknown_name, warn
+from srjt.errors import Option, SrjtError, UnknownNameError, unknown_name, warn
 from srjt.lazy import lazy_names
 from srjt.methods.table import METHODS, Recipe, RegisteredMethod
 
@@ -190,7 +190,11 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
             )
         unknown = unknown_name("method", name, _registry())
         raise UnknownNameError(
-            f"{unknown} One of your own is known once its module is imported (`imports`)."
+            unknown,
+            " One of your own is known once its module is imported (",
+            Option("imports"),
+            ").",
+            code=unknown.code,
         )
     return row
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError, warn
+from srjt.errors import Message, Option, SrjtError, warn
 from srjt.networks import registry
 from srjt.networks.layers import Standardise
 from srjt.networks.registry import IMAGENET_MEAN, IMAGENET_STD
@@ -109,8 +109,11 @@ def fetch_weights(
         trained = row.trained_input() if pretrained and row.loads_own_weights else None
         if trained is not None and trained.size != in_shape[-1]:
             warn(
-                f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}:"
-                f" `crop={trained.size}` is better."
+                Message(
+                    f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}: ",
+                    Option("crop", trained.size),
+                    " is better.",
+                )
             )
     if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
@@ -169,7 +172,9 @@ def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
         published = [name for name in registry.names() if registry.find(name).weights is not None]
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for"
-            f" {', '.join(published)}: {INSTEAD}."
+            f" {', '.join(published)}: ",
+            INSTEAD,
+            ".",
         )
     return fetch_published(row.weights)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from srjt.errors import SrjtError, UnknownNameError, missing_extra
+from srjt.errors import Option, SrjtError, UnknownNameError, missing_extra
 from srjt.networks.registry import TrainedInput
 from srjt.networks.weights import INSTEAD
 from srjt.text import reason_of
@@ -67,14 +67,17 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
             if size and trained is not None and not isinstance(error, OSError):
                 raise SrjtError(
                     f"timm cannot make {name!r} for images of {in_shape[-1]} pixels"
-                    f" ({reason_of(error)}): it was trained on {trained.size}, so set"
-                    f" `crop={trained.size}`."
+                    f" ({reason_of(error)}): it was trained on {trained.size}, so set ",
+                    Option("crop", trained.size),
+                    ".",
                 ) from error
             if not pretrained:
                 raise
             raise SrjtError(
                 f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}):"
-                f" {INSTEAD}."
+                " ",
+                INSTEAD,
+                ".",
             ) from error
 
     return make

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError
+from srjt.errors import Message, Option, SrjtError
 from srjt.files import sha256_of, write_atomically
 from srjt.networks import registry
 from srjt.text import count_of, few
@@ -107,8 +107,15 @@ def _unwrap(content: object) -> dict[str, Tensor]:
 
 # Published ImageNet weights: downloaded once into torch's cache, checked at every use.
 
-INSTEAD = "pass a local file with `weights`, or start from random weights with `pretrained=False`"
-ALTERNATIVES = f"{INSTEAD}, or choose the network tiny, or train on features (srjt features)"
+INSTEAD = Message(
+    "pass a local file with ",
+    Option("weights"),
+    ", or start from random weights with ",
+    Option("pretrained", False),
+)
+ALTERNATIVES = Message(
+    INSTEAD, ", or choose the network tiny, or train on features (srjt features)"
+)
 OFFLINE = "SRJT_OFFLINE"  # an environment variable: if it is set, no weights are downloaded
 TIMEOUT = 30.0  # seconds of each wait for the server
 
@@ -122,7 +129,7 @@ def fetch_published(
     weights: registry.PublishedWeights,
     *,
     timeout: float = TIMEOUT,
-    advice: str = f", or {ALTERNATIVES}",
+    advice: str = Message(", or ", ALTERNATIVES),
 ) -> Path:
     """The file of weights in torch's cache, downloaded if it is not there yet, and checked by its
     SHA-256.

@@ -17,7 +17,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, folds, official_split, write_splits
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Option, SrjtError, count_of
 from srjt.files import as_json, is_foreign, write_atomically
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.evaluate import Evaluation, evaluate_sides
@@ -164,10 +164,12 @@ def begin_folder(out: Path, found: Inspection) -> None:
     record = out / RECORD
     if record.is_file():
         if record.read_bytes() != as_json(made_of):
-            raise SrjtError(f"{out} holds the analysis of another source: choose another `out`.")
+            raise SrjtError(
+                f"{out} holds the analysis of another source: choose another ", Option("out"), "."
+            )
         return
     if out.is_dir() and any(is_foreign(path) for path in out.iterdir()):
-        raise SrjtError(f"{out} contains other files: choose another `out`.")
+        raise SrjtError(f"{out} contains other files: choose another ", Option("out"), ".")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(record, as_json(made_of))
 
@@ -182,8 +184,9 @@ def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -
         first = found.unusable[0]
         raise SrjtError(
             f"{count_of(len(found.unusable), 'unusable sample')} (the first: {first.where}:"
-            f" {first.detail}). Correct the source, or leave such samples out with"
-            f" `on_bad_image='skip'`. {page}."
+            f" {first.detail}). Correct the source, or leave such samples out with ",
+            Option("on_bad_image", "skip"),
+            f". {page}.",
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from srjt import methods
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
 from srjt.progress import Plain
 from srjt.settings import check_types, documented, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
@@ -273,8 +273,11 @@ class StudyConfig(Plain):
     )
     noise_rate: float | Literal["auto"] | None = setting(
         None,
-        "ε, the share of wrong labels of data that are noisy already (`noises='none'`);"
-        " auto estimates it.",
+        Message(
+            "ε, the share of wrong labels of data that are noisy already (",
+            Option("noises", "none"),
+            "); auto estimates it.",
+        ),
         more="From the training labels, also if noise is injected.",
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",
@@ -354,7 +357,7 @@ class StudyConfig(Plain):
             object.__setattr__(self, name, _texts(getattr(self, name)))
         check_types(self)
         if not all(0 <= seed < 2**63 for seed in self.seeds):
-            raise SrjtError(f"`seeds` takes {SEEDS}; got {show(self.seeds)}.")
+            raise SrjtError(Option("seeds"), f" takes {SEEDS}; got {show(self.seeds)}.")
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
                 f"{min(reserved)} is set by the study: write it beside 'train', not inside."
@@ -366,7 +369,9 @@ class StudyConfig(Plain):
         if self.source not in ("", "synthetic"):
             ReadOptions.of(self.reading)
         if self.splits is not None and self.hold_out is not None:
-            raise SrjtError("`splits` has its folds already: leave out `hold_out`.")
+            raise SrjtError(
+                Option("splits"), " has its folds already: leave out ", Option("hold_out"), "."
+            )
         for text in self.noises:
             parse_noise(text)
         runs = TrainConfig().replace(**self.train)

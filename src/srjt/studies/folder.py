@@ -22,7 +22,7 @@ from srjt import files
 from srjt._version import __version__
 from srjt.data.grades import Grades, distinct
 from srjt.data.splits import write_splits
-from srjt.errors import SrjtError, count_of, warn, warnings_about
+from srjt.errors import Option, SrjtError, count_of, warn, warnings_about
 from srjt.files import is_locked, write_sealed_json
 from srjt.methods import import_modules
 from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
@@ -133,7 +133,9 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
         if file.exists():
             before = read_study(folder)  # an error if it is not a study of srjt
         elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
-            raise SrjtError(f"{folder} holds something else already: choose another `out`.")
+            raise SrjtError(
+                f"{folder} holds something else already: choose another ", Option("out"), "."
+            )
         Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
         planned_runs = list(data.planned_runs())
         # lock_study removes it if the process is killed here
@@ -144,7 +146,9 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             data.manifest
         ):
             raise SrjtError(
-                "An image has changed since this study began: restore it, or change `out`."
+                "An image has changed since this study began: restore it, or change ",
+                Option("out"),
+                ".",
             )
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}

@@ -34,7 +34,7 @@ from srjt.data.sources import read_source
 from srjt.data.sources.table import no_image_exists
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, count_of, few, warn
+from srjt.errors import Option, SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
 from srjt.progress import Bar
@@ -222,9 +222,11 @@ class StudyPlan:
         for need in needs:
             if given[need] is None and rate != "auto":
                 raise SrjtError(
-                    f"{method.name} needs the noise of the labels: give `noise_rate` for data that"
-                    " are noisy already (a number, or auto), or inject noise with"
-                    " `noise='quasi:0.2'`."
+                    f"{method.name} needs the noise of the labels: give ",
+                    Option("noise_rate"),
+                    " for data that are noisy already (a number, or auto), or inject noise with ",
+                    Option("noise", "quasi:0.2"),
+                    ".",
                 )
         # Only what a method needs is part of its settings: a different P must not repeat
         # co-teaching.

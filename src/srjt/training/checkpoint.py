@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from srjt.errors import SrjtError, warn
+from srjt.errors import Message, SrjtError, warn
 from srjt.files import explain_write_errors, remove_unfinished, write_atomically
 from srjt.ordinal.metrics import METRICS, summary
 
@@ -255,7 +255,7 @@ def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
                 if files
                 else "Starting from the beginning."
             )
-            warn(f"{problem} {fallback}")
+            warn(Message(problem, f" {fallback}"))
     return None
 
 

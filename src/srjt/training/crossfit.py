@@ -25,7 +25,7 @@ from srjt import files, methods
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, assign_folds
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, Message, Option, SrjtError
 from srjt.methods.joint import JointTraining
 from srjt.networks import registry
 from srjt.ordinal.metrics import Floats, Ints
@@ -206,13 +206,17 @@ def choose_workers(
     if jobs == 1:
         return None
     if jobs != "auto" and jobs < 1:
-        raise SrjtError(f"`jobs` must be at least 1, or auto; got {jobs}.")
+        raise SrjtError(Option("jobs"), f" must be at least 1, or auto; got {jobs}.")
     if reason := _why_alone(config, setup, out):
         if jobs != "auto":
             raise SrjtError(
-                f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`."
+                "Folds cannot be trained at the same time, because ",
+                reason,
+                ": use ",
+                Option("jobs", 1),
+                ".",
             )
-        setup.reporter.note(f"Folds are trained one after the other, because {reason}.")
+        setup.reporter.note(Message("Folds are trained one after the other, because ", reason, "."))
         return None
     if devices.choose_device(setup.device).type == "cuda":
         all_gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
@@ -256,9 +260,11 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
     if any(part is not None for part in (setup.network, setup.transform, setup.eval_transform)):
         return "worker processes cannot import a network or a transform of your own"
     if not methods.is_known_to_workers(config.method, registered_by=config.imports):
-        return (
+        return Message(
             f"worker processes do not know the method {config.method!r}, which is registered in"
-            " this session (name its module in `imports` to change that)"
+            " this session (name its module in ",
+            Option("imports"),
+            " to change that)",
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return "torchrun has started several processes"
@@ -297,11 +303,12 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                 if stop.number is None and ended.death:
                     raise SrjtError(
                         f"The process that trained fold {int(ended.name) + 1} was ended"
-                        f" {ended.death}: run the same command again, with `jobs=1` if memory is"
-                        " short. Finished folds are kept."
+                        f" {ended.death}: run the same command again, with ",
+                        Option("jobs", 1),
+                        " if memory is short. Finished folds are kept.",
                     )
                 for note in ended.result or ():
-                    reporter.note(f"Fold {int(ended.name) + 1} of {count}: {note}")
+                    reporter.note(Message(f"Fold {int(ended.name) + 1} of {count}: ", note))
             progress.update()
         if stop.number is not None:
             raise Interrupted(stop.number, "Stopped; every fold continues from its saved state.")

@@ -32,7 +32,7 @@ from srjt.data.copies import TRACES_FILE
 from srjt.data.grades import Grades, as_text, distinct
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
@@ -303,7 +303,9 @@ def refuse_other_files(folder: Path) -> None:
     if (folder / "run.json").exists() or not folder.is_dir():
         return
     if any(files.is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
-        raise SrjtError(f"{folder} already contains other files: choose another `out`.")
+        raise SrjtError(
+            f"{folder} already contains other files: choose another ", Option("out"), "."
+        )
 
 
 def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> RunFacts:
@@ -350,7 +352,7 @@ def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, A
         if before.get(name) != now.get(name)
     ]
     if differences:
-        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
+        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another ", Option("out"), ".")
 
 
 class NoiseFile(BaseModel, extra="forbid"):
@@ -631,8 +633,9 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
         ):
             which = f" ({few(samples.table['id'][(before != samples.hashes).any(axis=1)])})"
         raise SrjtError(
-            f"Images have changed since this run began{which}: restore them, or choose another"
-            " `out`. (Another version of Pillow may also decode a file differently.)"
+            f"Images have changed since this run began{which}: restore them, or choose another ",
+            Option("out"),
+            ". (Another version of Pillow may also decode a file differently.)",
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()

@@ -27,7 +27,7 @@ from srjt._version import __version__
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import FREE_SPACE, ImageStore
 from srjt.data.manifest import Features, Manifest
-from srjt.errors import SrjtError, warn
+from srjt.errors import Message, Option, SrjtError, warn
 from srjt.networks import network as building, registry, weights as published
 from srjt.text import count_of, duration
 from srjt.training.batches import Preprocess, view_batches
@@ -104,9 +104,13 @@ def resolve_backbone(
         else:
             return config.replace(backbone=name)
     warn(
-        f"{NO_WEIGHTS} Weights could not be downloaded: {problems[0]}. On a machine with a"
-        f" connection, `srjt weights fetch {candidates[0]}` says where the file is: copy it here"
-        " and give it with `weights`."
+        Message(
+            f"{NO_WEIGHTS} Weights could not be downloaded: {problems[0]}. On a machine with a"
+            f" connection, `srjt weights fetch {candidates[0]}` says where the file is: copy it here"
+            " and give it with ",
+            Option("weights"),
+            ".",
+        )
     )
     return _small(config.replace(network=None))
 
@@ -123,8 +127,9 @@ def _check_backbone(config: TrainConfig, *, features: bool, reads_rows: bool) ->
         )
     if not reads_rows:
         raise SrjtError(
-            f"The backbone {config.backbone!r} is frozen, and `network` is trained on its features:"
-            f" choose 'odds', 'mlp' or 'linear' instead of {config.network!r}, or leave it out."
+            f"The backbone {config.backbone!r} is frozen, and ",
+            Option("network"),
+            f" is trained on its features: choose 'odds', 'mlp' or 'linear' instead of {config.network!r}, or leave it out.",
         )
 
 

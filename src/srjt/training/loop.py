@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, Option, SrjtError
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint, step as update
@@ -359,9 +359,14 @@ def _diverged(what: str, run: Trained) -> SrjtError:
             "a method that uses the transition matrix can diverge where that matrix is"
             " ill-conditioned"
         )
-    hint = " or `precision='fp32'`" if run.config.precision in ("bf16", "auto") else ""
+    hint: list[object] = []
+    if run.config.precision in ("bf16", "auto"):
+        hint = [" or ", Option("precision", "fp32")]
     return SrjtError(
-        f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept."
+        f"{what}: {reason}; try a smaller ",
+        Option("learning_rate"),
+        *hint,
+        ". The last good checkpoint is kept.",
     )
 
 

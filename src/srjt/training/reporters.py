@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srjt.errors import missing_extra, unknown_name
+from srjt.errors import Message, missing_extra, unknown_name
 from srjt.process import import_quietly
 from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
 from srjt.text import count_of
@@ -147,7 +147,7 @@ class FoldReporter:
         pass
 
     def note(self, text: str) -> None:
-        self.inner.note(self.title + text)
+        self.inner.note(Message(self.title, text))
 
     def decoded(self, done: int, total: int) -> None:
         pass

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.training import checkpoint, step as update
 from srjt.training.adam import Adam
 from srjt.training.devices import StackedNetworks
@@ -114,7 +114,9 @@ class Checkpoints:
         except (KeyError, TypeError, ValueError, RuntimeError) as problem:  # its checksum is right
             raise SrjtError(
                 f"The checkpoint in {self.folder} is not from this version of srjt ({problem}):"
-                " choose another `out`."
+                " choose another ",
+                Option("out"),
+                ".",
             ) from None
         return position
 

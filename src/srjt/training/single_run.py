@@ -22,7 +22,7 @@ from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
-from srjt.errors import SrjtError, unknown_name, warn
+from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
 from srjt.text import count_of, few
@@ -130,8 +130,9 @@ def reader_targets(
         return NO_READERS
     if manifest.posterior is None:
         raise SrjtError(
-            f"reader_targets {choice!r} needs the grades of several readers: read the data with "
-            "`several_readings='consensus'`."
+            f"reader_targets {choice!r} needs the grades of several readers: read the data with ",
+            Option("several_readings", "consensus"),
+            ".",
         )
     posterior = torch.from_numpy(manifest.posterior[rows])
     if choice == "certainty":
@@ -141,24 +142,26 @@ def reader_targets(
         if "transition" in method.needs:
             raise SrjtError(
                 f"{config.method} corrects the errors of labels, and grades that are drawn from the"
-                " readers' probabilities are true grades: use `reader_targets='consensus'`,"
-                " 'posterior' or 'certainty'."
+                " readers' probabilities are true grades: use ",
+                Option("reader_targets", "consensus"),
+                ", 'posterior' or 'certainty'.",
             )
         return ReaderTargets(draw_from=posterior)
     if choice == "readers":
         if not method.takes_likelihoods:
             raise SrjtError(
-                f"{config.method} does not correct the errors of labels, which"
-                " `reader_targets='readers'` needs: use srjt or f-correction."
+                f"{config.method} does not correct the errors of labels, which ",
+                Option("reader_targets", "readers"),
+                " needs: use srjt or f-correction.",
             )
         # Bayes' rule backwards: the readers' posterior without the prior, which the network learns
         # itself
         return ReaderTargets(targets=(posterior / posterior.mean(dim=0)).unsqueeze(1))
     if not method.takes_probabilities:
         raise SrjtError(
-            f"{config.method} learns from grades, not from probabilities: use"
-            " `reader_targets='consensus'`, or a method such as standard, sord or"
-            " co-teaching+ours."
+            f"{config.method} learns from grades, not from probabilities: use ",
+            Option("reader_targets", "consensus"),
+            ", or a method such as standard, sord or co-teaching+ours.",
         )
     return ReaderTargets(targets=posterior)
 
@@ -204,7 +207,7 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
         metrics = checkpoint.read_metrics(folder / "metrics.csv", epochs=epochs)
     except SrjtError as problem:
         raise SrjtError(
-            f"{problem} The run in {folder} is finished: {run_folder.RESTORE}"
+            problem, f" The run in {folder} is finished: {run_folder.RESTORE}"
         ) from None
     run_folder.check_files(folder)
     return metrics
@@ -341,8 +344,13 @@ def single_run(
             raise SrjtError(
                 "The GPU does not have enough memory for batches of"
                 f" {count_of(config.known_batch_size, 'sample')} of {'×'.join(map(str, in_shape))}:"
-                " lower `batch_size`, choose `precision='bf16'`, or keep fewer images on the GPU"
-                " with `memory_share=0.2`."
+                " lower ",
+                Option("batch_size"),
+                ", choose ",
+                Option("precision", "bf16"),
+                ", or keep fewer images on the GPU with ",
+                Option("memory_share", 0.2),
+                ".",
             ) from None
         columns = [
             name for name in ("id", "grade", "true_grade", "patient") if name in manifest.table
@@ -437,7 +445,9 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     decoded."""
     for column in config.keep_columns:
         if column not in data.table:
-            raise unknown_name("column (for `keep_columns`)", column, map(str, data.table.columns))
+            raise unknown_name(
+                "column", column, map(str, data.table.columns), option="keep_columns"
+            )
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError(
             "transform and eval_transform are for images; these data are rows of features."
@@ -459,8 +469,9 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
 def no_validation_side() -> SrjtError:
     """The error for a run that cannot tell which epoch is the best."""
     return SrjtError(
-        "keep 'best' chooses the epoch by the validation side, and this run has none: add `split`"
-        " or a split column, or leave keep at 'last'."
+        "keep 'best' chooses the epoch by the validation side, and this run has none: add ",
+        Option("split"),
+        " or a split column, or leave keep at 'last'.",
     )
 
 

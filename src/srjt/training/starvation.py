@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
+from srjt.errors import Message, Option
 from srjt.methods.base import Method
 from srjt.training.checkpoint import MetricRow
 
@@ -28,22 +29,23 @@ def starved_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set
     return list(starved.values())
 
 
-def starvation_advice(method: type[Method]) -> list[str]:
+def starvation_advice(method: type[Method]) -> list[Message]:
     """What may help starved grades, among what the method has."""
     options = {f.name for f in fields(method)} - method.unused_options()
     advice = []
     if "ramp_epochs" in options:
-        advice.append("a slower ramp (`method_options={'ramp_epochs': 10}`)")
+        slower = Option("method_options", {"ramp_epochs": 10})
+        advice.append(Message("a slower ramp (", slower, ")"))
     if "per_class" in options:
-        advice.append("`method_options={'per_class': True}`")
+        advice.append(Message(Option("method_options", {"per_class": True})))
     if "noise_rate" in method.needs:
-        advice.append("a smaller `noise_rate`")
+        advice.append(Message("a smaller ", Option("noise_rate")))
     return advice
 
 
 def starvation_warning(
     rows: Sequence[MetricRow], grades: Sequence[str], *, advice: Sequence[str] = ()
-) -> str | None:
+) -> Message | None:
     """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly
     selected; else None.
 
@@ -57,15 +59,17 @@ def starvation_warning(
     if not lasting or not lasting[-1] or any(lasting[:-1]):
         return None
     named = ", ".join(grade for grade in grades if grade in lasting[-1])
-    return (
+    return Message(
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples"
-        f" were selected as clean, so the networks are unlearning it.{to_try(advice)}"
+        " were selected as clean, so the networks are unlearning it.",
+        to_try(advice),
     )
 
 
-def to_try(advice: Sequence[str]) -> str:
+def to_try(advice: Sequence[str]) -> Message:
     """ " Try a, b or c."; empty if there is nothing to try."""
     if not advice:
-        return ""
+        return Message()
     *others, last = advice
-    return f" Try {' or '.join(filter(None, [', '.join(others), last]))}."
+    listed = [Message.joined(others, ", ")] if others else []
+    return Message(" Try ", Message.joined([*listed, last], " or "), ".")

@@ -23,7 +23,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, unknown_name, warn
+from srjt.errors import Message, Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, wait_for_lock, write_atomically, write_sealed_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
@@ -62,9 +62,10 @@ LARGEST_RATE = 0.5
 # estimate too many errors.
 CORRECTED_IN_DOUBT = 0.5
 
-WOULD_HELP = (
-    "Verified grades of a random sample (column verified_grade) or a rate that you know"
-    " (`noise_rate`) would help."
+WOULD_HELP = Message(
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (",
+    Option("noise_rate"),
+    ") would help.",
 )
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
@@ -161,7 +162,7 @@ def resolve_noise_rate(
         method.is_recipe and "noise_rate" not in method.needs
     )  # then a note is enough
     if not estimate.informed or not (estimate.identifiable or nothing_discarded):
-        warn(" ".join([*sentences, WOULD_HELP]))
+        warn(Message.joined([*sentences, WOULD_HELP]))
     else:
         reporter.note(sentences[0])
     return resolved, estimate
@@ -356,11 +357,14 @@ def needs_estimate(config: TrainConfig) -> bool:
         needs -= {"transition"}
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
-            f"{config.method} does not learn from soft labels: drop `soft_labels='estimated'`, or"
-            " choose a method that does, such as co-teaching+ours or sord."
+            f"{config.method} does not learn from soft labels: drop ",
+            Option("soft_labels", "estimated"),
+            ", or choose a method that does, such as co-teaching+ours or sord.",
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
-        raise SrjtError("`soft_labels='estimated'` computes label_matrix: do not pass both.")
+        raise SrjtError(
+            Option("soft_labels", "estimated"), " computes label_matrix: do not pass both."
+        )
     return config.requested_noise_rate == "auto" and bool(
         needs or config.soft_labels == "estimated"
     )
@@ -378,14 +382,21 @@ def check_settings(config: TrainConfig) -> None:
     )  # a rate suffices
     if "noise_rate" in needs and config.noise_rate is None:
         raise SrjtError(
-            f"{config.method} needs the share of wrong labels: `noise_rate=0.2` if a fifth of them"
-            " is wrong, `noise_rate='auto'` to estimate it, or `method='srjt'`, which needs none."
+            f"{config.method} needs the share of wrong labels: ",
+            Option("noise_rate", 0.2),
+            " if a fifth of them is wrong, ",
+            Option("noise_rate", "auto"),
+            " to estimate it, or ",
+            Option("method", "srjt"),
+            ", which needs none.",
         )
     if "transition" in needs and config.transition is None and config.noise_rate != "auto":
         raise SrjtError(
-            f"{config.method} needs the matrix of label errors: `transition` (a row of numbers for"
-            " each true grade; in a file, separated by commas), or `noise_rate='auto'` to"
-            " estimate it."
+            f"{config.method} needs the matrix of label errors: ",
+            Option("transition"),
+            " (a row of numbers for each true grade; in a file, separated by commas), or ",
+            Option("noise_rate", "auto"),
+            " to estimate it.",
         )
     needs_estimate(config)  # an error if the soft labels cannot follow the estimate
     for name in (config.network, config.backbone):
@@ -537,8 +548,9 @@ def _estimate_once(
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
-            "The noise cannot be estimated by several processes (`noise_rate='auto'`, the default"
-            " of srjt): estimate the rate with srjt audit first, and pass it as a number."
+            "The noise cannot be estimated by several processes (",
+            Option("noise_rate", "auto"),
+            ", the default of srjt): estimate the rate with srjt audit first, and pass it as a number.",
         )
     if not file.exists():
         with explain_write_errors(f"The run cannot be written to {folder}"):

@@ -29,7 +29,7 @@ from srjt.data.images.decode import BadImageError, OnBadImage, Resize, UInt8Arra
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.assemble import as_colour
 from srjt.data.sources.table import no_image_exists
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
 from srjt.process import cores
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
@@ -450,12 +450,14 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
         return no_image_exists(manifest)
     named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
     more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
-    advice = "None of them can be read."
+    advice: str = "None of them can be read."
     if len(bad) < len(manifest):
-        advice = "Repair them, or leave them out with `on_bad_image='skip'`."
+        advice = Message(
+            "Repair them, or leave them out with ", Option("on_bad_image", "skip"), "."
+        )
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     count = f"{len(bad):,} of {len(paths):,}"
-    return SrjtError(f"{count} images cannot be read ({named}{more}). {advice}{listed}")
+    return SrjtError(f"{count} images cannot be read ({named}{more}). ", advice, listed)
 
 
 def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:

@@ -24,7 +24,7 @@ from srjt.data.problems import describe_left_out, left_out_counts, left_out_prob
 from srjt.data.sources import assemble, features, folders, table
 from srjt.data.sources.assemble import TorchDataset, from_arrays
 from srjt.data.sources.features import read_ungraded_features
-from srjt.errors import SrjtError, unknown_name, warn
+from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
 
@@ -165,8 +165,10 @@ def _read(
         if option not in SOURCES[kind].takes | {"kind"}:
             others = ", ".join(other for other, its in SOURCES.items() if option in its.takes)
             raise SrjtError(
-                f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or"
-                " choose a `kind`."
+                Option(option),
+                f" applies to {others}, but {name} is read as {kind}: leave it out, or choose a ",
+                Option("kind"),
+                ".",
             )
     samples = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
     return replace(
@@ -185,7 +187,7 @@ def _read_mapped(
     wanted = asked.grades or tuple(dict.fromkeys(asked.grade_map.values()))
     for grade in asked.grade_map.values():
         if grade not in wanted:
-            raise unknown_name("grade (in `map_grades`)", grade, wanted)
+            raise unknown_name("grade", grade, wanted, option="map_grades")
     own = sorted(asked.grade_map, key=lambda name: wanted.index(asked.grade_map[name]))
     others = {
         name: value for name, value in asked.given.items() if name not in ("map_grades", "grades")
@@ -193,7 +195,8 @@ def _read_mapped(
     samples = _read(source, ReadOptions.of({**others, "grades": own}), progress=progress)
     if samples.report.readings is not None:
         raise SrjtError(
-            "`map_grades` is for one grade per sample: rename the readers' grades in the table."
+            Option("map_grades"),
+            " is for one grade per sample: rename the readers' grades in the table.",
         )
     code = [
         *(wanted.index(asked.grade_map[name]) for name in own),
@@ -217,7 +220,8 @@ def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
         if source.is_dir():
             option = "labels" if asked.feature_columns is None else "feature_columns"
             raise SrjtError(
-                f"`{option}` is for a file of features, and {source} is a folder: leave it out."
+                Option(option),
+                f" is for a file of features, and {source} is a folder: leave it out.",
             )
         return "features"
     kind = next((kind for kind in SOURCES if SOURCES[kind].recognise(source)), None)

@@ -27,7 +27,7 @@ from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import GRADED, assemble
 from srjt.data.sources.readings import READING_SYNONYMS, combines_readings, consensus_rows
 from srjt.data.sources.table import IN_MEMORY, SYNONYMS, TABLE_SUFFIXES, Table, load_table
-from srjt.errors import SrjtError, count_of, reason_of
+from srjt.errors import Option, SrjtError, count_of, reason_of
 from srjt.files import check_regular_file
 
 FEATURE_SUFFIXES = (".npz", ".npy")
@@ -108,18 +108,26 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest
         raise SrjtError(f"The table of labels {labels} does not exist.")
     if labels is None and options.several_readings == "consensus":
         raise SrjtError(
-            "`several_readings='consensus'` needs a table of readings: give it with `labels`."
+            Option("several_readings", "consensus"),
+            " needs a table of readings: give it with ",
+            Option("labels"),
+            ".",
         )
     if labels is None and not len(table.frame.columns):
         raise SrjtError(
             f"{table.name} has no grades: add an array named grades, {beside.name} beside it, or"
-            " any table by `labels`."
+            " any table by ",
+            Option("labels"),
+            ".",
         )
     samples = _graded(table, options, labels=None if labels is None else load_table(labels))
     if options.images is not None and not any(map(os.path.isfile, samples.paths)):
         raise SrjtError(
-            f"No row of {table.name} names an image in {options.images}: leave out `images`, or"
-            " give `image_column`."
+            f"No row of {table.name} names an image in {options.images}: leave out ",
+            Option("images"),
+            ", or give ",
+            Option("image_column"),
+            ".",
         )
     return samples
 
@@ -333,7 +341,9 @@ def open_features(
         known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
         raise SrjtError(f"{source} is not a file of features: those end in {known}.")
     if feature_columns is not None:
-        raise SrjtError(f"`feature_columns` applies to tables, but {source} is an array file.")
+        raise SrjtError(
+            Option("feature_columns"), f" applies to tables, but {source} is an array file."
+        )
     return _from_arrays(source)
 
 
@@ -398,7 +408,9 @@ def _from_table(
         taken = [column for column in columns if NUMBERED.match(column)]
         if len(taken) < 2:
             raise SrjtError(
-                f"{table.name} does not show its features: give `feature_columns='f*'`."
+                f"{table.name} does not show its features: give ",
+                Option("feature_columns", "f*"),
+                ".",
             )
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
     frame = tables.as_cells(table.frame.drop(columns=taken))

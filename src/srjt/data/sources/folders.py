@@ -33,7 +33,7 @@ from srjt.data.problems import Problem, ReadReport
 from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import SPLIT_NAMES, as_colour, assemble, from_arrays
 from srjt.data.sources.features import load_numpy
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.files import check_regular_file, why_not_a_file
 from srjt.progress import ProgressOption, progress_bar
 
@@ -74,7 +74,9 @@ def read_folders(directory: Path, options: ReadOptions) -> Manifest:
     if not rows:
         raise SrjtError(
             f"{directory} has no images in subfolders, one per grade. With a table of images and"
-            f" grades, give the table in place of the folder, with `images={str(directory)!r}`."
+            f" grades, give the table in place of the folder, with ",
+            Option("images", str(directory)),
+            ".",
         )
     grades = options.grades
     if grades is None:
@@ -356,7 +358,7 @@ def read_images(
                 problems.append(Problem("missing-image", line, "the row has no image"))
             parts.append(part[part["image"] != ""])
     for option in asked.given if not of_tables else ():
-        raise SrjtError(f"`{option}` applies to a table of images, and {sources[0]} is none.")
+        raise SrjtError(Option(option), f" applies to a table of images, and {sources[0]} is none.")
     if not len(named_images := pd.concat(parts)):
         raise SrjtError(
             f"No row can be used; the first: {problems[0].where}: {problems[0].detail}."

@@ -30,7 +30,7 @@ from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.progress import plain
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus, next_readings
@@ -211,7 +211,7 @@ def write_readers_folder(
     if folder.is_dir() and not ended:
         others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
         if others - ours:
-            raise SrjtError(f"{folder} contains other files: choose another `out`.")
+            raise SrjtError(f"{folder} contains other files: choose another ", Option("out"), ".")
     if ended and not overwrite:
         _refuse_other_readings(folder, about, tables)
     with files.explain_write_errors(f"{folder} cannot be written"):
@@ -230,16 +230,29 @@ def _refuse_other_readings(
     try:
         same_network = read_readers_file(folder).probabilities_sha256 == about.probabilities_sha256
     except SrjtError as problem:  # of an earlier version, or damaged
-        raise SrjtError(f"{problem} Choose another `out`, or pass `overwrite=True`.") from None
+        raise SrjtError(
+            problem,
+            " Choose another ",
+            Option("out"),
+            ", or pass ",
+            Option("overwrite", True),
+            ".",
+        ) from None
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
-            f"{folder} has the consensus of other readings or networks: choose another `out`, or"
-            " pass `overwrite=True`."
+            f"{folder} has the consensus of other readings or networks: choose another ",
+            Option("out"),
+            ", or pass ",
+            Option("overwrite", True),
+            ".",
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
-            f"{folder / 'worklist.csv'} is another worklist: choose another `out`, or pass"
-            " `overwrite=True`."
+            f"{folder / 'worklist.csv'} is another worklist: choose another ",
+            Option("out"),
+            ", or pass ",
+            Option("overwrite", True),
+            ".",
         )
 
 

@@ -22,7 +22,7 @@ from srjt.data.options import ReadOptions
 from srjt.data.problems import Problem
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
-from srjt.errors import SrjtError, count_of, few
+from srjt.errors import Option, SrjtError, count_of, few
 from srjt.files import as_path
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
@@ -241,7 +241,9 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
     if not max(dated):
         raise SrjtError(
             f"The column {column!r} holds no date such as 2024-05-31, but {first[:40]!r}: choose"
-            " another `date_column`."
+            " another ",
+            Option("date_column"),
+            ".",
         )
     best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
     if any((other != best)[~np.isnat(best)].any() for other in others):
@@ -392,7 +394,9 @@ def _readings_of(
         problems.append(Problem("missing-image", lines[row], "the row has no image"))
     if unnamed.all():
         raise SrjtError(
-            f"No row of {table.name} names its image: choose another column with `image_column`."
+            f"No row of {table.name} names its image: choose another column with ",
+            Option("image_column"),
+            ".",
         )
 
     # wide tables row by row, so that an item's readings stay together
@@ -592,14 +596,20 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
     ]
     for name in [*unused, *(["grade_column"] if several else [])]:
         raise SrjtError(
-            f"`{name}` is for several readings of an image: add `several_readings='consensus'`."
+            Option(name),
+            " is for several readings of an image: add ",
+            Option("several_readings", "consensus"),
+            ".",
         )
     graded = options.grade_column or has_grade_column(table.frame)
     if readers := [] if graded else wide_columns(table.frame):
         raise SrjtError(
             f"{table.name} has the grades of {len(readers)} readers ({few(readers, 6)}): combine"
-            " them with `several_readings='consensus'`, compare them with srjt readers, or choose"
-            " one with `grade_column`."
+            " them with ",
+            Option("several_readings", "consensus"),
+            ", compare them with srjt readers, or choose one with ",
+            Option("grade_column"),
+            ".",
         )
     return False
 

@@ -22,7 +22,16 @@ from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import Features, Manifest, warn_about_formulas
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
-from srjt.errors import SrjtError, count_of, few, missing_extra, reason_of, unknown_name
+from srjt.errors import (
+    Message,
+    Option,
+    SrjtError,
+    count_of,
+    few,
+    missing_extra,
+    reason_of,
+    unknown_name,
+)
 from srjt.files import as_csv, check_regular_file, write_output
 from srjt.integrations import is_foreign_table, read_foreign_table
 
@@ -387,12 +396,19 @@ def missing_column(role: str, table: Table, *, features: bool = False) -> SrjtEr
     features."""
     hint = ""
     if role == "grade":
-        hint = " If several readers graded each image, add `several_readings='consensus'`."
+        hint = Message(
+            " If several readers graded each image, add ",
+            Option("several_readings", "consensus"),
+            ".",
+        )
     elif role == "image" and features:
-        hint = " Columns of features are named with `feature_columns`."
+        hint = Message(" Columns of features are named with ", Option("feature_columns"), ".")
     return SrjtError(
-        f"No column of {table.name} looks like the {role}: give its name with `{role}_column`."
-        f" Columns: {few(table.frame.columns, SHOWN)}.{hint}"
+        f"No column of {table.name} looks like the {role}: give its name with ",
+        Option(f"{role}_column"),
+        f". Columns: {few(table.frame.columns, SHOWN)}.",
+        hint,
+        code="missing_column",
     )
 
 
@@ -527,5 +543,9 @@ def no_image_exists(manifest: Manifest) -> SrjtError:
     return SrjtError(
         f"None of the {len(manifest):,} images exists: the first,"
         f" {manifest.table['image'].iloc[0]}, is not in {manifest.root}. Give the folder that holds"
-        " them with `images`, or name columns of features with `feature_columns`."
+        " them with ",
+        Option("images"),
+        ", or name columns of features with ",
+        Option("feature_columns"),
+        ".",
     )

@@ -223,7 +223,8 @@ def _starved_advice(name: str) -> str:
     options are unknown."""
     if name not in methods.names():
         return ""
-    return to_try(starvation_advice(methods.lookup(name).method)).replace("`", "")
+    advice = to_try(starvation_advice(methods.lookup(name).method))
+    return advice.written(lambda option: str(option).strip("`"))
 
 
 def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
