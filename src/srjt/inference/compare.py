@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,9 +105,10 @@ class Difference:
         The metric of this run, and of the first one.
     difference : Interval
         ``value − first``, with its interval over the patients and, where there are several seeds,
-        the trainings; the ends are nan with one patient.
+        the trainings; the ends are nan with one patient, and of means over grades and κ if a grade
+        has fewer than ten patients.
     p_value : float
-        Two-sided, of no difference, by the same draws; nan with one patient.
+        Two-sided, of no difference, by the same draws; nan where the ends are.
     adjusted : float
         The p-value after Holm's correction for the number of runs that are compared with the first.
     """
@@ -150,6 +151,8 @@ class Comparison(Reported, Plain):
     gains : dict of str to list of Gain
         Run → what each of its trainings gains over one grade for all; a run that does not know its
         training labels is left out.
+    rare_grades : tuple of str
+        Grades of fewer than ten patients, because of which some differences have no interval.
     """
 
     runs: tuple[str, ...]
@@ -162,6 +165,7 @@ class Comparison(Reported, Plain):
     trained_on: dict[str, int]
     trainings: tuple[int, ...] = ()
     gains: dict[str, list[Gain]] = field(default_factory=dict)
+    rare_grades: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
@@ -244,16 +248,19 @@ def compare(
     last = tested[-1]
     labels = last.table["label"].to_numpy()
     corrected = max(int((one.table["label"] != labels).sum()) for one in tested)
-    drawn, errors = [], []
+    grades = opened[0].grades
+    drawn = []
+    errors = []
     for one in tested:
-        own = metrics.patient_tables(
-            labels, one.table["grade"].to_numpy(), num_classes=len(opened[0].grades), groups=groups
+        by_patient = metrics.patient_tables(
+            labels, one.table["grade"].to_numpy(), num_classes=len(grades), groups=groups
         )
-        tables = metrics.resampled_tables(own, resamples=resamples, seed=seed)
+        tables = metrics.resampled_tables(by_patient, resamples=resamples, seed=seed)
         drawn.append({name: metric.function(tables) for name, metric in metrics.METRICS.items()})
-        errors.append(metrics.one_error_more(own))
+        errors.append(metrics.one_error_more(by_patient))
     methods = _same_but_seed(opened)
-    effective = metrics.effective_patients(metrics.patient_codes(groups, len(labels)))
+    of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
+    rare = [name for name, count in zip(grades, of_grade, strict=True) if count < metrics.TOO_FEW]
     patients = first.samples.patients
     learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
     by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
@@ -278,11 +285,14 @@ def compare(
         patients=None if patients is None else len(set(patients)),
         judged_by=f"{last.judged_by}{by_last}",
         level=level,
-        differences=_differences(shown, draws, patients=effective, level=level, errors=more),
+        differences=_differences(
+            shown, draws, patients=metrics.patients_behind(by_patient), level=level, errors=more
+        ),
         purpose=purpose,
         gains=gains,
         trained_on={name: count for name, count in zip(names, learnt, strict=True) if count},
         trainings=tuple(map(len, methods)),
+        rare_grades=tuple(rare),
     )
 
 
@@ -312,13 +322,13 @@ def _differences(
     names: Sequence[str],
     methods: Sequence[Sequence[dict[str, Floats]]],
     *,
-    patients: float,
+    patients: Mapping[str, float],
     level: float,
     errors: Sequence[Sequence[dict[str, float]]] = (),
 ) -> list[Difference]:
-    """methods: for each the draws of every training. patients: effective ones. errors: for each the
-    change by ``metrics.one_error_more`` of every training; one error of each method may have been
-    too rare to occur.
+    """methods: for each the draws of every training. patients: by metric, as ``metrics.
+    patients_behind`` has them. errors: for each the change by ``metrics.one_error_more`` of every
+    training; one error of each method may have been too rare to occur.
     """
     found = []
     for metric in metrics.METRICS:
@@ -333,7 +343,7 @@ def _differences(
         ):
             tested = metrics.t_interval(
                 mean - means[0],
-                patients=patients,
+                patients=patients[metric],
                 trainings=[scores[0], own],
                 added=squares[0] + square,
                 level=level,

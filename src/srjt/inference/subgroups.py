@@ -66,9 +66,11 @@ class Subgroup:
         Answers, and the patients who are resampled; without patient ids, both are the samples.
     scores : dict of str to Interval
         Every metric, ``calibration_error`` and, with ranges, ``coverage``; empty if there are too
-        few patients.
+        few patients. Means over grades and κ are without an interval if a grade has fewer than ten
+        patients in the group.
     gaps : dict of str to Gap
-        By metric; empty if there are too few patients in the group or outside of it.
+        By metric; empty if there are too few patients in the group or outside of it. Of means over
+        grades and κ without interval and p-value if a grade has fewer than ten on either side.
     """
 
     column: str
@@ -263,7 +265,11 @@ def judge_subgroups(
         gaps: dict[str, Gap] = {}
         if len(who) >= TOO_FEW:
             own = metrics.score_draws(tables(of_group[who]), tables(draws))
-            scores = {metric: metrics.score_interval(own, metric) for metric in METRICS}
+            behind = metrics.patients_behind(tables(of_group[who]))
+            scores = {
+                metric: _if_known(metrics.score_interval(own, metric), behind[metric])
+                for metric in METRICS
+            }
             # without an interval: those of ten patients held the truth in three quarters of the
             # simulations only
             scores["calibration_error"] = Interval(
@@ -275,16 +281,21 @@ def judge_subgroups(
                 scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
             if outside >= TOO_FEW:
                 others = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)
-                nothing = {"p_value": math.nan, "adjusted": math.nan}
-                gaps = {
-                    metric: Gap(difference=gap_interval(own, others, metric), **nothing)
-                    for metric in METRICS
-                }
+                behind_rest = metrics.patients_behind(tables(of_rest))
+                for metric in METRICS:
+                    fewer = min(behind[metric], behind_rest[metric])
+                    gap = _if_known(gap_interval(own, others, metric), fewer)
+                    gaps[metric] = Gap(difference=gap, p_value=math.nan, adjusted=math.nan)
                 permuted[place] = _Permuted.between(tables(of_group), tables(of_rest))
         counts = {"samples": len(rows), "patients": len(who)}
         groups.append(Subgroup(column=column, name=name, scores=scores, gaps=gaps, **counts))
     _test(groups, permuted, permutations=resamples)
     return Subgroups(groups=tuple(groups))
+
+
+def _if_known(score: Interval, patients: float) -> Interval:
+    """Without ends if no number of patients is behind it (``metrics.patients_behind``)."""
+    return score if patients else Interval(score.value, math.nan, math.nan)
 
 
 def gap_interval(
@@ -470,7 +481,9 @@ def _test(groups: list[Subgroup], permuted: dict[int, _Permuted], *, permutation
         for metric, p_value in zip(
             METRICS, p_values[_test_of(group, groups)].tolist(), strict=True
         ):
-            group.gaps[metric] = replace(group.gaps[metric], p_value=p_value)
+            gap = group.gaps[metric]
+            if math.isfinite(gap.difference.low):  # a grade is too rare: no interval, no test
+                group.gaps[metric] = replace(gap, p_value=p_value)
     _correct(groups)
 
 

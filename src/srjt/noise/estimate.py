@@ -292,11 +292,11 @@ class NoiseEstimate(Plain):
     rate: float
     rate_interval: tuple[float, float]
     transition: Floats  # (C, C) P[i, j] = Pr(label = j | true grade = i)
-    transition_interval: (
-        Floats  # (2, C, C) lower and upper, if wrong labels depend on the true grade alone
-    )
+    # (2, C, C) lower and upper, if wrong labels depend on the true grade alone; where the rate is not
+    # determined, what the upper end of its interval allows for
+    transition_interval: Floats
     prior: Floats  # (C,) shares of the true grades
-    prior_interval: Floats  # (2, C), on the same condition
+    prior_interval: Floats  # (2, C), likewise
     form: str  # the likeliest form of noise
     held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
     samples: int
@@ -540,18 +540,22 @@ def estimate_noise(
         )
     ends = [tail, 1.0 - tail]
     transition_interval = np.quantile(transition_of(joints), ends, axis=0)
-    if bootstrap and interval[0] < RIGHT:  # then it is plausible that all labels are right
-        right = np.eye(len(joint))
-        transition_interval = np.stack(
-            [np.minimum(transition_interval[0], right), np.maximum(transition_interval[1], right)]
-        )
+    prior_interval = np.quantile(joints.sum(axis=2), ends, axis=0)
+    if bootstrap and (reason or paired):
+        given = np.bincount(y, minlength=len(joint)) / len(y)
+        one_sided = any(one.fit.form in ONE_SIDED for one in found.all)
+        matrices, shares_of_grades = _bounds(given, interval[1], likeliest=not one_sided)
+        transition_interval = _hull(transition_interval, matrices)
+        prior_interval = _hull(prior_interval, shares_of_grades)
+    elif bootstrap and interval[0] < RIGHT:  # then it is plausible that all labels are right
+        transition_interval = _hull(transition_interval, np.stack([np.eye(len(joint))] * 2))
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
         transition=transition_of(joint),
         transition_interval=transition_interval,
         prior=joint.sum(axis=1),
-        prior_interval=np.quantile(joints.sum(axis=2), ends, axis=0),
+        prior_interval=prior_interval,
         form=form,
         held_out=dict(found.held_out),
         samples=len(y),
@@ -606,6 +610,33 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
         # the reader's share matters more than the parameters, and is slow to integrate over
         joints += [one.joint] * int(count) if one.reader and count else own
     return np.array(joints), np.array(rates)
+
+
+def _bounds(given: Floats, wrong: float, *, likeliest: bool) -> tuple[Floats, Floats]:
+    """What the noise matrix (2, C, C) and the shares of the true grades (2, C) can be, at least and
+    at most, if no more than this share of the labels is wrong, whichever these are.
+
+    given: (C,) shares of the labels. A wrong label moves one grade's share up and another's down.
+    Row i is farthest from the labels if all wrong ones belong to grade i: of a share ``given[i] +
+    wrong`` then ``wrong`` is mislabelled. Where fewer labels have the grade than are wrong, none of
+    them need be right. likeliest: the right grade is the likeliest label of each grade.
+    """
+    classes = len(given)
+    most = np.where(given > wrong, wrong / np.maximum(given + wrong, 1e-300), 1.0)[:, None]
+    right = np.eye(classes, dtype=bool)
+    lowest = np.where(right, 1.0 - most, 0.0)
+    highest = np.where(right, 1.0, most)
+    if likeliest:
+        lowest = np.where(right, np.maximum(lowest, 1.0 / classes), lowest)
+        highest = np.where(right, highest, np.minimum(highest, 0.5))
+    shares = np.stack([np.maximum(given - wrong, 0.0), np.minimum(given + wrong, 1.0)])
+    return np.stack([lowest, highest]), shares
+
+
+def _hull(first: Floats, second: Floats) -> Floats:
+    """(2, …) from the lower of two lower ends to the higher of two upper ends."""
+    lowest = np.minimum(first[0], second[0])
+    return np.stack([lowest, np.maximum(first[1], second[1])])
 
 
 def _paired_interval(joints: Floats, labels: float, *, tail: float) -> tuple[float, float]:

@@ -464,6 +464,7 @@ _NODES = ndtri((np.arange(41) + 0.5) / 41)  # equally likely values of a standar
 _SPAN = 6.0  # blurs that a grade is wide before the data speak: images show their grade
 # one label in a thousand is any grade, in every form: no single label decides between forms
 _SLIP = 1e-3
+_PREDICTIVE = 32  # draws of the parameters, in pairs of opposite ones, for held-out labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -548,11 +549,18 @@ def fit_model(cells: Cells, kin: Family) -> Fit:
 
 
 def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
-    """(N,) log p(label | x) of each sample under a fit to the samples of the other parts."""
+    """(N,) log p(label | x) of each sample under a fit to the samples of the other parts.
+
+    The probabilities are means over the posterior of that fit. Under its parameters alone, few
+    labels would speak against the form whose parameters they leave most open.
+    """
     likelihood = np.empty(len(labels))
     whole = fit.problem.cells
     cell = whole.images.cell
     repeated = len(labels) / whole.counts.sum()
+    rng = np.random.Generator(np.random.PCG64(0))
+    half = rng.standard_normal((_PREDICTIVE // 2, len(fit.theta)))
+    normal = np.concatenate([half, -half])
     for k in range(int(part.max()) + 1):
         out = np.flatnonzero(part == k)
         inside = cell[out] * fit.problem.classes + labels[out]
@@ -563,7 +571,10 @@ def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
         if len(out) < len(labels):  # of a single patient nothing can be held out
             problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
             theta, _ = _climb(problem, theta, steps=5)  # from the fit to all samples, which is near
-        likelihood[out] = np.log(problem.label_probabilities(theta))[cell[out], labels[out]]
+        root = np.linalg.cholesky(problem.expand(theta)[2])
+        drawn = theta + np.linalg.solve(root.T, normal.T).T  # with the covariance of the posterior
+        mean = sum(problem.label_probabilities(one) for one in drawn) / len(drawn)
+        likelihood[out] = np.log(mean)[cell[out], labels[out]]
     return likelihood
 
 
