@@ -630,3 +630,22 @@ def test_where_the_rate_is_not_determined_shares_allow_for_all_of_its_interval()
     assert (found.prior_interval[1] >= np.minimum(given + found.rate_interval[1], 1.0)).all()
     assert (found.transition_interval[0][~np.eye(3, dtype=bool)] == 0.0).all()
     assert (found.transition_interval[1].diagonal() == 1.0).all()
+
+
+def test_held_out_labels_have_the_mean_probability_over_the_posterior() -> None:
+    """Of one part nothing is held out, so the posterior is that of the fit; by many draws."""
+    rng = np.random.default_rng(2)
+    true = rng.integers(0, 3, 90)
+    seen = true + rng.normal(size=90)
+    probabilities = np.exp(-((seen[:, None] - np.arange(3)) ** 2))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    cells = pool(true, rank_images(probabilities), classes=3)
+    fit = fit_model(cells, family("boundary", num_classes=3))
+    drawn = rng.multivariate_normal(fit.theta, fit.covariance, size=1000)
+    mean = np.mean([fit.problem.label_probabilities(theta) for theta in drawn], axis=0)
+    cell = cells.images.cell
+    by_draws = np.log(mean)[cell, true]
+    found = model.held_out_likelihood(fit, true, np.zeros(90, dtype=np.int64))
+    alone = np.log(fit.problem.label_probabilities(fit.theta))[cell, true]
+    assert abs(found.sum() - by_draws.sum()) < 0.3 < 0.6 < abs(alone.sum() - by_draws.sum())
+    assert np.abs(found - by_draws).max() < 0.1 < 0.15 < np.abs(alone - by_draws).max()
