@@ -321,6 +321,14 @@ PROMISES = (
         printed_by=("noise/estimate.py: NoiseEstimate.prior_interval",),
     ),
     Promise(
+        name="noise-rate-second",
+        says="95 % interval of the share of wrong labels from a second reading of each image",
+        where="Python: estimate_noise",
+        promised=0.95,
+        condition="two readers of an image err independently",
+        printed_by=("noise/estimate.py: estimate_noise",),
+    ),
+    Promise(
         name="noise-rate-verified",
         says="95 % interval of the share of wrong labels from verified ones and the model",
         where="audit with verified grades",
