@@ -52,14 +52,16 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
     samples: HeldOut | Manifest
     if data is not None:
         store = prepared.open_store(data, find_duplicates=True)
-        samples, answers = store.manifest, prepared.answer_store(store)
+        samples = store.manifest
+        answers = prepared.answer_store(store)
     else:
         side = prepared.run.held_out.get("test")
         if side is None or not len(side):
             raise SrjtError(
                 f"{name} keeps no predictions for a test side: give labelled images with `test`."
             )
-        samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
+        samples = side
+        answers = prepared.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
     table = table if answers.groups is None else table.assign(group=answers.groups)
     return Tested(name=name, table=table, samples=samples)
@@ -71,7 +73,8 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
 
     Their given grades may differ: labels are corrected between two trainings.
     """
-    ours, theirs = first.table.index, other.table.index
+    ours = first.table.index
+    theirs = other.table.index
     both = ours[ours.isin(theirs)]
     parts = {
         f"only in {first.name}": ours[~ours.isin(theirs)],

@@ -170,7 +170,8 @@ def _result(
 ) -> SamplePlan:
     """per_patient: images of a patient. uses: the options that the numbers rest on. images: needed
     for each of the widths, if not by the deviation."""
-    widths, wanted = [asked.half_width * factor for factor in WIDTHS], WIDTHS.index(1.0)
+    widths = [asked.half_width * factor for factor in WIDTHS]
+    wanted = WIDTHS.index(1.0)
     if images is None:
         half_width = _half_width(asked, value=value, deviation=deviation, error=error)
         patients = [patients_for(half_width, width) for width in widths]
@@ -292,7 +293,8 @@ def kappa_deviation(value: float, shares: npt.ArrayLike) -> list[tuple[float, fl
     kappa = METRICS["qwk"].function
     found = []
     for table_of in (_wrong_by_one(share), _seen_with_error(share)):
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         if float(kappa(table_of(high)[None])[0]) > value:
             continue
         for _ in range(40):
@@ -315,7 +317,8 @@ def _large_sample(score: Any, table: Floats) -> tuple[float, float]:
 
 def _wrong_by_one(share: Floats) -> Callable[[float], Floats]:
     """The table (C, C) of a share of wrong answers, which are one grade off."""
-    right, near = np.eye(len(share)), wrong_by(1, len(share))
+    right = np.eye(len(share))
+    near = wrong_by(1, len(share))
     return lambda wrong: share[:, None] * ((1.0 - wrong) * right + wrong * near)
 
 
@@ -351,7 +354,9 @@ def _grade_shares(text: str) -> list[float]:
 
 
 def _assumed(asked: Planning) -> SamplePlan:
-    value, metric, error = asked.value, asked.metric, 0.0
+    value = asked.value
+    metric = asked.metric
+    error = 0.0
     if value is None:
         raise SrjtError(
             "Without a pilot, `value` says what the score will probably be, such as 0.9."
@@ -398,7 +403,8 @@ def _assumed(asked: Planning) -> SamplePlan:
 
 
 def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
-    rows, classes = pilot.answers, len(pilot.grades)
+    rows = pilot.answers
+    classes = len(pilot.grades)
     true, answer = (np.array([*map(pilot.grades.index, rows[name])]) for name in ("label", "grade"))
     owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))
     patients = int(owner.max()) + 1
@@ -414,7 +420,8 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     deviation = float(spread.std(ddof=1)) * math.sqrt(
         patients * (effective + 1.0) / (effective - 1.0)
     )
-    value, error = float(scores[0]), 0.0
+    value = float(scores[0])
+    error = 0.0
     if asked.metric == "mae":
         off = np.abs(true - answer)
         error = _error_size(value, float(off.var()))
@@ -462,7 +469,8 @@ def _kappa_error(own: Floats) -> float:
     own: (G, C, C) the confusion matrix of each patient.
     """
     grade = np.arange(own.shape[-1])
-    total, images = own.sum(axis=0), own.sum(axis=(1, 2))
+    total = own.sum(axis=0)
+    images = own.sum(axis=(1, 2))
     worth = images_worth_one(own, grade[:, None] != grade, images)
     _, changed = _large_sample(METRICS["qwk"].function, total / total.sum())
     return worth / float(images.mean()) * changed
@@ -476,7 +484,8 @@ def _degrees(score: Any, own: Floats) -> float:
 
     own: (G, C, C) the confusion matrix of each patient.
     """
-    total, images = own.sum(axis=0), own.sum(axis=(1, 2))
+    total = own.sum(axis=0)
+    images = own.sum(axis=(1, 2))
     effective = float(images.sum() ** 2 / (images**2).sum())
     squared = (own * slopes(score, total / total.sum())).sum(axis=(1, 2)) ** 2
     excess = float((squared**2).sum() / squared.sum() ** 2) - 1.0 / len(own)
@@ -504,14 +513,17 @@ def _score(asked: Planning, pilot: Evaluation) -> Any:
 
 def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePlan:
     """Labels to verify, by the exact interval; a pilot's noise estimate says what the rate is."""
-    value, source = asked.value, "from a rate that is assumed"
+    value = asked.value
+    source = "from a rate that is assumed"
     if value is None and pilot is not None and not isinstance(pilot, Evaluation):
         run = open_run(pilot)
         if (estimate := run.noise_estimate) is not None:
             name = "the run" if run.folder is None else run.folder.resolve().name
-            value, source = estimate.rate, f"from the noise estimate of {name}"
+            value = estimate.rate
+            source = f"from the noise estimate of {name}"
     if value is None:
-        value, source = 0.5, "for the worst rate, one half"
+        value = 0.5
+        source = "for the worst rate, one half"
     per_patient = asked.images_per_patient
     effect = 1.0 + max(per_patient - 1.0, 0.0) * asked.correlation
     numbers = [

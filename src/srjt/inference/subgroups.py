@@ -24,7 +24,8 @@ from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval, Ints, Score
 from srjt.progress import Plain, plain
 
 MOST_GROUPS = 60  # of a column; one with more is an id, or a number that needs a width
-UNKNOWN, SEVERAL = "(missing)", "(several)"
+UNKNOWN = "(missing)"
+SEVERAL = "(several)"
 BINS = 15  # of the confidence, as for the calibration error of all samples
 
 
@@ -219,13 +220,16 @@ def judge_subgroups(
     -------
     Subgroups
     """
-    labels, count, num_classes = answers.labels, len(answers), answers.classes
+    labels = answers.labels
+    count = len(answers)
+    num_classes = answers.classes
     owner = metrics.patient_codes(answers.groups, count)
     patients = int(owner.max()) + 1
     confidence = answers.probabilities.max(axis=1)
     right = answers.probabilities.argmax(axis=1) == labels
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-    cells, inside = num_classes * num_classes, None
+    cells = num_classes * num_classes
+    inside = None
     if answers.ranges is not None:
         inside = (answers.ranges[0] <= labels) & (labels <= answers.ranges[1])
 
@@ -258,7 +262,9 @@ def judge_subgroups(
     groups = []
     permuted: dict[int, _Permuted] = {}  # by place, of the groups that are tested
     for place, (column, name, rows) in enumerate(found):
-        who, of_group, draws = members[place], of_groups[place], np.concatenate(drawn[place])
+        who = members[place]
+        of_group = of_groups[place]
+        draws = np.concatenate(drawn[place])
         of_rest = whole - of_group
         outside = int((tables(of_rest).sum(axis=(1, 2)) > 0).sum())
         scores: dict[str, Interval] = {}
@@ -311,7 +317,8 @@ def gap_interval(
     if not math.isfinite(value):
         return Interval(value, math.nan, math.nan)
     tail = float(metrics.percentile_tails(min(group.patients, rest.patients), level=level)[0])
-    low, high = float(np.nanquantile(lower, tail)), float(np.nanquantile(higher, 1.0 - tail))
+    low = float(np.nanquantile(lower, tail))
+    high = float(np.nanquantile(higher, 1.0 - tail))
     return Interval(value, min(value, low), max(value, high))
 
 
@@ -364,8 +371,10 @@ class _Permuted:
         influence = [side @ by_metric for side in cells]
 
         def sums(side: int) -> Floats:
-            m, z = samples[side], influence[side]
-            other_m, other_z = samples[1 - side], influence[1 - side]
+            m = samples[side]
+            z = influence[side]
+            other_m = samples[1 - side]
+            other_z = influence[1 - side]
             mixed = [z * z, z * m, z * other_m, z * other_z / 2.0]
             return np.concatenate([cells[side], m, m * m, m * other_m / 2.0, z, *mixed], axis=1)
 
@@ -469,7 +478,8 @@ def _test(groups: list[Subgroup], permuted: dict[int, _Permuted], *, permutation
             for test in undecided:
                 of_test = permuted[tests[test]]
                 drawn = of_test.statistics(of_test.permuted(keys))
-                high, low = drawn >= observed[test] - 1e-9, drawn <= observed[test] + 1e-9
+                high = drawn >= observed[test] - 1e-9
+                low = drawn <= observed[test] + 1e-9
                 counts[test] += np.stack([high, low, np.isfinite(drawn)]).sum(axis=1)
         undecided = [test for test in undecided if counts[test][:2].min() < 10]
     p_values = {}
@@ -585,8 +595,10 @@ def beside_own_test_side(
 ) -> External | None:
     """The comparison of samples that the run does not know; None without a test side, and for
     answers per patient."""
-    run, options = prepared.run, prepared.options
-    side, fitted = run.held_out.get("test"), prepared.calibrate_on
+    run = prepared.run
+    options = prepared.options
+    side = run.held_out.get("test")
+    fitted = prepared.calibrate_on
     if side is None or not len(side) or options.per or images.outputs is None:
         return None
     trained = prepared
@@ -600,10 +612,8 @@ def beside_own_test_side(
     )
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
-    mae, mixed = (
-        home.intervals["mae"].value,
-        float((here.shares * home.grade_errors)[present].sum()),
-    )
+    mae = home.intervals["mae"].value
+    mixed = float((here.shares * home.grade_errors)[present].sum())
     patients = None if fitted is None or fitted.patients is None else len(set(fitted.patients))
     return External(
         home=home,
@@ -616,7 +626,8 @@ def beside_own_test_side(
 
 
 def scores_of(answers: Answers, *, resamples: int) -> Scores:
-    labels, p = answers.labels, answers.probabilities
+    labels = answers.labels
+    p = answers.probabilities
     return Scores(
         intervals=answers.intervals(resamples=resamples),
         calibration_error=calibration.expected_calibration_error(p, labels),

@@ -135,7 +135,9 @@ def true_scores(
     >>> bool((true == labels).mean() < 0.85), found.scores["accuracy"].high > 0.97
     (True, True)
     """
-    grade, label, classes = answers.grades, answers.labels, answers.classes
+    grade = answers.grades
+    label = answers.labels
+    classes = answers.classes
     owner = metrics.patient_codes(answers.groups, len(grade))
     table = _Table(answer=grade, owner=owner, classes=classes, refer_from=None, resamples=resamples)
     if refer is not None:
@@ -228,7 +230,8 @@ class _Table:
         rng = np.random.Generator(np.random.PCG64(1))
         # half a sample of each grade, as for the metrics of which a rare grade is a part
         more = rng.standard_gamma(0.5, (len(drawn) - 1, self.classes, 1)) * worth
-        better, worse = drawn[1:] + more * right, drawn[1:] + more * wrong
+        better = drawn[1:] + more * right
+        worse = drawn[1:] + more * wrong
         patients = metrics.effective_patients(self.owner)
         tail = float(metrics.percentile_tails(patients)[0])
         found: Scores = {}
@@ -237,10 +240,8 @@ class _Table:
             first, last = (better, worse) if name == "mae" else (worse, better)
             interval = Interval(value, np.nan, np.nan)
             if np.isfinite(value) and patients > 1:
-                low, high = (
-                    np.nanquantile(score(first), tail),
-                    np.nanquantile(score(last), 1.0 - tail),
-                )
+                low = np.nanquantile(score(first), tail)
+                high = np.nanquantile(score(last), 1.0 - tail)
                 interval = Interval(value, min(value, float(low)), max(value, float(high)))
             found[name] = _inside(name, interval)
         return found
@@ -248,7 +249,8 @@ class _Table:
     def added(self) -> tuple[Floats, Floats]:
         """(C, K) a right and a wrong answer to each true grade: wrong by one grade and, with a
         referral, in it, too."""
-        eye, off = np.eye(self.classes), metrics.wrong_by(1, self.classes)
+        eye = np.eye(self.classes)
+        off = metrics.wrong_by(1, self.classes)
         if self.refer_from is None:
             return eye, off
         referred = (np.arange(self.classes) >= self.refer_from)[:, None]
@@ -269,7 +271,8 @@ def _inside(name: str, interval: Interval) -> Interval:
 
 def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
     one_hot = np.eye(table.classes)
-    rows, weights = verified.rows, verified.weights
+    rows = verified.rows
+    weights = verified.weights
     size = 1.0 / float((weights**2).sum())  # of a simple random sample that would tell as much
     total = len(labels)
     by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
@@ -352,7 +355,9 @@ def _by_readings(
     alike = _refitted(table, variants)
     mean = variants.mean(lambda fit: fit.counts.sum(axis=0))
     mean = mean / mean.sum(axis=1, keepdims=True)
-    never, misled, immune = np.eye(table.classes), true_given_seen(mean, 1.0), np.linalg.pinv(mean)
+    never = np.eye(table.classes)
+    misled = true_given_seen(mean, 1.0)
+    immune = np.linalg.pinv(mean)
 
     def scored(tables: Floats, shared: Floats) -> Scores:
         """shared: (C, C) weights of the true grades, given what all readers see."""
@@ -411,7 +416,8 @@ def _by_matrix(
     alike = []
     if label_noise != "class-conditional" or not apart:
         alike = [table.resampled(posterior_weights(labels, joint)) for joint in joints]
-    scores, ends = _hull([*apart, *alike]), (_hull(apart), _hull(alike))
+    scores = _hull([*apart, *alike])
+    ends = (_hull(apart), _hull(alike))
     return TrueScores(
         basis="noise matrix", scores=scores, apart=ends[0], alike=ends[1], wrong=noise.rates
     )

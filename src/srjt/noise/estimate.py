@@ -220,7 +220,8 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
             continue
         one = model.held_out_likelihood(fit, labels, part)
         if (float(one.sum()) - likelihood) / repeated > _GAIN:
-            fits[form], held_out[form] = fit, one
+            fits[form] = fit
+            held_out[form] = one
     log_prior = -np.log(
         [sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits]
     )
@@ -509,7 +510,8 @@ def estimate_noise(
         informed = True
         own = transition_of(joint)
         joint = joint.sum(axis=1, keepdims=True) * (seen(own, SHARED_ERRORS) @ own)
-        rate, lower_bound = _rate(joint), low
+        rate = _rate(joint)
+        lower_bound = low
         interval = (low, 1.0 - (1.0 - largest) ** 2) if bootstrap else (rate, rate)
         assumption = _PAIRED.format(count_of(int((again >= 0).sum()), "second label"))
     worth = 0.0
@@ -574,7 +576,8 @@ def estimate_noise(
 
 def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Floats]:
     """(N,) and (N, C) as whole numbers and distributions, or an error that says what is wrong."""
-    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    p = np.asarray(probabilities, dtype=np.float64)
+    y = np.asarray(labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or p.shape[1] < 2 or not len(y):
         raise SrjtError(
             f"Labels (N,) and probabilities (N, C ≥ 2) are needed; got {y.shape} and {p.shape}."
