@@ -237,9 +237,9 @@ def compare(
         test = read_labelled(opened[0], test)
         for run in opened:
             warn_of_training_patients(run, test)
-    asked = Answering(**vars(grading))
+    answering = Answering(**vars(grading))
     tested = [
-        answer_test(name, prepare(run, asked), test)
+        answer_test(name, prepare(run, answering), test)
         for name, run in zip(names, opened, strict=True)
     ]
     first = tested[0]
@@ -316,7 +316,7 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
     seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
     # trainings of one method: each is compared with the first; or equal runs, or runs that nothing
     # tells apart
-    if len(methods) == 1 or any(len(set(own)) < len(own) for own in seeds):
+    if len(methods) == 1 or any(len(set(of_method)) < len(of_method) for of_method in seeds):
         return [[place] for place in range(len(runs))]
     return list(methods.values())
 
@@ -333,7 +333,7 @@ def _differences(
     patients_behind`` has them. errors: for each the change by ``metrics.one_error_more`` of every
     training; one error of each method may have been too rare to occur.
     """
-    found = []
+    differences = []
     for metric in metrics.METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
@@ -341,13 +341,13 @@ def _differences(
             0.0
         ] * len(names)
         rows = []
-        for name, mean, own, square in zip(
+        for name, mean, of_run, square in zip(
             names[1:], means[1:], scores[1:], squares[1:], strict=True
         ):
             tested = metrics.t_interval(
                 mean - means[0],
                 patients=patients[metric],
-                trainings=[scores[0], own],
+                trainings=[scores[0], of_run],
                 added=squares[0] + square,
                 level=level,
             )
@@ -356,8 +356,10 @@ def _differences(
                 Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends)
             )
         adjusted = metrics.holm([row.p_value for row in rows])
-        found += [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
-    return sorted(found, key=lambda row: names.index(row.run))
+        differences += [
+            replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)
+        ]
+    return sorted(differences, key=lambda row: names.index(row.run))
 
 
 def _names(runs: Sequence[Trained]) -> list[str]:

@@ -157,12 +157,12 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
     the column does not exist, has too many values, or has no numbers where a width is given.
     """
     column, _, width = (text, "", "") if text in table or ":" not in text else text.rpartition(":")
-    own = (
+    source = (
         f"{column}_source" if f"{column}_source" in table else column
     )  # srjt has one of that name, too
-    if own not in table:
+    if source not in table:
         raise unknown_name("column (for `by`)", column, [str(name) for name in table.columns])
-    cells = [as_text(cell).strip() for cell in table[own]]
+    cells = [as_text(cell).strip() for cell in table[source]]
     cells = [UNKNOWN if cell.casefold() in MISSING else cell for cell in cells]
     numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
     words = [cell for cell, number in zip(cells, numbers.tolist(), strict=True)
@@ -236,23 +236,23 @@ def judge_subgroups(
     def sums(rows: Ints) -> Floats:
         """(G, …) of each patient's answers the confusion matrix and, per bin, Σ (confidence −
         right)."""
-        own = np.zeros((patients, cells + BINS))
-        np.add.at(own, (owner[rows], labels[rows] * num_classes + answers.grades[rows]), 1.0)
-        np.add.at(own, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
-        return own
+        of_patient = np.zeros((patients, cells + BINS))
+        np.add.at(of_patient, (owner[rows], labels[rows] * num_classes + answers.grades[rows]), 1.0)
+        np.add.at(of_patient, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
+        return of_patient
 
     def tables(sums_of_cells: Floats) -> Floats:
         return np.asarray(sums_of_cells[:, :cells].reshape(-1, num_classes, num_classes))
 
-    found = [
+    chosen = [
         (str(grouping.name), name, np.flatnonzero(grouping == name))
         for grouping in groupings
         for name in grouping.cat.categories
     ]
-    of_groups = [sums(rows) for _, _, rows in found]
-    members = [np.unique(owner[rows]) for _, _, rows in found]
+    of_groups = [sums(rows) for _, _, rows in chosen]
+    members = [np.unique(owner[rows]) for _, _, rows in chosen]
     whole = sums(np.arange(count))
-    drawn: list[list[Floats]] = [[] for _ in found]
+    drawn: list[list[Floats]] = [[] for _ in chosen]
     totals = []
     for weights in metrics.patient_draws(patients, max(resamples, 2), seed=0):
         totals.append(weights @ whole)
@@ -261,7 +261,7 @@ def judge_subgroups(
     total = np.concatenate(totals)
     groups = []
     permuted: dict[int, _Permuted] = {}  # by place, of the groups that are tested
-    for place, (column, name, rows) in enumerate(found):
+    for place, (column, name, rows) in enumerate(chosen):
         who = members[place]
         of_group = of_groups[place]
         draws = np.concatenate(drawn[place])
@@ -270,10 +270,10 @@ def judge_subgroups(
         scores: dict[str, Interval] = {}
         gaps: dict[str, Gap] = {}
         if len(who) >= TOO_FEW:
-            own = metrics.score_draws(tables(of_group[who]), tables(draws))
+            group_draws = metrics.score_draws(tables(of_group[who]), tables(draws))
             behind = metrics.patients_behind(tables(of_group[who]))
             scores = {
-                metric: _if_known(metrics.score_interval(own, metric), behind[metric])
+                metric: _if_known(metrics.score_interval(group_draws, metric), behind[metric])
                 for metric in METRICS
             }
             # without an interval: those of ten patients held the truth in three quarters of the
@@ -286,11 +286,11 @@ def judge_subgroups(
                 equal = calibration.patient_weights(owners, len(rows))
                 scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
             if outside >= TOO_FEW:
-                others = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)
+                rest_draws = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)
                 behind_rest = metrics.patients_behind(tables(of_rest))
                 for metric in METRICS:
                     fewer = min(behind[metric], behind_rest[metric])
-                    gap = _if_known(gap_interval(own, others, metric), fewer)
+                    gap = _if_known(gap_interval(group_draws, rest_draws, metric), fewer)
                     gaps[metric] = Gap(difference=gap, p_value=math.nan, adjusted=math.nan)
                 permuted[place] = _Permuted.between(tables(of_group), tables(of_rest))
         counts = {"samples": len(rows), "patients": len(who)}
@@ -397,9 +397,11 @@ class _Permuted:
         drawn = np.zeros(keys.shape)
         drawn[:, self.both_sides] = keys[:, self.both_sides] < 0.5
         if self.in_group and len(self.one_side):
-            own = keys[:, self.one_side]
-            last = np.partition(own, self.in_group - 1, axis=1)[:, self.in_group - 1, None]
-            drawn[:, self.one_side] = own <= last
+            keys_of_one_side = keys[:, self.one_side]
+            last = np.partition(keys_of_one_side, self.in_group - 1, axis=1)[
+                :, self.in_group - 1, None
+            ]
+            drawn[:, self.one_side] = keys_of_one_side <= last
         return drawn
 
     def statistics(self, drawn: Floats) -> Floats:

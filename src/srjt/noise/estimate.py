@@ -115,10 +115,10 @@ class Explanations:
         """
         total = np.zeros_like(probabilities)
         for form in {one.fit.form: one for one in self}:
-            own = [one for one in self if one.fit.form == form]
-            transition = own[0].fit.transition()
+            of_form = [one for one in self if one.fit.form == form]
+            transition = of_form[0].fit.transition()
             sure, unsure = (
-                [one for one in own if bool(one.reader) == doubt] for doubt in (False, True)
+                [one for one in of_form if bool(one.reader) == doubt] for doubt in (False, True)
             )
             for one in sure:
                 total += one.weight * model.by_grade(labels, probabilities, transition)
@@ -477,39 +477,39 @@ def estimate_noise(
     known = read_verified(
         verified, samples=len(y), classes=p.shape[1], probability=verified_probability
     )
-    found = explain(y, p, owner, known)
+    explained = explain(y, p, owner, known)
     again = np.full(len(y), -1) if second is None else check_second(second, y, p.shape[1])
     paired = int((again >= 0).sum()) >= _PAIRS
     if paired:
-        found = found.given_second(y, again)
-    differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
-    largest = exact_interval(differs, len(y) / found.repeated, confidence=confidence)[1]
-    joint = found.joint
+        explained = explained.given_second(y, again)
+    differs = float((explained.label_probabilities().argmax(axis=1) != y).mean())
+    largest = exact_interval(differs, len(y) / explained.repeated, confidence=confidence)[1]
+    joint = explained.joint
     rate = _rate(joint)
     low = lower_bound = rate
     joints = joint[None]
     tail = (1.0 - confidence) / 2.0
     if bootstrap:
-        joints, rates = _draws(found, bootstrap, seed=seed)
+        joints, rates = _draws(explained, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
         if paired:
-            low, largest = _paired_interval(joints, len(y) / found.repeated, tail=tail)
-        elif any(one.fit.form in ONE_SIDED for one in found.all):
+            low, largest = _paired_interval(joints, len(y) / explained.repeated, tail=tail)
+        elif any(one.fit.form in ONE_SIDED for one in explained.all):
             largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
-    informed = learnt = _informed(y, found, owner)
+    informed = learnt = _informed(y, explained, owner)
     if not informed and bootstrap:
         low = lower_bound = 0.0
     if bootstrap and low * len(y) < 1.0:  # labels are counted: fewer than one wrong label is none
         low = 0.0
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
-    weights = found.form_weights
+    weights = explained.form_weights
     form = max(weights, key=lambda one: weights[one])
-    reason = "" if paired else _doubt(y, found, informed=informed, unsettled=tail)
+    reason = "" if paired else _doubt(y, explained, informed=informed, unsettled=tail)
     assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
     if paired:
         informed = True
-        own = transition_of(joint)
-        joint = joint.sum(axis=1, keepdims=True) * (seen(own, SHARED_ERRORS) @ own)
+        matrix = transition_of(joint)
+        joint = joint.sum(axis=1, keepdims=True) * (seen(matrix, SHARED_ERRORS) @ matrix)
         rate = _rate(joint)
         lower_bound = low
         interval = (low, 1.0 - (1.0 - largest) ** 2) if bootstrap else (rate, rate)
@@ -518,7 +518,7 @@ def estimate_noise(
     shares: tuple[tuple[float, float, float], ...] = ()
     if len(known.rows):
         rate, interval, lower_bound, joint, worth, reason, shares = use_verified(
-            y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
+            y, explained.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
         )
         interval = interval if bootstrap else (rate, rate)
         informed = informed or not reason
@@ -545,7 +545,7 @@ def estimate_noise(
     prior_interval = np.quantile(joints.sum(axis=2), ends, axis=0)
     if bootstrap and (reason or paired):
         given = np.bincount(y, minlength=len(joint)) / len(y)
-        one_sided = any(one.fit.form in ONE_SIDED for one in found.all)
+        one_sided = any(one.fit.form in ONE_SIDED for one in explained.all)
         matrices, shares_of_grades = _bounds(given, interval[1], likeliest=not one_sided)
         transition_interval = _hull(transition_interval, matrices)
         prior_interval = _hull(prior_interval, shares_of_grades)
@@ -559,7 +559,7 @@ def estimate_noise(
         prior=joint.sum(axis=1),
         prior_interval=prior_interval,
         form=form,
-        held_out=dict(found.held_out),
+        held_out=dict(explained.held_out),
         samples=len(y),
         identifiable=not reason,
         reason=reason,
@@ -593,7 +593,7 @@ def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Flo
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
 
 
-def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:
+def _draws(explained: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:
     """Joint distributions (B, C, C) of true grade and label, and the smallest rate of each draw
     (B,).
 
@@ -601,17 +601,21 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     posterior. The smallest rate is without the doubt near boundaries, which may be all the images'.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    weights = np.array([one.doubtful_weight for one in found.all])
+    weights = np.array([one.doubtful_weight for one in explained.all])
     joints: list[Floats] = []
     rates: list[float] = []
-    for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
+    for one, count in zip(
+        explained.all, rng.multinomial(draws, weights / weights.sum()), strict=True
+    ):
         drawn = rng.multivariate_normal(
             one.fit.theta, one.fit.covariance, size=count, method="cholesky"
         )
-        own = [replace(one, reader=0.0, fit=replace(one.fit, theta=theta)).joint for theta in drawn]
-        rates += [_rate(joint) for joint in own]
+        without_reader = [
+            replace(one, reader=0.0, fit=replace(one.fit, theta=theta)).joint for theta in drawn
+        ]
+        rates += [_rate(joint) for joint in without_reader]
         # the reader's share matters more than the parameters, and is slow to integrate over
-        joints += [one.joint] * int(count) if one.reader and count else own
+        joints += [one.joint] * int(count) if one.reader and count else without_reader
     return np.array(joints), np.array(rates)
 
 
@@ -708,18 +712,18 @@ _ASSUMPTIONS = {
 }
 
 
-def _informed(y: Ints, found: Explanations, owner: Ints) -> bool:
+def _informed(y: Ints, explained: Explanations, owner: Ints) -> bool:
     """Whether labels are likelier by the probabilities than by the grades' shares, by two standard
     errors. Patients, ``owner`` (N,), are independent, and their labels are not."""
-    shares = np.bincount(y, minlength=len(found.joint)) / len(y)
-    q = found.label_probabilities()
+    shares = np.bincount(y, minlength=len(explained.joint)) / len(y)
+    q = explained.label_probabilities()
     gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
-    held_out_gain = max(found.held_out.values()) - float(np.log(shares[y]).mean())
+    held_out_gain = max(explained.held_out.values()) - float(np.log(shares[y]).mean())
     error = gain.std() * (repetition(gain, owner) / len(gain)) ** 0.5
     return bool(held_out_gain >= 2.0 * error)
 
 
-def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) -> str:
+def _doubt(y: Ints, explained: Explanations, *, informed: bool, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to
@@ -727,7 +731,7 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
     """
     if not informed:
         return "the probabilities say nothing about the labels beyond how common each grade is."
-    expected = found.joint.sum(axis=1) * len(y)
+    expected = explained.joint.sum(axis=1) * len(y)
     if expected.min() < _FEW:  # the model's own number is a guess: what is said counts labels
         grade = int(expected.argmin())
         labels = int((y == grade).sum())
@@ -738,7 +742,7 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
             f"the probabilities hardly tell grade {grade} ({labels:,} labels) from others: how"
             " often it is mistaken cannot be seen."
         )
-    if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
+    if sum(one.doubtful_weight for one in explained.all if one.fit.form == "boundary") > unsettled:
         return (
             "readers who are unsure between two neighbouring grades look like images that are"
             " unclear between them; better networks or verified labels can tell them apart, more"

@@ -99,7 +99,7 @@ def by_severity(
         _HIGHEST,
     )
     cuts = np.exp(factor) * told
-    own = _normalised(
+    reader_grade = _normalised(
         _grades(cuts) * given, otherwise=_grades(cuts)
     )  # of the reader, given the label
     clear = _clearness(cuts)
@@ -107,9 +107,9 @@ def by_severity(
     below, above = (
         ndtr(np.concatenate(both, axis=1)) for both in ((-ends, cuts, ends), (ends, -cuts, -ends))
     )
-    posterior = np.zeros_like(own)
-    for grade in range(own.shape[1]):
-        rows = np.flatnonzero(own[:, grade] > _NEGLIGIBLE)
+    posterior = np.zeros_like(reader_grade)
+    for grade in range(reader_grade.shape[1]):
+        rows = np.flatnonzero(reader_grade[:, grade] > _NEGLIGIBLE)
         for point in (
             np.arange(_POINTS) + 0.5
         ) / _POINTS:  # equally likely severities within the grade
@@ -124,7 +124,7 @@ def by_severity(
                 r = np.clip(reader * clear[rows], _NEGLIGIBLE, 1.0 - _NEGLIGIBLE)[:, None]
                 reached = ndtr((cuts[rows] - (1.0 - r) * z[:, None]) / np.sqrt(r * (1.0 - r)))
                 true = np.diff(reached, axis=1, prepend=0.0, append=1.0)
-                posterior[rows] += weight / _POINTS * own[rows, grade, None] * true
+                posterior[rows] += weight / _POINTS * reader_grade[rows, grade, None] * true
     return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 
 
@@ -422,7 +422,7 @@ def family(form: str, *, num_classes: int) -> Family:
         none = np.empty(0)
         directions = np.empty((0, num_classes, num_classes))
         return Family(form=form, mean=none, precision=none, directions=directions, offset=-np.inf)
-    own = [
+    single_rates = [
         ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
         for i in grade
         for side in (-1, 1)
@@ -442,9 +442,9 @@ def family(form: str, *, num_classes: int) -> Family:
         limit = np.where(side, 4.0, 1.0)
     return Family(
         form=form,
-        mean=np.array(mean + [0.0] * len(own)),
-        precision=np.array(precision + [2.0] * len(own)),
-        directions=np.stack([*common, *own]),
+        mean=np.array(mean + [0.0] * len(single_rates)),
+        precision=np.array(precision + [2.0] * len(single_rates)),
+        directions=np.stack([*common, *single_rates]),
         limit=limit,
     )
 
@@ -509,7 +509,7 @@ class Fit:
         cuts, centre, scale = self.problem.severity(self.theta, images)
         image_blur = (1.0 - reader) ** 0.5 / scale
         reader_blur = reader**0.5 / scale
-        own = np.zeros(
+        graded_as = np.zeros(
             (len(centre), len(cuts) + 1, len(cuts) + 1)
         )  # p(true grade, the reader's grade | x)
         rows = np.arange(len(centre))
@@ -517,8 +517,8 @@ class Fit:
             severity = centre + image_blur * node
             below = ndtr((cuts - severity[:, None]) / reader_blur[:, None])
             graded = np.diff(below, axis=1, prepend=0.0, append=1.0)
-            own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
-        return np.asarray(own @ self.transition())
+            graded_as[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
+        return np.asarray(graded_as @ self.transition())
 
     def pair(self, images: Images | Cells, *, reader: float = 0.0) -> Floats:
         """(N, C, C): p(label, second label | x), of two readers who err alike and independently,

@@ -180,14 +180,15 @@ def suggestion_shares(
     agreement = np.zeros(len(y))
     for one in np.unique(part):
         others = part != one
-        own = part == one
+        held_out = part == one
         if not others.any():  # a single patient
             continue
         # One disagreement at full confidence more than was seen: a few samples do not make it
         # certain.
         x = np.append(p[others].ravel(), 1.0)
         hit = np.append(agrees[others].ravel(), 0.0)
-        agreement[own] = IsotonicRegression(out_of_bounds="clip").fit(x, hit).predict(said[own])
+        calibrated = IsotonicRegression(out_of_bounds="clip").fit(x, hit)
+        agreement[held_out] = calibrated.predict(said[held_out])
     rate = estimate.rate_interval[0]
     if not estimate.verified:
         rate = min(rate, 1.0 - float((p.argmax(axis=1) == y).mean()) ** 0.5)
@@ -430,13 +431,13 @@ def highest_grade_weights(
     matrix = np.asarray(transition, dtype=np.float64)
     if np.linalg.cond(matrix) > 1e6:
         return None
-    own = np.linalg.inv(matrix)[y]
+    of_image = np.linalg.inv(matrix)[y]
     if certain is not None:
         right = np.asarray(certain, dtype=bool)
-        own[right] = np.eye(len(matrix))[y[right]]
+        of_image[right] = np.eye(len(matrix))[y[right]]
     below = np.ones((int(u.max()) + 1, len(matrix)))  # of "no image is worse than c"
     with np.errstate(over="ignore", invalid="ignore"):
-        np.multiply.at(below, u, np.cumsum(own, axis=1))
+        np.multiply.at(below, u, np.cumsum(of_image, axis=1))
         weights = np.diff(below, axis=1, prepend=0.0)
     return weights if np.isfinite(weights).all() else None
 

@@ -284,14 +284,16 @@ def _share_of_label(
     """The share of wrong labels among those of one grade, and its interval; wrong: (n,) of the
     verified ones."""
     given = labels == grade
-    own = given[checked.rows]
-    if not own.any():
+    of_grade = given[checked.rows]
+    if not of_grade.any():
         return (float(doubt[given].mean()) if given.any() else 0.0), 0.0, 1.0
     part = Verified(
-        rows=checked.rows[own], true=checked.true[own], probability=checked.probability[own]
+        rows=checked.rows[of_grade],
+        true=checked.true[of_grade],
+        probability=checked.probability[of_grade],
     )
     share = verified_share(
-        wrong[own],
+        wrong[of_grade],
         doubt[part.rows],
         part,
         mean_doubt=float(doubt[given].mean()),
