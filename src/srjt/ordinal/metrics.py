@@ -342,6 +342,35 @@ def effective_patients(owner: ArrayLike) -> float:
     return float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
 
 
+def patients_of_grades(own: Floats) -> Ints:
+    """(C,) how many patients have a sample of each true grade. own: (G, C, C) as of
+    ``patient_tables``."""
+    return np.asarray((own.sum(axis=2) > 0).sum(axis=0))
+
+
+def patients_behind(own: Floats) -> dict[str, float]:
+    """How many patients an interval of each metric rests on: effective ones, of a mean over grades
+    and κ those of the rarest grade. 0 where a grade has fewer than ``TOO_FEW`` patients: what such
+    a grade adds is not known, and there is no interval.
+
+    own: (G, C, C) the confusion matrix of each patient; rows are the true grades.
+
+    Examples
+    --------
+    >>> rare = patient_tables([0] * 20 + [1], [0] * 21, num_classes=2)
+    >>> patients_behind(rare)["accuracy"], patients_behind(rare)["macro_f1"]
+    (21.0, 0.0)
+    """
+    of_grade = own.sum(axis=2)  # (G, C)
+    samples = of_grade.sum(axis=1)
+    all_grades = float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
+    rarest = 0.0
+    if patients_of_grades(own).min() >= TOO_FEW:
+        each = of_grade.sum(axis=0) ** 2 / (of_grade**2).sum(axis=0)
+        rarest = min(all_grades, float(each.min()))
+    return {name: rarest if metric.per_grade else all_grades for name, metric in METRICS.items()}
+
+
 def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -> Iterator[Floats]:
     """Weights of the patients (n, G): first all ones, then the bootstrap draws in chunks of bounded
     size.

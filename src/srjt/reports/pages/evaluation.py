@@ -96,6 +96,8 @@ NOTES: list[Rule[Any]] = [
 # patients with a grade (samples, without patients), below which a mean over grades rests on a few
 # of them
 SCARCE = 10
+# patients of a group, below which errors by several grades may not have occurred in it
+FEW_FOR_FAR = 20
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
@@ -493,6 +495,8 @@ COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: f.patients, "Intervals and p-values resample patients, the same ones for all runs."),
     (lambda f: not f.patients, "No patient ids: intervals and p-values resample images, and are too narrow if a "
      "patient has several."),
+    (lambda f: f.rare_grades, "Of fewer than ten patients: grade {f.rare}. So differences of scores that average over "
+     "grades, and of κ, have no interval and no p-value."),
     (lambda f: True, "p-values of several runs are corrected for their number (Holm), not for that of the metrics."),
 ]  # fmt: skip
 
@@ -523,6 +527,7 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         "first": comparison.runs[0],
         "others": ", ".join(comparison.runs[1:]),
         "too_few": too_few,
+        "rare": ", ".join(comparison.rare_grades),
         "two": len(comparison.runs) == 2,
         "metric": metric.long_name,
         "outcome": _outcome(comparison.runs, groups),
@@ -639,7 +644,8 @@ def subgroups_section(found: Evaluation) -> list[Section]:
         caption=(
             "Gap: mean absolute error of the group minus that of all others. A dash: fewer than"
             f" {TOO_FEW} patients, in the group or in all others. Where a few patients have most of"
-            " the images of a group, intervals may be too short."
+            " the images of a group, intervals may be too short; likewise in groups of fewer than"
+            f" {FEW_FOR_FAR} patients, if rare errors are by several grades."
         ),
         formats={"gap": "+.3f"},
         slug="subgroups",
