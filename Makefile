@@ -17,23 +17,23 @@ help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
 
 # The stamps make a second run skip the installation; they are renewed when the requirements change.
-$(VENV)/.base: pyproject.toml
+$(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 # dlordinal pins a CUDA torchvision it does not need for its soft labels, our oracle
 	$(BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
 	touch $@ $(VENV)/.base
 
-$(OLDEST_VENV)/.dev: pyproject.toml tests/oldest.py
+$(OLDEST_VENV)/.dev: pyproject.toml constraints.txt tests/oldest.py
 	test -x $(OLDEST_BIN)/python || $(OLDEST_PYTHON) -m venv $(OLDEST_VENV)
 	$(OLDEST_BIN)/python -m pip install --quiet --no-deps --editable .
 	$(OLDEST_BIN)/python tests/oldest.py > $(OLDEST_VENV)/constraints.txt
-	$(OLDEST_BIN)/python -m pip install --quiet --constraint $(OLDEST_VENV)/constraints.txt --editable ".[dev]"
+	$(OLDEST_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint $(OLDEST_VENV)/constraints.txt --editable ".[dev]"
 	$(OLDEST_BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
 	touch $@
 

@@ -97,7 +97,7 @@ def by_features(images: pd.Series, mixed: pd.DataFrame, features: Floats, *, see
     reduced = PCA(COMPONENTS, random_state=0).fit_transform(features[rows])
     reduced = (reduced / reduced.std(axis=0)).astype(np.float32)
     names = [str(row) for row in rows]
-    manifest = from_arrays(reduced, grades, ids=names).manifest
+    manifest = from_arrays(reduced, grades, ids=names)
     found = audit(manifest, method="standard", network="odds", seed=seed, progress=False)
     scores = found.scores.set_index("id").loc[names]
     return rows, grades, 1.0 - scores["quality"].to_numpy(float), scores["network_1"].to_numpy(int)

@@ -120,9 +120,8 @@ def patients_of(
     owner = np.repeat(np.arange(patients), rng.integers(1, 2 * images, patients))
     grade = rng.choice(4, patients, p=[0.5, 0.2, 0.2, 0.1])
     worst = rng.random(len(owner)) < shown
-    worst[np.unique(owner, return_index=True)[1]] = (
-        True  # the patient's grade shows in one image at least
-    )
+    # the patient's grade shows in one image at least
+    worst[np.unique(owner, return_index=True)[1]] = True
     label = np.where(worst, grade[owner], rng.integers(0, 4, len(owner)) % (grade[owner] + 1))
     # the networks make the same mistake in all images of a patient, and one of their own in each
     seen = label + 0.4 * rng.normal(size=patients)[owner] + 0.6 * rng.normal(size=len(owner))

@@ -130,7 +130,7 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
     for method in ("standard", "co-teaching+ours"):
         spent: dict[str, float] = {}
         with clock("reading and splitting", spent):
-            manifest = read(source).manifest
+            manifest = read(source)
             split = folds(manifest)[0]
         given = {
             "method": method,

@@ -52,7 +52,7 @@ Ints = npt.NDArray[np.int64]
 
 def open_set(folder: Path) -> Manifest:
     column = GRADES.get(folder.name, "grade")
-    return read(folder / "labels.csv", grade_column=column, progress=False).manifest
+    return read(folder / "labels.csv", grade_column=column, progress=False)
 
 
 def draw_rows(data: Manifest, *, size: int, draw: int) -> tuple[Ints, Ints]:

@@ -51,7 +51,7 @@ def measure_tables(folder: Path) -> Steps:
     kept: dict[str, srjt.data.Manifest] = {}
 
     def read() -> None:
-        kept["data"] = srjt.data.read(folder / "table.csv", feature_columns="f*").manifest
+        kept["data"] = srjt.data.read(folder / "table.csv", feature_columns="f*")
 
     yield "read a table", read
     yield "inspect it", lambda: check(kept["data"], images=False)
@@ -113,7 +113,7 @@ def measure_images(folder: Path) -> Steps:
     from srjt.data.checks import check
     from srjt.data.images.store import open_store
 
-    manifest = srjt.data.read(folder / "labels.csv").manifest
+    manifest = srjt.data.read(folder / "labels.csv")
     yield "inspect images", lambda: check(manifest)
     yield "build the store", lambda: open_store(manifest, size=32)
     yield "train one epoch", lambda: srjt.train(manifest, epochs=1, noise_rate=0.2, **SETTINGS)

@@ -57,7 +57,7 @@ def main() -> None:
         labelled = one_vote_each(args.folder, seed=seed)[: args.limit]
         table = args.out / f"labels_seed{seed}.csv"
         labelled.to_csv(table, index=False)
-        manifest = read(table, images=args.folder).manifest
+        manifest = read(table, images=args.folder)
         for method in args.methods:
             config = TrainConfig(
                 method=method,

@@ -87,7 +87,7 @@ def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
         clean = generate(images=1500, patients=150, seed=given.seed)
         own = {"network": "tiny", "image_size": 64, "crop": 60, "learning_rate": 2e-3} | own
     else:
-        clean = read_data(given.data).manifest
+        clean = read_data(given.data)
     matrix = np.eye(clean.num_classes)
     if rate:
         rho = noise.rho_for_rate(kind, rate=rate, class_counts=clean.class_counts)

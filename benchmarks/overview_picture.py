@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/images/overview.png"))
     options = parser.parse_args()
     curves = {method: accuracies(options.demo / "study", method) for method in METHODS}
-    labels = read(options.demo / "images" / "noisy.csv").manifest
+    labels = read(options.demo / "images" / "noisy.csv")
     reading = load_preset("demo")["reading"]
     drawn = generate(**reading, seed=0)
     data = drawn.with_noisy_labels(labels.labels)

@@ -39,8 +39,8 @@ import srjt
 from srjt.data.grades import Grades
 from srjt.data.sources.folders import read_images
 from srjt.data.synthetic import generate
-from srjt.errors import cores
 from srjt.inference.embed import embed
+from srjt.process import cores
 from srjt.training.batches import Preprocess
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
@@ -116,7 +116,7 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
 
         def features() -> None:
             cache = next(fresh)
-            manifest = read_images([folder], grades=GRADES).manifest
+            manifest = read_images([folder], grades=GRADES)
             embed(
                 manifest,
                 backbone="resnet18",

@@ -227,7 +227,7 @@ def stored(folders: list[Path]) -> Iterator[Data]:
 
 def injected(file: Path) -> Iterator[Data]:
     """Out-of-fold probabilities of heads that are trained on noisy labels."""
-    clean = read(file).manifest
+    clean = read(file)
     classes, counts = clean.num_classes, clean.class_counts
     matrices = {
         kind: noise.transition_matrix(

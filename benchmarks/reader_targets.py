@@ -75,9 +75,7 @@ def simulated(args: argparse.Namespace) -> Iterator[Case]:
                 direction = rng.normal(size=FEATURES) / FEATURES**0.5
                 x = 3.0 * np.outer(severity, direction) + rng.normal(size=(len(true), FEATURES))
                 # a grade may be missing among few items
-                clean = from_arrays(
-                    x.astype(np.float32), true, true_grades=true, names=made.grades
-                ).manifest
+                clean = from_arrays(x.astype(np.float32), true, true_grades=true, names=made.grades)
                 split = folds(clean, folds=5, seed=0, by="stratified")[0]
                 yield Case(
                     key=(world, count, seed, 0),

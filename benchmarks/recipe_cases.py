@@ -119,7 +119,7 @@ def open_set(file: Path, *, limit: int | None = None) -> DataSet:
         x = saved["x"][:limit] if "ends" not in found else _decode(saved["x"], found["ends"])
     clean = from_arrays(
         x, found["grade"], patients=found.get("patient"), true_grades=found["grade"]
-    ).manifest
+    )
     return DataSet(
         clean=clean, splits=folds(clean, folds=5, seed=0, by="stratified"), votes=found.get("votes")
     )

@@ -37,9 +37,8 @@ class Case:
     name: str
     shares: tuple[float, ...]  # of the grades
     samples: int
-    lower: float = (
-        0.25  # the share of labels that err to the lower grade, of those above the mildest
-    )
+    # the share of labels that err to the lower grade, of those above the mildest
+    lower: float = 0.25
     higher: float = 0.08
 
 
@@ -80,9 +79,7 @@ def on_features(case: Case, *, seed: int) -> tuple[Manifest, Split]:
         true, classes=len(case.shares), lower=case.lower, higher=case.higher, seed=seed
     )
     labels[case.samples :] = true[case.samples :]
-    manifest = from_arrays(
-        x, labels, patients=np.arange(len(x)) // PATIENT, true_grades=true
-    ).manifest
+    manifest = from_arrays(x, labels, patients=np.arange(len(x)) // PATIENT, true_grades=true)
     return manifest, _split(case.samples, len(x))
 
 

@@ -38,8 +38,8 @@ import torch
 import srjt
 from srjt.cli.study import print_study_times
 from srjt.data import Manifest, folds
-from srjt.errors import cores
 from srjt.methods import lookup
+from srjt.process import cores
 from srjt.studies import study
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan

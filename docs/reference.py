@@ -100,7 +100,7 @@ def keys() -> str:
 def problems() -> str:
     """The kinds of problems of a data set, by severity; ``srjt data inspect`` prints what each
     means."""
-    kinds = named("srjt.data.manifest:KINDS")
+    kinds = named("srjt.data.problems:KINDS")
     rows = []
     for severity in ("error", "warning"):
         names = [f"`{kind}`" for kind, (of, _) in kinds.items() if of == severity]

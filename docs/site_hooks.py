@@ -10,7 +10,7 @@ import griffe
 
 SETTINGS = (
     "training.config.TrainConfig", "inference.options.Answering", "inference.options.Evaluating",
-    "inference.options.Planning", "inference.options.Execution", "data.options.ReadOptions",
+    "inference.options.Planning", "studies.config.Execution", "data.options.ReadOptions",
     "studies.config.StudyConfig",
 )  # fmt: skip
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+[^)]+\)")

@@ -31,7 +31,7 @@ embeddings = np.concatenate(
 )
 
 # 1. Train with the methods of the paper, as on images.
-data = srjt.data.from_arrays(embeddings, labels, patients=patients, true_grades=true).manifest
+data = srjt.data.from_arrays(embeddings, labels, patients=patients, true_grades=true)
 split = srjt.data.folds(data)[0]
 for method in ("standard", "co-teaching+ours"):
     run = srjt.train(

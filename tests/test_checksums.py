@@ -24,7 +24,7 @@ NOT_OURS = "is not the file that srjt has written"
 def data() -> srjt.data.Manifest:
     x = np.random.default_rng(0).standard_normal((80, 4))
     patients = [f"p{row // 2}" for row in range(80)]
-    return srjt.data.from_arrays(x, np.digitize(x[:, 0], [-0.5, 0.5]), patients=patients).manifest
+    return srjt.data.from_arrays(x, np.digitize(x[:, 0], [-0.5, 0.5]), patients=patients)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,12 @@ few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
 
 
 @pytest.mark.slow
-@parametrize_with_checks([OrdinalNoiseClassifier(optimise="accuracy", grades="sorted")])
+@parametrize_with_checks(
+    [OrdinalNoiseClassifier(optimise="accuracy", grades="sorted")],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": "batches are drawn, not the same for both"
+    },
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_scikit_learn_finds_nothing_to_object_to(estimator, check):  # type: ignore[no-untyped-def]
     """With the defaults, ``predict`` is the median, and ``check_classifiers_train`` requires the
@@ -394,3 +399,64 @@ def test_verified_grades_reach_the_estimate() -> None:
     assert low < (y != true).mean() < high
     with pytest.raises(SrjtError, match="The verified grade 'g7' is not among the grades"):
         model.fit(X, names[y], verified=np.where(verified == "g1", "g7", verified))
+
+
+@pytest.mark.parametrize("network", ["odds", "mlp"])
+def test_rows_of_weight_zero_teach_nothing(network: str) -> None:
+    """Half of the labels are turned round: with weight 0 they are as if they were not there."""
+    given = rows(300, wrong=0.0)
+    turned = np.arange(300) % 2 == 0
+    y = np.where(turned, 3 - given.true, given.true)
+    settings = {"network": network, "noise_rate": 0.0, "method": "standard", "random_state": 0}
+    scores = []
+    for weights in (None, np.where(turned, 0.0, 2.0)):
+        model = OrdinalNoiseClassifier(**settings).fit(given.X, y, sample_weight=weights)
+        scores.append((model.predict(given.X) == given.true).mean())
+    assert scores[0] < 0.6
+    assert scores[1] > 0.75
+
+
+def test_a_weight_is_about_a_number_of_rows() -> None:
+    settings = {"network": "odds", "noise_rate": 0.0, "method": "standard"}
+    near, far = [], []
+    for seed in range(4):
+        given = rows(200, seed=seed)
+        times = np.random.default_rng(seed).integers(3, size=200)
+        again = np.repeat(np.arange(200), times)
+
+        def probabilities(which: Any, given: Rows = given, **weights: Any) -> np.ndarray:
+            model = OrdinalNoiseClassifier(**settings)
+            model.fit(given.X[which], given.y[which], given.groups[which], **weights)
+            return model.predict_proba(given.X)
+
+        repeated = probabilities(again)
+        weighted = probabilities(slice(None), sample_weight=times)
+        near.append(np.abs(weighted - repeated).max())
+        far.append(np.abs(probabilities(slice(None)) - repeated).max())
+    assert np.mean(near) < 0.25 * np.mean(far)  # the ridge strength may be another one
+
+
+def test_batches_follow_the_weights() -> None:
+    given = rows(200)
+    weights = np.repeat([0.0, 1.0, 3.0], [50, 100, 50])
+    model = OrdinalNoiseClassifier(
+        network="mlp", noise_rate=0.0, method="standard", epochs=20, batch_size=50
+    ).fit(given.X, given.y, sample_weight=weights)
+    seen = model.trained_.history["seen"].to_numpy()
+    assert seen[:50].sum() == 0
+    assert seen[150:].mean() == pytest.approx(3 * seen[50:150].mean(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(3), r"shape \(40,\), not \(3,\)"),
+        (np.full(40, -1.0), "at least 0"),
+        (np.zeros(40), "some of them above 0"),
+        (np.full(40, np.nan), "at least 0"),
+    ],
+)
+def test_weights_are_checked(weights: np.ndarray, message: str) -> None:
+    given = rows(40)
+    with pytest.raises(SrjtError, match=message):
+        OrdinalNoiseClassifier(noise_rate=0.0).fit(given.X, given.y, sample_weight=weights)

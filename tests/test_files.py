@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from srjt import files, networks as weights
+from srjt import download as downloads, files, networks as weights
 from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
 from srjt.studies.folder import read_study
@@ -192,8 +192,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(files, "PAUSE", 0)
-    monkeypatch.setattr(files, "ATTEMPTS", 3)
+    monkeypatch.setattr(downloads, "PAUSE", 0)
+    monkeypatch.setattr(downloads, "ATTEMPTS", 3)
     with Server(("127.0.0.1", 0), Handler) as running:
         running.answers, running.asked = [], []
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
@@ -207,7 +207,7 @@ def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> N
     server.limit = 100_000
     seen: list[tuple[int, int | None]] = []
     target = tmp_path / "new/archive.zip"
-    files.download(server.url, target, progress=lambda done, total: seen.append((done, total)))
+    downloads.download(server.url, target, progress=lambda done, total: seen.append((done, total)))
     assert target.read_bytes() == BODY
     assert server.asked == [None, "bytes=100000-", "bytes=200000-"]
     assert seen[-1] == (len(BODY), len(BODY))
@@ -219,7 +219,7 @@ def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> N
 )
 def test_a_partial_file_of_another_day(server: Server, tmp_path: Path, part: bytes) -> None:
     (tmp_path / "archive.zip.part").write_bytes(part)
-    files.download(server.url, tmp_path / "archive.zip")
+    downloads.download(server.url, tmp_path / "archive.zip")
     assert server.asked[0] == f"bytes={len(part)}-"
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
@@ -227,7 +227,7 @@ def test_a_partial_file_of_another_day(server: Server, tmp_path: Path, part: byt
 def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path) -> None:
     server.ranges = server.announce = False  # nor does it say how long the file is
     (tmp_path / "archive.zip.part").write_bytes(b"x" * 5000)
-    files.download(server.url, tmp_path / "archive.zip")
+    downloads.download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
@@ -236,22 +236,22 @@ def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(
 ) -> None:
     server.limit, server.ranges = 70_000, False
     with pytest.raises(SrjtError, match=r"70,000 bytes are in .* again to resume"):
-        files.download(server.url, tmp_path / "archive.zip")
+        downloads.download(server.url, tmp_path / "archive.zip")
     assert len(server.asked) == 4  # one that got on, three that did not
     assert (tmp_path / "archive.zip.part").read_bytes() == BODY[:70_000]
     assert not (tmp_path / "archive.zip").exists()
     server.limit, server.ranges = len(BODY), True
-    files.download(server.url, tmp_path / "archive.zip")
+    downloads.download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
 def test_temporary_failures_are_retried_and_others_not(server: Server, tmp_path: Path) -> None:
     server.answers = [503, 429]
-    files.download(server.url, tmp_path / "archive.zip")
+    downloads.download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
     server.answers, server.asked = [404], []
     with pytest.raises(SrjtError, match="the server answered 404"):
-        files.download(server.url, tmp_path / "other.zip")
+        downloads.download(server.url, tmp_path / "other.zip")
     assert len(server.asked) == 1
 
 
@@ -259,18 +259,18 @@ def test_no_server_is_one_sentence(server: Server, tmp_path: Path) -> None:
     url = server.url
     server.server_close()
     with pytest.raises(SrjtError, match="; 0 bytes are in"):
-        files.download(url, tmp_path / "archive.zip")
+        downloads.download(url, tmp_path / "archive.zip")
     with pytest.raises(SrjtError, match="Only http and https"):
-        files.download("file:///etc/passwd", tmp_path / "archive.zip")
+        downloads.download("file:///etc/passwd", tmp_path / "archive.zip")
 
 
 def test_a_disk_too_small_is_reported_before(
     server: Server, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    usage = files.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
+    usage = downloads.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SrjtError, match="GB are needed"):
-        files.download(server.url, tmp_path / "archive.zip")
+        downloads.download(server.url, tmp_path / "archive.zip")
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:
@@ -285,12 +285,14 @@ def test_unpacking_can_be_repeated(tmp_path: Path) -> None:
         tmp_path / "a.zip", {"p/Mayo 0/a.bmp": b"one", "p/empty/": b"", "p/b.bmp": b"two"}
     )
     seen: list[tuple[int, int]] = []
-    files.extract(path, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+    downloads.extract(
+        path, tmp_path / "out", progress=lambda done, total: seen.append((done, total))
+    )
     assert (tmp_path / "out/p/Mayo 0/a.bmp").read_bytes() == b"one"
     assert seen == [(1, 3), (2, 3), (3, 3)]
     (tmp_path / "out/p/b.bmp").write_bytes(b"t")  # as a killed copy would leave it
     stamp = (tmp_path / "out/p/Mayo 0/a.bmp").stat().st_mtime_ns
-    files.extract(path, tmp_path / "out")
+    downloads.extract(path, tmp_path / "out")
     assert (tmp_path / "out/p/b.bmp").read_bytes() == b"two"
     assert (tmp_path / "out/p/Mayo 0/a.bmp").stat().st_mtime_ns == stamp
 
@@ -301,7 +303,7 @@ def test_paths_outside_of_the_folder_are_refused_before_a_file_is_written(
 ) -> None:
     path = archive(tmp_path / "a.zip", {"good": b"1", name: b"2"})
     with pytest.raises(SrjtError, match="outside of the folder"):
-        files.extract(path, tmp_path / "deep/out")
+        downloads.extract(path, tmp_path / "deep/out")
     assert sorted(item.name for item in tmp_path.rglob("*")) == ["a.zip"]
 
 
@@ -311,7 +313,7 @@ def test_links_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as opened:
         opened.writestr(link, "/etc")
     with pytest.raises(SrjtError, match="'link' is a link"):
-        files.extract(tmp_path / "a.zip", tmp_path / "out")
+        downloads.extract(tmp_path / "a.zip", tmp_path / "out")
 
 
 def test_a_link_that_lay_there_before_is_not_followed(tmp_path: Path) -> None:
@@ -319,7 +321,7 @@ def test_a_link_that_lay_there_before_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/p").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SrjtError, match="leads out of"):
-        files.extract(archive(tmp_path / "a.zip", {"p/evil": b"1"}), tmp_path / "out")
+        downloads.extract(archive(tmp_path / "a.zip", {"p/evil": b"1"}), tmp_path / "out")
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
@@ -331,21 +333,21 @@ def test_a_damaged_archive_is_one_sentence_and_leaves_no_damaged_file(tmp_path: 
     content = buffer.getvalue()
     (tmp_path / "a.zip").write_bytes(content.replace(b"BBBB", b"BBXB", 1))
     with pytest.raises(SrjtError, match=r"damaged .*b\.bmp.*delete it"):
-        files.extract(tmp_path / "a.zip", tmp_path / "out")
+        downloads.extract(tmp_path / "a.zip", tmp_path / "out")
     assert [item.name for item in (tmp_path / "out").iterdir()] == ["a.bmp"]
     (tmp_path / "a.zip").write_bytes(content[:300])
     with pytest.raises(SrjtError, match="damaged"):
-        files.extract(tmp_path / "a.zip", tmp_path / "out")
+        downloads.extract(tmp_path / "a.zip", tmp_path / "out")
 
 
 def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: Path) -> None:
     own = tmp_path / "own.txt"
     own.write_text("mine")
     (tmp_path / "file.part").symlink_to(own)
-    files.download(server.url, tmp_path / "file")
+    downloads.download(server.url, tmp_path / "file")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.bmp.part").symlink_to(own)
-    files.extract(archive(tmp_path / "a.zip", {"a.bmp": b"one"}), tmp_path / "out")
+    downloads.extract(archive(tmp_path / "a.zip", {"a.bmp": b"one"}), tmp_path / "out")
     assert (tmp_path / "out" / "a.bmp").read_bytes() == b"one"
     assert own.read_text() == "mine"
 
@@ -356,7 +358,7 @@ def test_names_that_clash_are_one_sentence(tmp_path: Path, names: tuple[str, str
         tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names}
     )
     with pytest.raises(SrjtError, match="cannot be written"):
-        files.extract(path, tmp_path / "o")
+        downloads.extract(path, tmp_path / "o")
 
 
 def test_an_archive_of_an_unknown_compression_holds_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import srjt
 from fixtures.small_images import Data
 from srjt.errors import SrjtError
-from srjt.files import HUB_MODEL, HUB_SAMPLES, fetch_run
+from srjt.hub import HUB_MODEL, HUB_SAMPLES, fetch_run
 from srjt.run import Run
 
 

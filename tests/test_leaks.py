@@ -80,7 +80,7 @@ def test_folds_and_cross_fitting(rows: Rows, patients: bool, seed: int, by: str)
         IMAGES[[image for image, _ in rows]],
         table["patient"].tolist() if patients else None,
     )
-    manifest = srjt.data.from_arrays(images, table["grade"], patients=owners).manifest
+    manifest = srjt.data.from_arrays(images, table["grade"], patients=owners)
     splits = enough_groups(lambda: srjt.data.folds(manifest, folds=3, seed=seed, by=by))
     for split in splits or ():
         assert_apart(rows, split.sides().values(), patients=patients)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import srjt
-from srjt.errors import NO_TELEMETRY
+from srjt.process import NO_TELEMETRY
 
 SOURCE = Path(srjt.__file__).parent
 # packages that can send something; they are imported by import_quietly, or only after it
@@ -63,7 +63,7 @@ def test_packages_that_send_something_are_imported_quietly() -> None:
 
 SESSION = """
 import time
-from srjt.errors import import_quietly
+from srjt.process import import_quietly
 import onnx
 from onnx import TensorProto, helper
 

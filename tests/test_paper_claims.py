@@ -5,6 +5,8 @@ import importlib
 import io
 import math
 import sys
+from argparse import Namespace
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +237,7 @@ def test_a_run_is_resumed_collected_and_shown(
         "cpu",
     ]
     claims.main([*words, "--out", str(out), "--minutes", "0"])
-    assert "time is up, 4 trainings are left" in capsys.readouterr().out
+    assert "4 trainings are left" in capsys.readouterr().out
     claims.main([*words, "--out", str(out)])
     files = sorted(file.name for file in out.iterdir())
     assert len(files) == 4
@@ -263,8 +265,41 @@ class SameProcess:
         pass
 
     def submit(self, function: Any, *given: Any) -> Any:
-        from concurrent.futures import Future
-
         done: Future[Any] = Future()
         done.set_result(function(*given))
         return done
+
+
+def test_what_does_not_fit_on_the_gpu_is_tried_again_with_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two fit at the same time: the third fails, waits, and is trained after the others."""
+    started: list[list[int]] = []
+    jobs = [claims.Job(method="standard", noise="quasi:0.4", fold=fold) for fold in range(4)]
+    epoch = {"epoch": 1, "network": "0", "accuracy": 0.5, "mae": 0.5, "macro_f1": 0.5}
+    alive: dict[Future[pd.DataFrame], int] = {}
+
+    class Memory:
+        def submit(self, _: Any, job: Any, __: Any) -> Future[pd.DataFrame]:
+            future: Future[pd.DataFrame] = Future()
+            started.append([*alive.values(), job.fold])
+            if len(alive) == 2:
+                future.set_exception(RuntimeError("CUDA out of memory"))
+            else:
+                alive[future] = job.fold
+            return future
+
+    def wait(running: Any, **_: Any) -> tuple[list[Any], list[Any]]:
+        failed = [future for future in running if future.done()]
+        if failed:
+            return failed, []
+        first = next(iter(running))
+        row = {"method": "standard", "noise": "quasi:0.4", "fold": alive.pop(first), **epoch}
+        first.set_result(pd.DataFrame([row]))
+        return [first], []
+
+    monkeypatch.setattr(claims, "wait", wait)
+    args = Namespace(processes=3, out=tmp_path)
+    claims.train_all(list(jobs), Memory(), args, until=float("inf"))
+    assert started == [[0], [0, 1], [0, 1, 2], [1, 3], [3, 2]]
+    assert len(list(tmp_path.glob("*.csv"))) == 4

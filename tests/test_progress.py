@@ -14,7 +14,7 @@ import pytest
 import srjt
 from fixtures.notebooks import Output
 from fixtures.small_images import Data
-from srjt import progress
+from srjt import notebook, progress
 from srjt.auditing.audit import Audit
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
@@ -143,9 +143,9 @@ def estimate() -> NoiseEstimate:
 
 def test_every_part_escapes_its_text() -> None:
     parts = [
-        progress.html_block(HOSTILE, progress.html_text(HOSTILE)),
-        progress.html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
-        progress.html_pictures([('x" onerror="alert(1)', HOSTILE)]),
+        notebook.html_block(HOSTILE, notebook.html_text(HOSTILE)),
+        notebook.html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
+        notebook.html_pictures([('x" onerror="alert(1)', HOSTILE)]),
     ]
     for part in parts:
         assert HOSTILE in shown(part)
@@ -167,7 +167,7 @@ def test_data_describe_themselves(data: Data) -> None:
         repr(data.split) == "<Split: " + ", ".join(f"{n} {side}" for side, n in sides.items()) + ">"
     )
     reading = srjt.data.from_arrays(np.zeros((3, 2)), [0, 1, HOSTILE], names=["0", "1"])
-    assert repr(reading) == "<LoadedData (arrays): 2 rows of features, grades 0, 1; 1 problem>"
+    assert repr(reading) == "<Manifest (arrays): 2 rows of features, grades 0, 1; 1 problem>"
     text = shown(reading)
     assert "invalid-grade" in text
     assert "alert(1)" in text
@@ -192,7 +192,7 @@ def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
 
 
 def test_doubtful_rows_of_features_are_a_table(data: Data) -> None:
-    rows = srjt.data.from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", HOSTILE]).manifest
+    rows = srjt.data.from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", HOSTILE])
     scores = pd.DataFrame({"id": rows.ids, "grade": "0", "suggested": "1", "quality": [0.25, 0.5]})
     fitted = cast(Any, SimpleNamespace(manifest=rows))
     unknown = {"rate": 0.15, "rate_interval": (0.1, 0.2), "identifiable": False}

@@ -36,7 +36,7 @@ def test_the_workflow_tests_every_python_that_is_promised() -> None:
 
 def test_constraints_name_the_oldest_versions() -> None:
     requirements = [
-        "torch<2.14,>=2.8",
+        "torch>=2.8",
         "numpy>=1.26",
         "monai>=1.5.1",
         "onnx>=1.17; extra == 'onnx'",

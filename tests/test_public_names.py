@@ -1,8 +1,13 @@
 """The top level is small and lazy."""
 
+import ast
+import compileall
 import importlib
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +44,53 @@ def test_heavy_libraries_are_imported_on_first_use(statement: str, not_loaded: s
     command = [sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)"]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert not not_loaded & set(loaded)
+
+
+LAZY = ("srjt", "srjt.data", "srjt.methods", "srjt.networks", "srjt.noise", "srjt.ordinal")
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_type_checkers_and_python_see_the_same_names(package: str) -> None:
+    """Names are imported twice: for type checkers, and by the table of what is imported on first
+    use."""
+    module = importlib.import_module(package)
+    typed = {}
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            again = [alias.name for alias in node.names if alias.asname == alias.name]
+            typed |= dict.fromkeys(again, node.module)
+    typed.pop("__version__", None)
+    if package == "srjt.methods":  # and the classes of its table of methods
+        classes = [row.location.partition(":")[::2] for row in module.METHODS]
+        typed |= {name: origin for origin, name in classes}
+    for name, origin in typed.items():
+        value = getattr(module, name)
+        beside = importlib.import_module(origin)
+        assert value is getattr(beside, name), f"{package}.{name}"
+    assert typed.keys() <= set(module.__dir__())
+    for name in set(module.__dir__()) - typed.keys():
+        assert getattr(module, name).__module__.startswith(package)
+
+
+@pytest.mark.slow  # compiles the package and imports torch
+def test_byte_code_alone_is_enough(tmp_path: Path) -> None:
+    """Frozen programs have no source: nothing that is imported may read its own."""
+    copy = tmp_path / "srjt"
+    shutil.copytree(Path(srjt.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert compileall.compile_dir(copy, quiet=1, legacy=True)
+    for source in copy.rglob("*.py"):
+        source.unlink()
+    program = (
+        "import importlib\n"
+        f"for package in {LAZY}:\n"
+        "    module = importlib.import_module(package)\n"
+        "    assert module.__file__.endswith('.pyc'), module.__file__\n"
+        "    for name in module.__dir__():\n"
+        "        getattr(module, name)\n"
+        "from srjt.cli import main\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr

@@ -245,7 +245,7 @@ def test_an_audit_judges_no_patient_that_it_was_trained_on(tmp_path: Path, used:
 def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
     """Sides of an earlier version, or from Python, are those of its folder."""
     labels, how = make_table("plain", tmp_path / "data")
-    data = srjt.data.read(labels, feature_columns="f*").manifest
+    data = srjt.data.read(labels, feature_columns="f*")
     split = srjt.data.folds(data, folds=3, seed=5, by="stratified")[2]
     options: dict[str, Any] = {
         "network": "linear",
@@ -285,7 +285,7 @@ def test_renamed_copies_of_training_samples_are_known(
     what = "rows of features" if kind == "plain" else "images"
     said = fails("evaluate", run, renamed, *how)
     assert f"{learnt} of 90 {what} were trained on" in said
-    data = srjt.data.read(renamed, feature_columns="f*" if how else None).manifest
+    data = srjt.data.read(renamed, feature_columns="f*" if how else None)
     with pytest.raises(
         srjt.errors.SrjtError, match=f"trained on {learnt} of the 90 samples to calibrate on"
     ):

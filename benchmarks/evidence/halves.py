@@ -31,7 +31,7 @@ def main() -> None:
     )
     parser.add_argument("table", type=Path)
     table = parser.parse_args().table
-    everyone = read(table).manifest
+    everyone = read(table)
     fifths = folds(everyone, folds=5, seed=1000, by="stratified")
     reported = np.sort(np.concatenate([fifths[0].test, fifths[1].test]))
     searched = np.setdiff1d(np.arange(len(everyone)), reported)

@@ -172,7 +172,7 @@ def open_data(file: Path, limit: int | None) -> tuple[Manifest, list[Split]]:
         np.asarray(Image.open(io.BytesIO(x[begin:end].tobytes())).convert("RGB"))
         for begin, end in zip(begins, ends, strict=True)
     ]
-    clean = from_arrays(np.stack(images), grade, patients=patient, true_grades=grade).manifest
+    clean = from_arrays(np.stack(images), grade, patients=patient, true_grades=grade)
     return clean, folds(clean, folds=5, seed=0, by="random")
 
 
@@ -233,37 +233,38 @@ def run(args: argparse.Namespace) -> None:
     waiting = [job for job in wanted if not (args.out / job.file_name).exists()]
     print(f"{len(wanted) - len(waiting)} of {len(wanted)} trainings are done", flush=True)
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
-        running: dict[Future[pd.DataFrame], Job] = {}
-        while waiting or running:
-            while (
-                waiting
-                and len(running) < args.processes
-                and time.monotonic() - begin < 60 * args.minutes
-            ):
-                job = waiting.pop(0)
-                running[pool.submit(train, job, args)] = job
-            if not running:
-                print(
-                    f"time is up, {len(waiting)} trainings are left: run the same command again",
-                    flush=True,
-                )
-                return
-            for ended in wait(running, return_when=FIRST_COMPLETED)[0]:
-                job = running.pop(ended)
-                try:
-                    rows = ended.result()
-                except (
-                    Exception
-                ) as problem:  # the others go on, and the same command tries it again
-                    print(f"{job} failed: {repr(problem)[:300]}", flush=True)
-                    continue
-                draft = args.out / f".{job.file_name}.tmp"
-                rows.to_csv(draft, index=False)
-                draft.replace(args.out / job.file_name)
-                last = rows.groupby("epoch")["mae"].mean().tail(LAST).mean()
-                print(
-                    f"{job.file_name}: MAE {last:.3f}, {time.monotonic() - begin:.0f} s", flush=True
-                )
+        train_all(waiting, pool, args, until=begin + 60 * args.minutes)
+    if waiting:
+        print(f"{len(waiting)} trainings are left: run the same command again", flush=True)
+
+
+def train_all(
+    waiting: list[Job], pool: ProcessPoolExecutor, args: argparse.Namespace, *, until: float
+) -> None:
+    """Train what is ``waiting``, ``args.processes`` at a time, and start none after ``until``."""
+    begin = time.monotonic()
+    running: dict[Future[pd.DataFrame], Job] = {}
+    at_once = args.processes
+    while running or (waiting and time.monotonic() < until):
+        while waiting and len(running) < at_once and time.monotonic() < until:
+            job = waiting.pop(0)
+            running[pool.submit(train, job, args)] = job
+        for ended in wait(running, return_when=FIRST_COMPLETED)[0]:
+            job = running.pop(ended)
+            try:
+                rows = ended.result()
+            except Exception as problem:  # the others go on, and the same command tries it again
+                print(f"{job} failed: {repr(problem)[:300]}", flush=True)
+                if "memory" in str(problem).lower() and running:
+                    at_once = len(running)  # no more of them fit on the GPU
+                    waiting.append(job)
+                continue
+            draft = args.out / f".{job.file_name}.tmp"
+            rows.to_csv(draft, index=False)
+            draft.replace(args.out / job.file_name)
+            last = rows.groupby("epoch")["mae"].mean().tail(LAST).mean()
+            seconds = time.monotonic() - begin
+            print(f"{job.file_name}: MAE {last:.3f}, {seconds:.0f} s", flush=True)
 
 
 def collect(folder: Path, out: Path) -> None:

@@ -19,6 +19,7 @@ from promised.population import (
     draw,
     many,
     random_rows,
+    read,
     see,
     severities,
 )
@@ -48,12 +49,15 @@ DRAWS = 60  # for the intervals of a noise estimate
 # What is simulated, each called in one place.
 
 
-def noise_of(sample: Sample, verified: Ints | None = None) -> NoiseEstimate:
+def noise_of(
+    sample: Sample, verified: Ints | None = None, *, second: Ints | None = None
+) -> NoiseEstimate:
     return estimate_noise(
         sample.labels,
         sample.probabilities,
         groups=sample.groups,
         verified=verified,
+        second=second,
         bootstrap=DRAWS,
     )
 
@@ -256,6 +260,15 @@ def verified_rate(setting: Setting, rng: np.random.Generator) -> Held:
         "noise-rate-verified": holds((found.rate, *found.rate_interval), float(wrong.mean())),
         "noise-rate-sample": holds((alone, low, high), float(wrong.mean())),
     }
+
+
+def read_twice(setting: Setting, rng: np.random.Generator) -> Held:
+    """The share of wrong labels where another reader, who errs alike, has graded every image."""
+    sample = draw(setting, rng)
+    second = read(setting, sample.severity, sample.true, sample.owner, rng)
+    found = noise_of(sample, second=second)
+    truth = float((sample.labels != sample.true).mean())
+    return {"share": holds((found.rate, *found.rate_interval), truth)}
 
 
 def labels_needed(setting: Setting, rng: np.random.Generator) -> Held:

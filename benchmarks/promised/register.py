@@ -48,6 +48,11 @@ def _every_grade_is_frequent(setting: Setting) -> bool:
     return bool(setting.patients * setting.shares.min() >= 10) and _near_errors(setting)
 
 
+def _far_errors_are_seen(setting: Setting) -> bool:
+    """Among ten grades errors by several are common, and in a small group some have not occurred."""
+    return setting.grades < 10 or min(setting.groups) >= 20
+
+
 def _by_true_grade(setting: Setting) -> bool:
     return setting.noise in ("none", "class")
 
@@ -132,6 +137,8 @@ PROMISES = (
         says="95 % intervals of the gap of a group to all others",
         where="evaluate --by",
         promised=0.95,
+        condition="the group has twenty patients or rare errors are by one grade",
+        meets=_far_errors_are_seen,
         printed_by=(
             "inference/subgroups.py: Gap",
             "inference/subgroups.py: Gap.difference",
@@ -143,6 +150,8 @@ PROMISES = (
         says="95 % intervals of the metrics of a group",
         where="evaluate --by",
         promised=0.95,
+        condition="the group has twenty patients or rare errors are by one grade",
+        meets=_far_errors_are_seen,
         printed_by=(
             "inference/subgroups.py: Subgroup.scores",
             "reports/aspects/subgroups.py: subgroup_figure",
@@ -310,6 +319,14 @@ PROMISES = (
         condition="wrong labels depend on the true grade alone",
         meets=_by_true_grade,
         printed_by=("noise/estimate.py: NoiseEstimate.prior_interval",),
+    ),
+    Promise(
+        name="noise-rate-second",
+        says="95 % interval of the share of wrong labels from a second reading of each image",
+        where="Python: estimate_noise",
+        promised=0.95,
+        condition="two readers of an image err independently",
+        printed_by=("noise/estimate.py: estimate_noise",),
     ),
     Promise(
         name="noise-rate-verified",

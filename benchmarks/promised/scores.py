@@ -69,8 +69,8 @@ def differences(sample: Sample, answers: list[list[Ints]], classes: int) -> list
     for trainings in answers:
         own = [_tables_by_patient(sample, one, classes) for one in trainings]
         more.append([metrics.one_error_more(one) for one in own])
-    effective = metrics.effective_patients(sample.owner)
-    return _differences(["first", "second"], drawn, patients=effective, level=0.95, errors=more)
+    behind = metrics.patients_behind(own[0])
+    return _differences(["first", "second"], drawn, patients=behind, level=0.95, errors=more)
 
 
 def _tables_by_patient(sample: Sample, answers: Ints, classes: int) -> Floats:

@@ -132,6 +132,13 @@ BY_DOUBT = (
     Setting(patients=1000, grades=2, verified=200, noise="class", rate=0.4, network="weak"),
     Setting(patients=600, verified=100, noise="class", rate=0.2, network="blind"),
 )
+TWICE = (
+    Setting(patients=300, noise="difficulty", rate=0.2, readers=2),
+    Setting(patients=300, network="weak", readers=2),
+    Setting(patients=300, noise="class", rate=0.2, network="weak", readers=2),
+    Setting(patients=100, noise="difficulty", rate=0.3, images=0, readers=2),
+    Setting(patients=300, grades=2, noise="class", rate=0.1, readers=2),
+)
 CHANCE = (  # how sure the network is; what it sees are other patients
     Setting(patients=100, network="blind"),
     Setting(patients=30, images=4, network="blind"),
@@ -293,6 +300,13 @@ SIMULATIONS = (
         trial=noise.verified_rate,
         trials=30,
         settings=VERIFIED,
+    ),
+    Simulation(
+        name="twice",
+        promises=("noise-rate-second",),
+        trial=noise.read_twice,
+        trials=30,
+        settings=TWICE,
     ),
     Simulation(
         name="needed",

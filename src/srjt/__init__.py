@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__ as __version__
-from srjt.errors import lazy_names
-from srjt.progress import pages_come_from
+from srjt.lazy import lazy_names
+from srjt.notebook import pages_come_from
 
 if TYPE_CHECKING:
     from srjt import (
@@ -28,12 +28,32 @@ if TYPE_CHECKING:
     from srjt.inference.predict import predict as predict
     from srjt.inference.sample_size import plan as plan
     from srjt.ordinal.losses import keep_rate as keep_rate, soft_labels as soft_labels
+    from srjt.ranges import OrdinalRanges as OrdinalRanges
     from srjt.reports.model_card import export_folder as export_folder
     from srjt.reports.report import report as report
     from srjt.run import load_run as load_run, train as train
     from srjt.studies.study import study as study
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "srjt": ("data", "methods", "noise", "ordinal", "readers"),
+        "srjt.auditing.audit": ("audit",),
+        "srjt.estimator": ("OrdinalNoiseClassifier",),
+        "srjt.inference.compare": ("compare",),
+        "srjt.inference.evaluate": ("evaluate",),
+        "srjt.inference.explain": ("explain",),
+        "srjt.inference.export": ("export",),
+        "srjt.inference.predict": ("predict",),
+        "srjt.inference.sample_size": ("plan",),
+        "srjt.ordinal.losses": ("keep_rate", "soft_labels"),
+        "srjt.ranges": ("OrdinalRanges",),
+        "srjt.reports.model_card": ("export_folder",),
+        "srjt.reports.report": ("report",),
+        "srjt.run": ("load_run", "train"),
+        "srjt.studies.study": ("study",),
+    },
+)
 
 
 def _page(result: Any) -> Any:

@@ -6,7 +6,7 @@ import os
 import signal
 from types import FrameType
 
-from srjt.errors import STOP_SECONDS, STOPPED, exit_after
+from srjt.process import STOP_SECONDS, STOPPED, exit_after
 
 
 def main() -> None:

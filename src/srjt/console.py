@@ -10,7 +10,7 @@ from typing import Any
 from rich import console
 from rich.segment import Segment
 
-from srjt.errors import printable
+from srjt.text import printable
 
 
 class Console(console.Console):

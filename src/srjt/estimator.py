@@ -33,6 +33,7 @@ from srjt.data.sources import unlabelled_samples
 from srjt.data.sources.assemble import as_colour
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.methods.joint import JointTraining
+from srjt.networks import registry
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import grade_rule_for
@@ -45,8 +46,9 @@ from srjt.training.trained import Trained
 # The settings of the training, from the parameters of the estimator: defaults depend on the data.
 
 ROWS_PER_GRADE = 50  # on average; with fewer the noise is not estimated
-SMALL_IMAGE = 64  # pixels a side: the network is tiny up to this size, the paper's above it
+SMALL_IMAGE = 64  # pixels a side: a small network up to this size, the paper's above it
 FEW_STEPS = 500  # of a training on rows: with fewer, the default learning rate is too small
+SMALL_RATE = 1e-3  # learning rate of a small network
 SIZES = (32, 256)  # images are resized to a square with a side in this range
 
 # parameters of the estimator that are settings of the same name
@@ -60,15 +62,17 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
         if name in (*parameters, "seed"):
             instead = "random_state" if name == "seed" else name
             raise SrjtError(f"{name} cannot be among the settings: it is the parameter {instead}.")
-    network, rate = parameters["network"], parameters["learning_rate"]
+    network = parameters["network"]
+    rate = parameters["learning_rate"]
     if not manifest.are_features:
         assert manifest.arrays is not None
         size = given.setdefault("image_size", int(np.clip(max(manifest.arrays.shape[1:3]), *SIZES)))
         given.setdefault("crop", size * 7 // 8)  # 224 of 256
         if network is None and size <= SMALL_IMAGE:
-            network = "tiny"
-        if rate is None and network in ("tiny", "tiny-gn"):
-            rate = 1e-3
+            network = registry.small_network()
+        row = registry.known(network) if isinstance(network, str) else None
+        if rate is None and row is not None and row.small:
+            rate = SMALL_RATE
     config = TrainConfig().replace(
         **given,
         **{name: parameters[name] for name in SAME},
@@ -79,7 +83,7 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
     # Incomplete batches are dropped: with even batches an epoch leaves out fewer rows.
     steps = -(-len(manifest) // config.known_batch_size)
     if rate is None and manifest.are_features and config.known_epochs * steps < FEW_STEPS:
-        rate = 1e-3
+        rate = SMALL_RATE
     config = config.replace(batch_size=len(manifest) // steps, learning_rate=rate)
     return config.for_data(features=manifest.are_features, samples=len(manifest))
 
@@ -88,7 +92,8 @@ def without_estimate_if_few(config: TrainConfig, manifest: Manifest) -> TrainCon
     """Replace "auto" by noise rate 0 if there are too few rows for an estimate."""
     if not needs_estimate(config):
         return config
-    rows, grades = len(manifest), manifest.num_classes
+    rows = len(manifest)
+    grades = manifest.num_classes
     groups = rows if manifest.patients is None else len(set(manifest.patients))
     if rows >= ROWS_PER_GRADE * grades and groups >= 2 * WARM_UP_FOLDS:
         return config
@@ -127,7 +132,7 @@ def predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
 def predict_images(trained: Trained, images: Array) -> Floats:
     """(N, C) for uint8 images (N, H, W, 3), which are resized as in training."""
     config = trained.config
-    samples = unlabelled_samples(images, features=False, grades=trained.grades).manifest
+    samples = unlabelled_samples(images, features=False, grades=trained.grades)
     with tempfile.TemporaryDirectory(prefix="srjt-") as cache:
         store = open_store(samples, size=config.image_size, resize=config.resize, cache=cache)
         return np.asarray(trained.probabilities(store.pixels)[0].mean(axis=0, dtype=np.float64))
@@ -264,7 +269,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.device = device
 
     def fit(
-        self, X: Any, y: Any, groups: Any = None, verified: Any = None
+        self, X: Any, y: Any, groups: Any = None, verified: Any = None, sample_weight: Any = None
     ) -> OrdinalNoiseClassifier:
         """Train. Only temporary files are written.
 
@@ -280,6 +285,10 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             The true grades of a random sample of the rows, as in ``y``; None or nan for the others.
             With them the estimate of the noise is unbiased; without ``noise_rate="auto"`` they are
             not used.
+        sample_weight : array of shape (N,), optional
+            How much each row counts, as if it were there so many times: a row is in a batch the
+            more often, the larger its weight, and never with weight 0. ``odds`` weights its
+            likelihood instead. The estimate of the noise counts all rows alike.
 
         Returns
         -------
@@ -303,7 +312,12 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             table["patient"] = [str(group) for group in column_or_1d(groups)]
         if verified is not None:
             table["verified_grade"] = verified_codes(verified, classes)
-        manifest = Manifest(table=table, grades=tuple(str(name) for name in classes), arrays=X)
+        manifest = Manifest(
+            table=table,
+            grades=tuple(str(name) for name in classes),
+            arrays=X,
+            weights=_checked_weights(sample_weight, len(X)),
+        )
         config = training_config(self.get_params(deep=False), manifest)
         maker = None if isinstance(self.network, str) else self.network
 
@@ -318,7 +332,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                     raise KeyboardInterrupt from None
                 raise
         # used only for training on a GPU, and they cannot be pickled
-        trained.networks.streams, trained.networks.compiled = [], []
+        trained.networks.streams = []
+        trained.networks.compiled = []
 
         self.classes_ = classes
         used = trained.config
@@ -416,6 +431,20 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 def _are_images(X: Any) -> bool:
     return getattr(X, "ndim", None) == 4
+
+
+def _checked_weights(given: Any, rows: int) -> Floats | None:
+    """(N,) weights of the rows; None if there are none."""
+    if given is None:
+        return None
+    weights = np.asarray(given, dtype=np.float64)
+    if weights.shape != (rows,):
+        raise SrjtError(
+            f"sample_weight has one number per row: shape ({rows},), not {weights.shape}."
+        )
+    if not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() == 0:
+        raise SrjtError("sample_weight takes numbers of at least 0, some of them above 0.")
+    return weights
 
 
 def _selected(trained: Trained) -> Floats:

@@ -1,5 +1,4 @@
-"""Files and folders: atomic writes, JSON, locks and the cache folder; downloads over an unreliable
-connection, archives that are extracted without trusting them, and runs on the Hugging Face Hub.
+"""Files and folders: atomic writes, JSON, checksums, locks and the cache folder.
 
 Everything that srjt writes goes through ``write_atomically``: a file is either as before or
 complete.
@@ -10,28 +9,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import http.client
 import io
 import json
 import os
-import re
-import shutil
 import stat
 import time
-import urllib.error
-import urllib.request
-import zipfile
-import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError, import_quietly, missing_extra, printable, reason_of
-from srjt.progress import plain
+from srjt.errors import Option, SrjtError
+from srjt.plain import plain
+from srjt.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -347,7 +340,9 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
     def refuse() -> None:
         if time.monotonic() > until:
             raise SrjtError(
-                f"Another process is working on {folder}: wait for it, or choose another `out`."
+                f"Another process is working on {folder}: wait for it, or choose another ",
+                Option("out"),
+                ".",
             )
 
     with contextlib.ExitStack() as stack:
@@ -459,236 +454,3 @@ def exists_already(path: Path) -> SrjtError:
     return SrjtError(
         f"{path} already exists: choose another file, or pass --force to overwrite it."
     )
-
-
-# Download files over an unreliable connection, and extract archives without trusting them.
-
-Progress = Callable[[int, int | None], None]  # bytes done, bytes in total where known
-ATTEMPTS = 5  # in a row without progress
-PAUSE = 1.0  # seconds after the first of them; twice as many after each further one
-TIMEOUT = 60.0  # seconds, of each wait for the server
-
-
-def record_checksum(file: Path) -> str:
-    """The SHA-256 of ``file``, recorded beside it at the first call, and compared with the record
-    at later ones.
-
-    The record, ``file`` + ".sha256", has the format of sha256sum and stays if the file itself is
-    deleted. A file that is not the recorded one is an error.
-    """
-    record = file.with_name(file.name + ".sha256")
-    digest = sha256_of(file)
-    if not record.exists():
-        write_output(record, f"{digest}  {file.name}\n".encode())
-        return digest
-    recorded = record.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
-    if recorded != digest:
-        raise SrjtError(
-            f"{file} is not the file that was downloaded first: its SHA-256 is {digest},"
-            f" {record.name} has {recorded}. Delete {file} to download it again; if the publisher"
-            f" has changed it, delete {record}."
-        )
-    return digest
-
-
-def download(url: str, target: Path, *, progress: Progress | None = None) -> None:
-    """Download ``url`` to ``target``; an earlier, interrupted download is resumed.
-
-    The received bytes are in ``target`` + ".part". After several attempts in a row without
-    progress, with growing pauses, an error is raised, and that file is kept for the next call.
-    """
-    if not url.lower().startswith(("http://", "https://")):
-        raise SrjtError(f"Only http and https addresses can be downloaded, not {url!r}.")
-    part = target.with_name(target.name + ".part")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if part.is_symlink():  # what it points to is not ours
-        part.unlink()
-    failures, farthest = 0, _size(part)
-    while problem := _receive(url, part, progress=progress):
-        # A server that restarts from the beginning each time makes no progress.
-        failures = 0 if _size(part) > farthest else failures + 1
-        farthest = max(farthest, _size(part))
-        if failures >= ATTEMPTS:
-            raise SrjtError(
-                f"The download stopped ({problem}); {_size(part):,} bytes are in {part}: run it"
-                " again to resume."
-            )
-        if failures:
-            time.sleep(PAUSE * 2 ** (failures - 1))
-    part.replace(target)
-
-
-def _receive(url: str, part: Path, *, progress: Progress | None) -> str:
-    """One attempt, appended to ``part`` if the server can resume; why it failed, or "" if nothing
-    is missing."""
-    start = _size(part)
-    request = urllib.request.Request(url, headers={"User-Agent": "srjt"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-            resumed = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-            done = start if resumed else 0
-            length = response.headers.get("Content-Length")
-            total = done + int(length) if length else None
-            _refuse_full_disk(part.parent, (total or 0) - done)
-            with explain_write_errors(f"{part} cannot be written"):
-                file = part.open("ab" if resumed else "wb")
-            with file:
-                while chunk := response.read1(CHUNK):
-                    with explain_write_errors(f"{part} cannot be written"):
-                        file.write(chunk)
-                    done += len(chunk)
-                    if progress is not None:
-                        progress(done, total)
-    except urllib.error.HTTPError as refused:
-        if (
-            refused.code == 416 and start
-        ):  # no bytes after these: the file is complete, or another one
-            if refused.headers.get("Content-Range") == f"bytes */{start}":
-                return ""
-            part.unlink()
-            return "the partial file does not match the server's and was deleted"
-        problem = f"the server answered {refused.code}"
-        if refused.code not in (408, 429) and refused.code < 500:
-            raise SrjtError(f"{url} cannot be downloaded: {problem}.") from None
-        return problem
-    except (OSError, http.client.HTTPException) as error:
-        return str(getattr(error, "reason", error)) or type(error).__name__
-    return "" if total is None or done >= total else f"received {done:,} of {total:,} bytes"
-
-
-def extract(
-    archive: Path, folder: Path, *, progress: Callable[[int, int], None] | None = None
-) -> None:
-    """Extract a zip file into ``folder``; an archive with a member that leads outside or is a link
-    is refused.
-
-    Every member's checksum is verified. A file appears only when it is complete and is not
-    extracted twice, so that an interrupted call can be repeated.
-    """
-
-    def is_extracted(member: zipfile.ZipInfo) -> bool:
-        target = folder / member.filename
-        return (
-            target.is_file() and target.stat().st_size == member.file_size and not member.is_dir()
-        )
-
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            members = opened.infolist()
-            for member in members:
-                _refuse_unsafe(member, archive)
-            folder.mkdir(parents=True, exist_ok=True)
-            _refuse_full_disk(
-                folder, sum(member.file_size for member in members if not is_extracted(member))
-            )
-            for done, member in enumerate(members, start=1):
-                target = folder / member.filename
-                if not is_inside(target, folder):  # by a link that is already in the folder
-                    raise SrjtError(f"{target} leads out of {folder}: it is not written.")
-                with explain_write_errors(f"{target} cannot be written"):
-                    (target if member.is_dir() else target.parent).mkdir(
-                        parents=True, exist_ok=True
-                    )
-                    if not member.is_dir() and not is_extracted(member):
-                        unfinished = target.with_name(target.name + ".part")
-                        unfinished.unlink(missing_ok=True)
-                        unfinished.write_bytes(opened.read(member))
-                        os.replace(unfinished, target)
-                if progress is not None:
-                    progress(done, len(members))
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
-        raise SrjtError(
-            f"{archive} is damaged ({problem}): delete it and run the command again."
-        ) from None
-
-
-def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
-    # The name in the archive itself: zipfile changes unusual names in ZipInfo.filename.
-    name = member.orig_filename.replace("\\", "/")
-    path = PurePosixPath(name)
-    outside = path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name
-    if outside or stat.S_ISLNK(member.external_attr >> 16):
-        reason = "would be written outside of the folder" if outside else "is a link"
-        raise SrjtError(
-            f"The archive {archive} is not safe, and nothing was extracted: {name!r} {reason}."
-        )
-
-
-def _refuse_full_disk(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise SrjtError(f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB are needed.")
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-# Runs on the Hugging Face Hub: ``hf://owner/name`` as a folder, and a folder as such a repository.
-# Only files of a run are downloaded, and nothing in them is executed: they are JSON, CSV and
-# safetensors.
-
-HUB_MODEL = (CHECKSUMS, "run.json", "summary.json", "noise.json", "weights.safetensors")
-# with ids, paths and patients
-HUB_SAMPLES = (
-    "held_out.csv",
-    "history.csv",
-    "skipped.csv",
-    "image_hashes.npy",
-    "training_traces.npz",
-)
-HUB_ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-
-
-def is_hub_address(folder: str | os.PathLike[str]) -> bool:
-    """Whether it names a run on the Hub: ``hf://owner/name`` or ``hf://owner/name@revision``."""
-    return os.fspath(folder).startswith("hf:/")
-
-
-def fetch_run(address: str | os.PathLike[str]) -> Path:
-    """The folder of the run at this address, in the cache; files that are there already are not
-    downloaded again."""
-    text = re.sub("^hf:/+", "hf://", os.fspath(address))  # Path drops a slash
-    parts = HUB_ADDRESS.fullmatch(text)
-    if parts is None:
-        raise SrjtError(
-            f"{printable(text)} is not the address of a run, hf://owner/name[@revision]."
-        )
-    repo, revision = parts["repo"], parts["revision"]
-    folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
-    _ask_hub(
-        "snapshot_download", repo, repo_id=repo, revision=revision, local_dir=folder,
-        allow_patterns=[*HUB_MODEL, *HUB_SAMPLES],
-    )  # fmt: skip
-    if not (folder / "run.json").exists():
-        raise SrjtError(f"The repository {repo} holds no run: it has no run.json.")
-    return folder
-
-
-def upload_run(folder: Path, repo: str, *, private: bool) -> str:
-    """Upload a folder as the repository ``owner/name``, which is made if it does not exist; return
-    its address."""
-    if not HUB_ADDRESS.fullmatch(f"hf://{repo}"):
-        raise SrjtError(f"{printable(repo)} is not the name of a repository: owner/name.")
-    _ask_hub("create_repo", repo, repo_id=repo, private=private, exist_ok=True)
-    _ask_hub(
-        "upload_folder", repo, repo_id=repo, folder_path=folder, commit_message="A run of srjt"
-    )
-    return f"hf://{repo}"
-
-
-def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
-    try:
-        huggingface_hub = import_quietly("huggingface_hub")
-    except ImportError:
-        raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
-    try:
-        getattr(huggingface_hub, function)(**arguments)
-    except (
-        Exception
-    ) as problem:  # no network, no such repository, no right to it: by version other errors
-        raise SrjtError(
-            f"The Hub cannot be used for {repo}: {printable(reason_of(problem))}."
-        ) from problem

@@ -1,5 +1,5 @@
-"""Progress bars in a terminal and in a notebook, the HTML by which a notebook shows a result, and
-results that have a page.
+"""Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a
+notebook, or nothing; and what receives the progress of a training.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
-from srjt.errors import printable_lines
-
-# Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a
-# notebook, or nothing.
+# Imported from here by many files.
+from srjt.notebook import Reported as Reported, page_of as page_of
+from srjt.plain import Plain as Plain, plain as plain
+from srjt.text import printable_lines
 
 # True: shown where somebody can see it; a function is called with (done, total) instead
 ProgressOption = bool | Callable[[int, int], None]
@@ -31,7 +30,9 @@ class Bar:
     """Shows nothing; the other bars show how much is done of what ``label`` names."""
 
     def __init__(self, label: str = "") -> None:
-        self.label, self.total, self.drawn = label, 0.0, -math.inf
+        self.label = label
+        self.total = 0.0
+        self.drawn = -math.inf
 
     def update(
         self,
@@ -46,7 +47,9 @@ class Bar:
         """``done`` of ``total``, as it is counted, and what else there is to say. now: draw it at
         once."""
         if now or done >= total or total != self.total or time.monotonic() - self.drawn > REDRAWN:
-            self.label, self.total, self.drawn = label or self.label, total, time.monotonic()
+            self.label = label or self.label
+            self.total = total
+            self.drawn = time.monotonic()
             self.draw(done, count, text)
 
     def draw(self, done: float, count: str, text: str) -> None: ...
@@ -121,7 +124,9 @@ class NotebookBar(Bar):
 
     def __init__(self, label: str) -> None:
         super().__init__(label)
-        self.notes, self.latest, self.began = list[str](), (0.0, "", ""), time.monotonic()
+        self.notes = list[str]()
+        self.latest = (0.0, "", "")
+        self.began = time.monotonic()
         self.output: Any = None
 
     def draw(self, done: float, count: str, text: str) -> None:
@@ -172,7 +177,9 @@ def show_bar(label: str, *, shown: bool = True, lasting: bool = False) -> Bar:
     if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
         return NotebookBar(label)
     in_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return TerminalBar(label, lasting=lasting) if in_terminal else Bar(label)
+    if in_terminal:
+        return TerminalBar(label, lasting=lasting)
+    return Bar(label)
 
 
 @contextmanager
@@ -242,113 +249,3 @@ class Forwarding:
 
     def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
         self.inner.finished_epoch(epoch, rows)
-
-
-# HTML for notebooks: tables, facts and pictures in the colours of the page, light or dark. All text
-# is escaped.
-
-
-def html_block(title: str, *parts: str) -> str:
-    """A heading and what stands below it. parts: HTML from the functions of this file, or text from
-    ``html_text``."""
-    # figures take their colours from variables; the text has the colour of the page
-    style = "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;--ink:currentColor;--grey:#8a8a8a"
-    heading = f'<div style="font-weight:600">{html.escape(title)}</div>'
-    return f'<div style="{style}">{heading}{"".join(parts)}</div>'
-
-
-def html_text(text: str) -> str:
-    """A paragraph."""
-    return f'<p style="margin:.4em 0;max-width:48em">{html.escape(text)}</p>' if text else ""
-
-
-def html_table(
-    header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str = ""
-) -> str:
-    """A table as pandas shows it, which a notebook has colours and lines for."""
-    import pandas as pd  # slow to import
-
-    texts = [[str(cell) for cell in row] for row in rows]
-    cells = pd.DataFrame(texts, columns=list(header) or None, dtype=object)
-    with pd.option_context("display.max_colwidth", None):
-        return cells.to_html(index=False, header=bool(header), border=0) + html_text(caption)
-
-
-def html_pictures(pictures: Iterable[tuple[str, str]], *, size: int = 112) -> str:
-    """(data URI, text): small pictures side by side, each with its text below."""
-    cells = "".join(
-        f'<figure style="margin:0;width:{size}px;overflow-wrap:anywhere;font-size:.85em">'
-        + (
-            f'<img src="{html.escape(uri)}" style="width:{size}px;height:auto" alt="">'
-            if uri
-            else ""
-        )
-        + f"<figcaption>{html.escape(text)}</figcaption></figure>"
-        for uri, text in pictures
-    )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:.8em;margin:.6em 0">{cells}</div>'
-
-
-# Results that know how to show themselves. Pages stand on a higher floor, so the front door
-# (``srjt/__init__.py``) says who makes them.
-
-_makers: list[Callable[[Any], Any]] = []
-
-
-def pages_come_from(make: Callable[[Any], Any]) -> None:
-    """make: from a result to its ``srjt.reports.page.Page``."""
-    _makers[:] = [make]
-
-
-def page_of(result: Any) -> Any:
-    """The page of a result."""
-    return _makers[0](result)
-
-
-def plain(value: Any, *, whole: bool = False) -> Any:
-    """As JSON keeps it: dataclasses and named tuples as dicts, arrays as lists, a DataFrame as a
-    list of its rows, None where a number is not finite.
-
-    Fields of a dataclass that no ``repr`` shows are left out, and one with a ``to_dict`` of its own
-    decides itself, unless it is the ``whole``.
-    """
-    if is_dataclass(value):
-        if not whole and hasattr(value, "to_dict"):
-            return plain(value.to_dict())
-        value = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
-    elif hasattr(value, "_asdict"):
-        value = value._asdict()
-    elif hasattr(value, "columns"):
-        value = value.to_dict("records")
-    elif hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class Plain:
-    """A result that is plain values, too; None where something is undefined."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return dict(plain(self, whole=True))
-
-
-class Reported:
-    """A result that has a page."""
-
-    def report(self) -> Any:
-        """The result as a page: print it, let a notebook show it, or ``save`` it as an HTML file.
-
-        Returns
-        -------
-        srjt.reports.page.Page
-            Verdict, key numbers, tables, figures and notes.
-        """
-        return page_of(self)
-
-    def _repr_html_(self) -> str:
-        return str(self.report()._repr_html_())

@@ -20,20 +20,14 @@ from typing import TYPE_CHECKING, ParamSpec
 import pandas as pd
 
 from srjt.errors import SrjtError
-from srjt.files import (
-    HUB_MODEL,
-    HUB_SAMPLES,
-    read_checksums,
-    upload_run,
-    write_atomically,
-    write_checksums,
-)
+from srjt.files import read_checksums, write_atomically, write_checksums
+from srjt.hub import HUB_MODEL, HUB_SAMPLES, upload_run
 from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_sides
 from srjt.inference.explain import explain
 from srjt.inference.export import export
 from srjt.inference.predict import predict
+from srjt.notebook import Reported
 from srjt.ordinal.metrics import MAIN
-from srjt.progress import Reported
 from srjt.training import train as training, trained
 from srjt.training.folder import read_facts, write_facts
 from srjt.training.trained import Trained
@@ -186,7 +180,8 @@ class Run(Trained, Reported):
         found = best_side(self, resamples=0)  # without intervals, which take a while
         if found is None:
             return super().__repr__()
-        accuracy, mae = found.intervals["accuracy"].value, found.intervals["mae"].value
+        accuracy = found.intervals["accuracy"].value
+        mae = found.intervals["mae"].value
         return f"<Run: {self.describe()}; {found.side} accuracy {accuracy:.3f}, MAE {mae:.3f}>"
 
 

@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SrjtError, printable, reason_of, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
+from srjt.text import printable, reason_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config")
 
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
-BY_OPTION = "name the modules on the command line, with `imports`."
+BY_OPTION = Message("name the modules on the command line, with ", Option("imports"), ".")
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
 _KINDS = {
     bool: "true or false",
@@ -41,8 +42,8 @@ _KINDS = {
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
     """A dataclass field with what the command line and the error sentences need.
 
-    help, metavar, flag: of the option on the command line; a field without help has none. It names
-    other settings as errors do, "`keep='best'`". more: what Python's documentation says after it.
+    help, metavar, flag: of the option on the command line; a field without help has none. It may
+    be a ``Message`` that names other settings. more: what Python's documentation says after it.
     panel: of the help, for this field and those after it. shown: the default as the help shows it,
     where it is not the plain value. takes: the kind of value, in words, where the type alone does
     not tell. gt, ge: 0, if a number must be positive, or must not be negative; lt, le: what it is
@@ -66,12 +67,11 @@ def shown_default(field: dataclasses.Field[Any]) -> str:
 def documented(config: type[Config]) -> type[Config]:
     """Add what the fields say of themselves to the docstring of settings, as its section
     Parameters."""
-    hints, lines = get_type_hints(config), ["Parameters", "----------"]
+    hints = get_type_hints(config)
+    lines = ["Parameters", "----------"]
     for field in dataclasses.fields(config):  # type: ignore[arg-type]
-        about, kind = (
-            field.metadata,
-            inspect.formatannotation(hints[field.name]).replace("typing.", ""),
-        )
+        about = field.metadata
+        kind = inspect.formatannotation(hints[field.name]).replace("typing.", "")
         default = f"Default: {shown_default(field)}." if shown_default(field) else ""
         text = " ".join(filter(None, (about.get("help"), about.get("more"), default)))
         wrapped = textwrap.fill(text.replace("`", "``"), 111, break_on_hyphens=False)
@@ -90,10 +90,8 @@ def check_types(config: Any) -> None:
 
     cls: type = type(config)
     for field, hint, adapter, accepts_bool in _checked_fields(cls):
-        given, name = (
-            getattr(config, field.name),
-            f"`{field.name}`" if field.metadata.get("help") else field.name,
-        )
+        given = getattr(config, field.name)
+        name = Option(field.name) if field.metadata.get("help") else field.name
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
@@ -111,18 +109,18 @@ def check_types(config: Any) -> None:
                 shown = given if isinstance(given, (str, bool)) else show(given)
                 raise unknown_name(name, shown, get_args(required)) from None
             takes = field.metadata.get("takes") or _KINDS.get(required, "another kind of value")
-            raise SrjtError(f"{name} takes {takes}; got {show(given)}.") from None
+            raise SrjtError(
+                name, f" takes {takes}; got {show(given)}.", code="wrong_type"
+            ) from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
-            raise SrjtError(f"{name} {problem}; got {show(value)}.")
+            raise SrjtError(name, f" {problem}; got {show(value)}.", code="out_of_bounds")
         object.__setattr__(config, field.name, value)
 
 
 def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
     """What a number should be; "" if it is. Not a number is outside of every bound."""
-    low, high = (
-        bounds.get("gt", bounds.get("ge", -math.inf)),
-        bounds.get("lt", bounds.get("le", math.inf)),
-    )
+    low = bounds.get("gt", bounds.get("ge", -math.inf))
+    high = bounds.get("lt", bounds.get("le", math.inf))
     above = value > low if "gt" in bounds else value >= low
     below = value < high if "lt" in bounds else value <= high
     if above and below and not (math.isinf(value) and bounds.keys() & {"gt", "ge", "lt", "le"}):
@@ -131,7 +129,9 @@ def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
         return f"lies in {'(' if 'gt' in bounds else '['}{low:g}, 1{')' if 'lt' in bounds else ']'}"
     if above and math.isfinite(high):
         return f"is at most {high:g}"
-    return "must be positive" if "gt" in bounds else "cannot be negative"
+    if "gt" in bounds:
+        return "must be positive"
+    return "cannot be negative"
 
 
 def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "setting") -> Config:
@@ -216,7 +216,7 @@ def load_config(path: Path) -> dict[str, Any]:
     for part in (values, values.get("train")):
         if isinstance(part, dict) and part.get("imports"):
             raise SrjtError(
-                f"{path} has the setting imports, but a file must not run code: {BY_OPTION}"
+                f"{path} has the setting imports, but a file must not run code: ", BY_OPTION
             )
     return values
 
@@ -242,7 +242,7 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
     if settings.get("imports"):
-        raise SrjtError(f"--set imports=… would run code: {BY_OPTION}")
+        raise SrjtError("--set imports=… would run code: ", BY_OPTION)
     return settings
 
 

@@ -203,7 +203,9 @@ class OrdinalLoss(MethodModule):
         if self.reduction == "none":
             return weights * losses
         total = (weights * losses).sum()
-        return total / weights.sum() if self.reduction == "mean" else total
+        if self.reduction == "mean":
+            return total / weights.sum()
+        return total
 
     def _weights_of(self, targets: Tensor) -> Tensor:
         """(B,) weights of samples: that of the grade, or its mean over the probabilities of the

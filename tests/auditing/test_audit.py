@@ -17,7 +17,7 @@ import srjt
 from auditing.test_review_server import running
 from processes import Limit
 from srjt import audit, report
-from srjt.auditing.audit import Audit, look_maps, map_problem
+from srjt.auditing.audit import Audit, LabelFile, look_maps, map_problem
 from srjt.auditing.folder import read_audit
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
@@ -36,7 +36,15 @@ HERE: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def made(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Audit:
     out = tmp_path_factory.mktemp("made") / "audit"
-    return audit(noisy, out=out, folds=3, reader="reader", source="data/set.npz", epochs=12, **HERE)
+    return audit(
+        noisy,
+        out=out,
+        folds=3,
+        reader="reader",
+        labels=LabelFile(source="data/set.npz"),
+        epochs=12,
+        **HERE,
+    )
 
 
 def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
@@ -199,7 +207,7 @@ def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SrjtError, match="cannot be written"):
         audit(noisy, out=tmp_path / "file" / "audit", **HERE)
-    same = from_arrays(np.eye(8), np.zeros(8, int), names=["0", "1"], patients=range(8)).manifest
+    same = from_arrays(np.eye(8), np.zeros(8, int), names=["0", "1"], patients=range(8))
     with pytest.raises(SrjtError, match="All training samples have the same grade"):
         audit(same, folds=2, epochs=1, device="cpu")
     assert not (tmp_path / "audit").exists()

@@ -73,14 +73,12 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(
 ) -> None:
     reading = read(table / "f.npz", labels=table / "readings.csv", several_readings="consensus")
     found = srjt.audit(
-        reading.manifest, readings=reading.readings, out=tmp_path / "audit", folds=2, epochs=15, device="cpu",
+        reading, readings=reading.report.readings, out=tmp_path / "audit", folds=2, epochs=15, device="cpu",
         learning_rate=1e-2,
     )  # fmt: skip
     assert len(found.readings) == 270
     assert found.summary["readers"][0]["reader"] == "carl"  # the highest rate
-    truth = dict(
-        zip(reading.manifest.ids, np.load(table / "f.npz")["truth"].astype(str), strict=True)
-    )
+    truth = dict(zip(reading.ids, np.load(table / "f.npz")["truth"].astype(str), strict=True))
     wrong = (found.readings["grade"] != found.readings["id"].map(truth)).to_numpy()
     assert wrong[: int(wrong.sum())].mean() > 0.8  # by chance about 0.23
     written = pd.read_csv(tmp_path / "audit" / "readings.csv", dtype=str)
@@ -88,7 +86,7 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(
     srjt.report(tmp_path / "audit")
     page = (tmp_path / "audit" / "report.html").read_text()
     assert "The 60 most doubtful readings" in page
-    own = select_readings(reading.readings, found.fitted.manifest.ids)
+    own = select_readings(reading.report.readings, found.fitted.manifest.ids)
     agreed = combine(
         own, probabilities=found.fitted.probabilities
     )  # what srjt readers says of the same

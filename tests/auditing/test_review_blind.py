@@ -133,7 +133,7 @@ def test_answers_become_verified_grades(
     assert verification.verified_so_far(audit, []) == ""
     other = BlindSession(audit=audit, decisions=decisions, reviewer="ben", lines=session.lines)
     assert other.answers() == [None] * 8
-    manifest = read(audit.table).manifest
+    manifest = read(audit.table)
     found = review_log.with_verified_grades(manifest, expected)
     known = {
         name: grade
@@ -169,7 +169,7 @@ def test_the_export_of_verified_grades(
     tables = (session.audit.table, out)
     before, after = (pd.read_csv(path, dtype=str, keep_default_na=False) for path in tables)
     pd.testing.assert_frame_equal(after.drop(columns="verified_grade"), before)
-    again = read(out, images=session.audit.table.parent).manifest
+    again = read(out, images=session.audit.table.parent)
     assert (again.verified_labels >= 0).sum() == 5
 
 

@@ -39,7 +39,7 @@ def fitted() -> CrossFit:
     sure, unsure = np.full((3, 3), 0.1) + 0.7 * np.eye(3), [0.3, 0.4, 0.3]
     one = np.array([sure[0], sure[1], sure[0], sure[2], [0.98, 0.01, 0.01], unsure])
     of: dict[str, Any] = {"ids": list("cbafed"), "patients": list("xxyyzz")}
-    manifest = from_arrays(np.eye(6, 3), labels, names=["mild", "medium", "bad"], **of).manifest
+    manifest = from_arrays(np.eye(6, 3), labels, names=["mild", "medium", "bad"], **of)
     manifest.table["who"] = ["R2", "R1", "R1", "R2", "R1", "R1"]
     return cross_fit_of(manifest, one)
 

@@ -30,7 +30,7 @@ def cross_fit(
     if unseen is not None:
         p[:, unseen] *= 1e-9
     p /= p.sum(axis=1, keepdims=True)
-    manifest = from_arrays(np.eye(samples, 3), labels, true_grades=true).manifest
+    manifest = from_arrays(np.eye(samples, 3), labels, true_grades=true)
     return cross_fit_of(manifest, p)
 
 

@@ -81,9 +81,7 @@ def test_a_sample_at_random_stays_one(audit: AuditFolder) -> None:
     assert sample_lines(audit, 7, None) == draw_sample(audit, 7)
     answer(audit, draw_sample(audit, 7))
     assert read_probabilities(audit.folder) is None
-    assert (
-        with_verified_sample(read(audit.table).manifest, audit.folder).verified_probability is None
-    )
+    assert with_verified_sample(read(audit.table), audit.folder).verified_probability is None
     choose_plan(audit, at_random=False, begun=False)
     with pytest.raises(SrjtError, match=r"drawn by doubt .* leave out `at_random`"):
         choose_plan(audit, at_random=True, begun=False)
@@ -101,7 +99,7 @@ def test_what_is_verified_already_is_not_drawn_but_known(audit: AuditFolder) -> 
     assert set(plan.ids) == set(audit.ids[5:])
     lines = sample_lines(audit, 10, plan)
     answer(audit, lines)
-    manifest = read(audit.table).manifest
+    manifest = read(audit.table)
     first = np.full(len(manifest), -1)
     first[[manifest.ids.index(name) for name in audit.ids[:5]]] = 0
     manifest = type(manifest)(
@@ -201,7 +199,7 @@ def test_labels_that_had_no_chance_are_refused(audit: AuditFolder) -> None:
     table[table["id"] != audit.ids[3]].to_csv(path, index=False)
     for use in (
         lambda: choose_plan(audit, at_random=False, begun=True),
-        lambda: with_verified_sample(read(audit.table).manifest, audit.folder),
+        lambda: with_verified_sample(read(audit.table), audit.folder),
     ):
         with pytest.raises(SrjtError, match=f"drawn when {audit.ids[3]} was not there"):
             use()
@@ -228,7 +226,7 @@ def test_the_export_carries_the_probabilities_to_training(
     code, said = srjt("review", "export", audit.folder, "--verified", "--out", out)
     assert (code, "120 rows, 12 verified." in said) == (0, True)
     assert audit.table is not None
-    manifest = read(out, images=audit.table.parent).manifest
+    manifest = read(out, images=audit.table.parent)
     assert manifest.verified_labels is not None
     assert manifest.verified_probability is not None
     known = manifest.verified_labels >= 0

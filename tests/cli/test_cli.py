@@ -19,12 +19,13 @@ from typer.main import get_command
 
 import srjt
 from srjt import cli, methods
-from srjt.cli import OPTION, SUMMARIES, OptionsReporter, as_typed, say, warnings_as_sentences
-from srjt.errors import SrjtError
+from srjt.cli import SUMMARIES, OptionsReporter, say, warnings_as_sentences
+from srjt.errors import Message, Option, SrjtError, warn
+from srjt.reports.shell import as_typed
 from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
-from srjt.training.loop import starvation_advice, starvation_warning
 from srjt.training.reporters import BarReporter, reporter_for
+from srjt.training.starvation import starvation_advice, starvation_warning
 
 from .conftest import Srjt
 
@@ -225,46 +226,56 @@ def test_without_words_the_help_is_printed_as_an_error(command: Srjt) -> None:
 # What errors and warnings look like: options as they are typed, and the width of the terminal.
 
 # only the command line, or another program's, comes here
-COMMAND_LINE = ("cli", "auditing/review", "studies/ray", "methods/__init__.py", "files.py")
+COMMAND_LINE = (
+    "cli",
+    "reports/shell.py",
+    "auditing/review",
+    "studies/ray",
+    "methods/__init__.py",
+    "files.py",
+    "hub.py",
+)
 KNOWN = (
     "inference/predict.py",  # words of a command
-    "progress.py",  # variables of CSS
+    "notebook.py",  # variables of CSS
 )
 
 
 @pytest.mark.parametrize(
-    ("message", "typed"),
+    ("option", "typed"),
     [
-        ("Choose another `out`, or delete it.", "Choose another --out, or delete it."),
-        ("Leave it out with `on_bad_image='skip'`.", "Leave it out with --on-bad-image skip."),
-        ("`grade_column=['dr a', 'b']`", "--grade-column 'dr a' --grade-column b"),
-        ("Start with `pretrained=False` or `flip=True`.", "Start with --no-pretrained or --flip."),
-        ("`method_options={'per_class': True}`", "--set method_options.per_class=true"),
-        (
-            "train it with `split`, name it in `imports`",
-            "train it with --fold, name it in --import",
-        ),
-        ("image_size does not exist.",) * 2,
-        ("The column level`s has `out=3 ills` in it",) * 2,
+        (Option("out"), "--out"),
+        (Option("on_bad_image", "skip"), "--on-bad-image skip"),
+        (Option("grade_column", ["dr a", "b"]), "--grade-column 'dr a' --grade-column b"),
+        (Option("pretrained", False), "--no-pretrained"),
+        (Option("flip", True), "--flip"),
+        (Option("method_options", {"per_class": True}), "--set method_options.per_class=true"),
+        (Option("split"), "--fold"),
+        (Option("imports"), "--import"),
     ],
 )
-def test_settings_become_options(message: str, typed: str) -> None:
-    assert as_typed(message) == typed
+def test_settings_become_options(option: Option, typed: str) -> None:
+    assert as_typed(Message("Choose ", option, ".")) == f"Choose {typed}."
+
+
+def test_other_text_is_left_alone() -> None:
+    """A column may have a backtick in its name."""
+    assert as_typed("The column `out` has level`s") == "The column `out` has level`s"
 
 
 @pytest.mark.slow
-def test_every_name_in_backticks_is_an_option() -> None:
+def test_every_option_that_a_message_names_is_one() -> None:
     """Of some command: else the command line would name one that does not exist."""
     options = {name for _, one in every_command() for param in one.params for name in param.opts}
     named = {
-        match["name"]
+        call.args[0].value
         for file in Path(srjt.__file__).parent.rglob("*.py")
-        for text in texts_in(ast.parse(file.read_text(encoding="utf-8")))
-        for match in OPTION.finditer(text)
-        if "``" not in text
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Option"
+        if isinstance(call.args[0], ast.Constant)
     }
     assert len(named) > 30
-    assert {name for name in named if as_typed(f"`{name}`") not in options} == {
+    assert {name for name in named if as_typed(Message(Option(name))) not in options} == {
         "method_options"
     }  # by --set
 
@@ -359,7 +370,9 @@ def test_the_notes_of_a_training_name_options() -> None:
         for network, name, value in shares
     ]
     advice = starvation_advice(methods.CoTeaching)
-    OptionsReporter(heard).note(str(starvation_warning(rows, ["0", "1"], advice=advice)))
+    warning = starvation_warning(rows, ["0", "1"], advice=advice)
+    assert warning is not None
+    OptionsReporter(heard).note(warning)
     assert (
         "(--set method_options.ramp_epochs=10), --set method_options.per_class=true or"
         in heard.notes[0]
@@ -372,7 +385,7 @@ def test_a_control_character_in_a_setting_does_not_reach_the_terminal(
     with warnings_as_sentences():
         warnings.simplefilter("always", DeprecationWarning)  # as some libraries do for theirs
         warnings.warn("'parseString' deprecated", DeprecationWarning, stacklevel=1)
-        warnings.warn("Read `grade_column='a\\x07b'`.", stacklevel=1)
+        warn(Message("Read ", Option("grade_column", "a\x07b"), "."))
     assert capsys.readouterr().err == "Warning: Read --grade-column 'a\\x07b'.\n"
 
 

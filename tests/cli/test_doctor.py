@@ -77,3 +77,29 @@ def test_a_cache_that_cannot_be_written_is_a_problem(
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
     assert "set SRJT_CACHE to another" in ran(status=1)
+
+
+def test_a_newer_torch_than_was_tested_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No problem, but what to try if something fails."""
+    capped = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    major, minor = map(int, doctor.TESTED["torch"].split("."))
+    assert f"torch<{major}.{minor + 1}\n" in capped
+    assert "was tested with" not in ran()
+    real = metadata.version
+    newer = f"{major}.{minor + 1}.0+cpu"
+    monkeypatch.setattr(metadata, "version", lambda name: newer if name == "torch" else real(name))
+    monkeypatch.setattr(doctor, "requirements_of", lambda extra: ["torch>=2.8"])
+    out = ran()
+    assert f"torch {newer} is newer than {major}.{minor}" in out
+    assert out.endswith("Everything that srjt needs is here.\n")
+
+
+@pytest.mark.parametrize(
+    ("installed", "fits"),
+    [("2.8.0", True), ("2.10", True), ("2.7.9", False), ("2.14.1+cu130", True), ("3.0", False)],
+)
+def test_versions_are_compared_as_numbers(
+    installed: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: installed)
+    assert doctor._installed("torch>=2.8,<3").fits is fits

@@ -174,7 +174,7 @@ def test_a_model_of_features(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     grades = np.arange(90) % 3
     rows = (rng.normal(size=(90, 4)) + grades[:, None]).astype(np.float32)
-    data = srjt.data.from_arrays(rows, grades).manifest
+    data = srjt.data.from_arrays(rows, grades)
     names = {"0": "none", "1": "some", "2": "much"}
     run = srjt.train(data, out=tmp_path / "run", method="standard", epochs=2, grade_names=names)
     export_folder(run, tmp_path / "to_send")

@@ -148,7 +148,7 @@ def test_nothing_is_written_past_the_atomic_writers() -> None:
     """Files grow line by line, or are parts of a folder that is renamed when complete, in these
     modules only."""
     allowed = {
-        "files.py", "training/checkpoint.py", "data/images/store.py",
+        "files.py", "download.py", "training/checkpoint.py", "data/images/store.py",
         "data/sources/features.py",
         "data/sources/folders.py",  # a key that is created once, and must not exist before
         "training/workers.py",  # a switch of the kernel, not a file

@@ -105,8 +105,8 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(
     )
     assert facts["grades"] == ["0", "1", "2", "3"]
     # the consensus is a table like any other, with the same labels as --several-readings consensus
-    again = read(out / "consensus.csv", grades=facts["grades"]).manifest
-    direct = read(table, several_readings="consensus", grades=facts["grades"]).manifest
+    again = read(out / "consensus.csv", grades=facts["grades"])
+    direct = read(table, several_readings="consensus", grades=facts["grades"])
     assert again.labels.tolist() == direct.labels.tolist()
     assert again.posterior == pytest.approx(direct.posterior, abs=1e-6)
     # its own output is read again

@@ -326,7 +326,7 @@ def test_the_time_is_measured_without_a_trace(features: bool) -> None:
     }
     if features:
         data, settings = (
-            srjt.data.from_arrays(np.zeros((50, 3)), data.labels).manifest,
+            srjt.data.from_arrays(np.zeros((50, 3)), data.labels),
             {"network": "linear"},
         )
     settings |= {"keep": "best", "patience": 2}

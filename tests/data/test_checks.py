@@ -15,7 +15,7 @@ from hostile.corpus import png_of_size
 from srjt.data import Manifest, Problem, check, drop_unusable, from_arrays, write_problems
 from srjt.data.checks import contact_sheet, image_problem, image_sizes
 from srjt.data.images.decode import BadImageError, read_image
-from srjt.data.manifest import examples
+from srjt.data.problems import examples
 from srjt.errors import SrjtError
 
 
@@ -169,7 +169,7 @@ COLOURS = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
 def test_each_row_shows_images_of_its_grade() -> None:
     grades = np.repeat([0, 1, 2], 5)
     images = np.array([np.full((6, 6, 3), COLOURS[grade]) for grade in grades], dtype=np.uint8)
-    sheet = np.asarray(contact_sheet(from_arrays(images, grades).manifest, per_grade=4, tile=20))
+    sheet = np.asarray(contact_sheet(from_arrays(images, grades), per_grade=4, tile=20))
     for grade, colour in enumerate(COLOURS):
         where = np.flatnonzero((sheet == colour).all(axis=-1).any(axis=1))
         assert where.max() - where.min() == 19  # one row of tiles

@@ -117,7 +117,7 @@ def test_a_run_in_a_folder_refuses_rounded_training_rows(tmp_path: Path) -> None
     0.54."""
     x = rows(6, 120, 0)
     grades = np.digitize(x[:, 0], [-0.5, 0.5])
-    data = srjt.data.from_arrays(x, grades).manifest
+    data = srjt.data.from_arrays(x, grades)
     split = srjt.data.folds(data, folds=4)[0]
     srjt.train(
         data, split=split, out=tmp_path / "run", epochs=1, method="standard", network="linear"
@@ -125,14 +125,14 @@ def test_a_run_in_a_folder_refuses_rounded_training_rows(tmp_path: Path) -> None
     run = srjt.load_run(tmp_path / "run")
     learnt = split.train
     renamed = [f"new{row}" for row in range(len(learnt))]
-    copied = srjt.data.from_arrays(x[learnt].round(4), grades[learnt], ids=renamed).manifest
+    copied = srjt.data.from_arrays(x[learnt].round(4), grades[learnt], ids=renamed)
     with pytest.raises(
         SrjtError, match=rf"trained on {len(learnt)} of the {len(learnt)} samples .* copies"
     ):
         srjt.predict(run, x[:5], coverage=0.8, calibrate_on=copied)
     with pytest.warns(LeakageWarning, match=f"trained on {len(learnt)} of these"):
         srjt.evaluate(run, copied, resamples=2)
-    other = srjt.data.from_arrays(rows(6, 80, 5), grades[:80]).manifest
+    other = srjt.data.from_arrays(rows(6, 80, 5), grades[:80])
     assert len(srjt.predict(run, x[:5], coverage=0.8, calibrate_on=other)) == 5
 
 

@@ -64,9 +64,9 @@ FORMS = [value for name, value in sorted(globals().items()) if name.startswith("
 def test_every_form_gives_the_same_samples(save: Any, tmp_path: Path) -> None:
     path, options = save(tmp_path)
     reading = read(path, grades=NAMES, **options)
-    manifest = reading.manifest
-    assert reading.kind == "features"
-    assert reading.problems == ()
+    manifest = reading
+    assert reading.report.kind == "features"
+    assert reading.report.problems == ()
     assert manifest.are_features
     assert manifest.arrays.dtype == np.float32
     np.testing.assert_allclose(manifest.arrays, X, rtol=1e-6)
@@ -87,18 +87,18 @@ def test_everything_else_in_an_npz_is_kept(tmp_path: Path) -> None:
     }
     np.savez(tmp_path / "a.npz", features=X, grades=np.array(GRADES), **extra)
     reading = read(tmp_path / "a.npz", grades=NAMES)
-    manifest = reading.manifest
+    manifest = reading
     assert manifest.table["reader"].tolist() == list("ABABABAB")
     assert manifest.table["age"].tolist() == [str(age) for age in range(40, 48)]
     assert manifest.table["split"].tolist() == ["train"] * 6 + ["test"] * 2
     assert [manifest.grades[g] for g in manifest.true_labels] == GRADES[::-1]
     assert manifest.paths[3] == tmp_path / "p/3.png"
-    assert "not used, because not one entry per row: attention" in reading.notes
+    assert "not used, because not one entry per row: attention" in reading.report.notes
 
 
 def test_whole_numbers_need_no_names(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.zeros(3), features=X, y=np.arange(COUNT)[:, None] % 3 + 1)
-    manifest = read(tmp_path / "a.npz").manifest
+    manifest = read(tmp_path / "a.npz")
     assert manifest.grades == ("1", "2", "3")
     assert manifest.labels.tolist() == [i % 3 for i in range(COUNT)]
     assert manifest.ids == [str(i) for i in range(COUNT)]
@@ -106,7 +106,7 @@ def test_whole_numbers_need_no_names(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "a.npz", features=X, grades=np.arange(COUNT) % 2, images=["slide.png"] * COUNT
     )
-    assert len(read(tmp_path / "a.npz").manifest) == COUNT
+    assert len(read(tmp_path / "a.npz")) == COUNT
 
 
 def test_labels_of_some_rows(tmp_path: Path) -> None:
@@ -118,18 +118,18 @@ def test_labels_of_some_rows(tmp_path: Path) -> None:
     )
     some.to_csv(tmp_path / "some.csv", index=False)
     reading = read(tmp_path / "a.npz", labels=tmp_path / "some.csv", grades=NAMES)
-    assert [(p.kind, p.where) for p in reading.problems] == [
+    assert [(p.kind, p.where) for p in reading.report.problems] == [
         ("missing-grade", name) for name in IDS[:2]
     ]
-    np.testing.assert_array_equal(reading.manifest.arrays, X[2:])
-    assert any("1 row of it without features" in note for note in reading.notes)
+    np.testing.assert_array_equal(reading.arrays, X[2:])
+    assert any("1 row of it without features" in note for note in reading.report.notes)
 
 
 def test_a_table_of_labels_overrules_the_file_s_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=X, grades=GRADES, ids=IDS, reader=["A"] * COUNT)
     other = pd.DataFrame({"id": IDS[::-1], "mayo": ["none"] * 4 + ["severe"] * 4})
     other.to_csv(tmp_path / "b.csv", index=False)
-    manifest = read(tmp_path / "a.npz", labels=tmp_path / "b.csv", grades=NAMES).manifest
+    manifest = read(tmp_path / "a.npz", labels=tmp_path / "b.csv", grades=NAMES)
     assert manifest.labels.tolist() == [2] * 4 + [0] * 4
     assert manifest.table["reader"].tolist() == ["A"] * COUNT
 
@@ -140,12 +140,12 @@ def test_what_is_packed_is_read_back(tmp_path: Path, column: str) -> None:
     texts = ["", "é", "a, b", "'", "0", "-1", "[1]", "NaN"]
     grades = ["low", "high"] * 4
     known = {"true_grades": ["low"] * COUNT, "verified_grades": ["high", *[None] * (COUNT - 1)]}
-    whole = from_arrays(X, grades, names=["low", "high"], **known).manifest  # type: ignore[arg-type]
+    whole = from_arrays(X, grades, names=["low", "high"], **known)  # type: ignore[arg-type]
     names = tuple(f"dim{i}" for i in range(5))
     table = whole.table.assign(**{column: texts})
     manifest = replace(whole, table=table, feature_names=names, made='{"backbone": "x"}')
     (tmp_path / "a.npz").write_bytes(pack_features(manifest))
-    again = read(tmp_path / "a.npz").manifest
+    again = read(tmp_path / "a.npz")
     np.testing.assert_array_equal(again.arrays, manifest.arrays)
     assert (again.grades, again.made, again.feature_names) == (
         manifest.grades,
@@ -245,8 +245,8 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
 def test_ordinary_tables_are_still_tables(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("image,grade,features\na.png,0,round [1]\nb.png,1,flat\n")
     reading = read(tmp_path / "labels.csv")
-    assert reading.kind == "table"
-    assert reading.manifest.table["features"].tolist() == ["round [1]", "flat"]
+    assert reading.report.kind == "table"
+    assert reading.table["features"].tolist() == ["round [1]", "flat"]
 
 
 def test_bounding_boxes_are_not_features(tmp_path: Path) -> None:
@@ -258,12 +258,12 @@ def test_bounding_boxes_are_not_features(tmp_path: Path) -> None:
         read(boxes)
     for source in (boxes, pd.read_csv(boxes)):
         reading = read(source, image_column="scan", images=tmp_path)
-        assert (reading.kind, reading.manifest.ids) == ("table", ["a.png", "b.png"])
+        assert (reading.report.kind, reading.ids) == ("table", ["a.png", "b.png"])
     many = pd.DataFrame(X, columns=COLUMNS).assign(
         grade=[0, 1] * 4, batch="A"
     )  # one name that is not known
     many.to_csv(tmp_path / "many.csv", index=False)
-    assert read(tmp_path / "many.csv").kind == read(many).kind == "features"
+    assert read(tmp_path / "many.csv").report.kind == read(many).report.kind == "features"
 
 
 def test_bytes_are_text(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_bytes_are_text(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "a.npz", features=X, grades=np.array(["é"] * 7 + ["f"]).astype("U"), ids=ids
     )
-    manifest = read(tmp_path / "a.npz", grades=["é", "f"]).manifest
+    manifest = read(tmp_path / "a.npz", grades=["é", "f"])
     assert manifest.ids == IDS
     assert manifest.grades == ("é", "f")
 

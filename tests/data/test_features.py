@@ -20,11 +20,11 @@ GRADES = [0, 1, 2, 0, 1, 2]
 
 def test_rows_of_floats_become_float32_features() -> None:
     reading = from_arrays(X, GRADES, patients=list("aabbcc"), ids=[f"s{i}" for i in range(6)])
-    manifest = reading.manifest
+    manifest = reading
     assert manifest.are_features
     assert manifest.arrays.dtype == np.float32
     np.testing.assert_allclose(manifest.arrays, X, rtol=1e-6)
-    assert "6 rows of 4 features in memory" in reading.notes
+    assert "6 rows of 4 features in memory" in reading.report.notes
     chosen = manifest.select([4, 0])
     assert chosen.are_features
     np.testing.assert_array_equal(chosen.arrays, manifest.arrays[[4, 0]])
@@ -58,7 +58,7 @@ def test_what_cannot_be_features(rows: np.ndarray, message: str) -> None:
 
 
 def test_the_store_passes_them_through(tmp_path: Path) -> None:
-    manifest = from_arrays(X, GRADES).manifest
+    manifest = from_arrays(X, GRADES)
     store = open_store(manifest, cache=tmp_path)
     assert store.pixels is manifest.arrays
     assert store.pixels.flags.c_contiguous

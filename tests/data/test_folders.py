@@ -15,7 +15,7 @@ from PIL import Image
 
 from data.test_tables import picture
 from fixtures.dicom_files import write_dicom
-from srjt.data import LeakageWarning, LoadedData, folds, read
+from srjt.data import LeakageWarning, Manifest, folds, read
 from srjt.data.sources.folders import KEY, read_images
 from srjt.errors import SrjtError
 
@@ -26,8 +26,8 @@ def test_a_folder_counts_every_file_that_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "b/notes.doc").write_text("?")
     picture(tmp_path / "._c.png")
     reading = read_images([tmp_path])
-    assert reading.manifest.paths == images
-    assert {problem.where: problem.detail for problem in reading.problems} == {
+    assert reading.paths == images
+    assert {problem.where: problem.detail for problem in reading.report.problems} == {
         str(tmp_path / "b/notes.doc"): "not an image",
         str(tmp_path / "._c.png"): "a hidden file",
     }
@@ -39,8 +39,8 @@ def test_a_table_names_every_row_that_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("\n".join(["image,note", *rows]))
     reading = read_images([path])
-    assert len(reading.manifest) == 58
-    assert [(p.kind, p.where, p.detail) for p in reading.problems] == [
+    assert len(reading) == 58
+    assert [(p.kind, p.where, p.detail) for p in reading.report.problems] == [
         ("malformed-row", "line 13", "1 cell where the header has 2"),
         ("missing-image", "line 14", "the row has no image"),
         ("duplicate-row", str(tmp_path / "3.png"), "line 5, line 12"),
@@ -50,7 +50,7 @@ def test_a_table_names_every_row_that_is_left_out(tmp_path: Path) -> None:
 def test_images_beside_a_table_are_found(tmp_path: Path) -> None:
     image = picture(tmp_path / "test_images/a.png")
     (tmp_path / "test.csv").write_text("id_code\na\n")
-    assert read_images([tmp_path / "test.csv"]).manifest.paths == [image]
+    assert read_images([tmp_path / "test.csv"]).paths == [image]
 
 
 def test_impossible_sources(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_impossible_sources(tmp_path: Path) -> None:
 UNKNOWN = "missing-patient"
 
 
-def read_folder(folder: Path, patients: Mapping[str, str | None]) -> LoadedData:
+def read_folder(folder: Path, patients: Mapping[str, str | None]) -> Manifest:
     """A folder per grade of DICOM files with these names and PatientIDs; None: without the tag."""
     for k, (name, patient) in enumerate(patients.items()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -85,15 +85,15 @@ def read_folder(folder: Path, patients: Mapping[str, str | None]) -> LoadedData:
     return reading
 
 
-def said(reading: LoadedData) -> list[str]:
-    return [note for note in reading.notes if note.startswith("patient:")]
+def said(reading: Manifest) -> list[str]:
+    return [note for note in reading.report.notes if note.startswith("patient:")]
 
 
 def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     suffixes = ("", ".dcm", ".dcm")  # some without
     names = {f"{k % 2}/{k}{suffixes[k % 3]}": f" id {k // 4} " for k in range(40)}
     reading = read_folder(tmp_path / "set", names)
-    manifest = reading.manifest
+    manifest = reading
     assert said(reading) == [
         "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     ]
@@ -109,9 +109,9 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     # a column of the data comes first
     table = manifest.table[["image", "grade"]].assign(patient="own")
     table.to_csv(tmp_path / "set" / "labels.csv", index=False)
-    assert set(read(tmp_path / "set").manifest.patients or ()) == {"own"}
+    assert set(read(tmp_path / "set").patients or ()) == {"own"}
     # each image by itself, as before headers were read
-    alone = read(tmp_path / "set", image_column="image", patient_column="image").manifest
+    alone = read(tmp_path / "set", image_column="image", patient_column="image")
     assert alone.patients == alone.ids == manifest.ids
     unknown = replace(manifest, table=manifest.table.drop(columns="patient"))
     with pytest.warns(LeakageWarning):
@@ -132,8 +132,8 @@ def test_headers_that_tell_nothing(tmp_path: Path, patients: list[str | None], n
         tmp_path, {f"{k % 2}/{k}.dcm": patient for k, patient in enumerate(patients)}
     )
     assert said(reading) == [f"patient: not known, because {note}; images are split one by one"]
-    assert reading.manifest.patients is None
-    assert not any(problem.kind == UNKNOWN for problem in reading.problems)
+    assert reading.patients is None
+    assert not any(problem.kind == UNKNOWN for problem in reading.report.problems)
 
 
 def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
@@ -148,8 +148,10 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
         "a separate patient: 3"
     ]
     nobody = {"0/picture.png", "0/damaged.dcm", "1/d.dcm"}
-    assert {problem.where for problem in reading.problems if problem.kind == UNKNOWN} == nobody
-    patient = reading.manifest.table.set_index("id")["patient"].to_dict()
+    assert {
+        problem.where for problem in reading.report.problems if problem.kind == UNKNOWN
+    } == nobody
+    patient = reading.table.set_index("id")["patient"].to_dict()
     assert patient["0/a.dcm"] == patient["1/b.dcm"] != patient["1/c.dcm"]
     assert {name: patient[name] for name in nobody} == {name: f"unknown: {name}" for name in nobody}
     shutil.rmtree(tmp_path / "1")
@@ -160,9 +162,9 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
     assert said(read(tmp_path)) == []  # no DICOM file
 
 
-def patients_of(reading: LoadedData) -> dict[str, str]:
-    names = [Path(name).name for name in reading.manifest.ids]
-    return dict(zip(names, reading.manifest.patients, strict=True))
+def patients_of(reading: Manifest) -> dict[str, str]:
+    names = [Path(name).name for name in reading.ids]
+    return dict(zip(names, reading.patients, strict=True))
 
 
 def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_path: Path) -> None:

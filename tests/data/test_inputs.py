@@ -52,15 +52,13 @@ def test_a_dataset_may_return_tensors_pictures_or_arrays(form: Any, pixels: np.n
     found = labelled_samples(Samples(list(zip(map(form, pixels), labels, strict=True))))
     assert found.labels.tolist() == [0, 1, 2, 1]
     assert np.array_equal(found.arrays, pixels)
-    unlabelled = unlabelled_samples(
-        Samples([form(image) for image in pixels]), features=False
-    ).manifest
+    unlabelled = unlabelled_samples(Samples([form(image) for image in pixels]), features=False)
     assert np.array_equal(unlabelled.arrays, pixels)
 
 
 def test_a_grey_tensor_gets_three_channels() -> None:
     grey = torch.arange(16, dtype=torch.uint8).reshape(1, 4, 4)
-    found = unlabelled_samples(Samples([grey]), features=False).manifest
+    found = unlabelled_samples(Samples([grey]), features=False)
     assert found.arrays.shape == (1, 4, 4, 3)
     assert np.array_equal(found.arrays[0, ..., 0], grey[0].numpy())
 
@@ -90,9 +88,7 @@ def test_iterable_datasets_and_tensors_of_a_gpu_or_with_a_gradient(pixels: np.nd
     found = labelled_samples(Stream(list(zip(map(as_tensor, pixels), labels, strict=True))))
     assert found.labels.tolist() == [0, 1, 2, 1]
     assert np.array_equal(found.arrays, pixels)  # type: ignore[arg-type]
-    new = unlabelled_samples(
-        Stream([as_tensor(image) for image in pixels]), features=False
-    ).manifest
+    new = unlabelled_samples(Stream([as_tensor(image) for image in pixels]), features=False)
     assert np.array_equal(new.arrays, pixels)  # type: ignore[arg-type]
     with pytest.raises(SrjtError, match="no samples"):
         labelled_samples(Stream([]))
@@ -101,7 +97,7 @@ def test_iterable_datasets_and_tensors_of_a_gpu_or_with_a_gradient(pixels: np.nd
         pair = labelled_samples((given, labels.as_subclass(OnGpu)))
         assert pair.labels.tolist() == [0, 1, 2, 1]
         assert np.array_equal(pair.arrays, rows)  # type: ignore[arg-type]
-        assert np.array_equal(unlabelled_samples(given, features=True).manifest.arrays, rows)  # type: ignore[arg-type]
+        assert np.array_equal(unlabelled_samples(given, features=True).arrays, rows)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -132,18 +128,16 @@ def test_a_pair_of_arrays(pixels: np.ndarray) -> None:
 def test_a_table_in_memory_is_read_as_its_file(
     labels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from_file = srjt.data.read(labels).manifest
+    from_file = srjt.data.read(labels)
     frame = pd.read_csv(labels, dtype={"patient": str})
-    found = srjt.data.read(frame, images=labels.parent).manifest
+    found = srjt.data.read(frame, images=labels.parent)
     pd.testing.assert_frame_equal(found.table, from_file.table)
     assert found.paths == from_file.paths
     monkeypatch.chdir(labels.parent)
     assert (
         labelled_samples(frame).paths == from_file.paths
     )  # names are relative to the present folder
-    unlabelled = unlabelled_samples(
-        frame.drop(columns="grade"), features=False, columns=["split"]
-    ).manifest
+    unlabelled = unlabelled_samples(frame.drop(columns="grade"), features=False, columns=["split"])
     assert [path.resolve() for path in unlabelled.paths] == from_file.paths
     assert unlabelled.patients == from_file.patients
     assert list(unlabelled.table["split"]) == list(frame["split"])
@@ -159,8 +153,8 @@ def test_rows_of_features_in_a_table() -> None:
     named = srjt.data.read(
         frame.rename(columns={"f0": "age", "f1": "size"}), feature_columns=["age", "size"]
     )
-    assert np.array_equal(named.manifest.arrays, found.arrays)
-    new = unlabelled_samples(frame.drop(columns="grade"), features=True).manifest
+    assert np.array_equal(named.arrays, found.arrays)
+    new = unlabelled_samples(frame.drop(columns="grade"), features=True)
     assert new.patients == ["007", "8", "8"]
     with pytest.raises(SrjtError, match="is not a number"):
         labelled_samples(frame.assign(f1=["1", "x", "2"]))
@@ -174,12 +168,12 @@ def test_features_in_memory_are_read_as_from_their_file(tmp_path: Path) -> None:
     })  # fmt: skip
     frame.to_csv(tmp_path / "rows.csv", index=False)
     grades = ("mild", "severe")
-    from_file = srjt.data.read(tmp_path / "rows.csv", feature_columns="f*", grades=grades).manifest
-    found = srjt.data.read(frame, grades=grades).manifest
+    from_file = srjt.data.read(tmp_path / "rows.csv", feature_columns="f*", grades=grades)
+    found = srjt.data.read(frame, grades=grades)
     pd.testing.assert_frame_equal(found.table, from_file.table)
     assert (found.ids, found.patients) == (["b", "a", "c"], ["007", "8", "8"])
     columns = ["grade", "eye", "id"]
-    new = unlabelled_samples(frame, features=True, columns=columns, grades=grades).manifest
+    new = unlabelled_samples(frame, features=True, columns=columns, grades=grades)
     as_file = read_ungraded_features(tmp_path / "rows.csv", columns=columns, grades=grades)
     pd.testing.assert_frame_equal(new.table, as_file.table)
     assert new.table["grade_source"].tolist() == ["mild", "severe", "mild"]
@@ -218,7 +212,7 @@ def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(
 ) -> None:
     """The manifest has its images in memory; the table names the same images as files."""
     run = srjt.train(labels, **{**SETTINGS, "epochs": 1}, split=data.split)
-    paths = srjt.data.read(labels).manifest.paths[:4]
+    paths = srjt.data.read(labels).paths[:4]
     images = np.stack([read_image(path) for path in paths])
     expected = run.predict(paths)
     forms: list[Any] = [
@@ -231,7 +225,7 @@ def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(
     for form in forms:
         found = run.predict(form)
         assert np.allclose(found[columns], expected[columns], atol=1e-6)
-    given = srjt.data.read(labels).manifest.labels[:4]
+    given = srjt.data.read(labels).labels[:4]
     pair = run.evaluate((images, given), resamples=10)
     dataset = run.evaluate(
         Samples(list(zip(map(as_tensor, images), given, strict=True))), resamples=10

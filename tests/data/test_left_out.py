@@ -54,18 +54,18 @@ def test_a_selection_is_a_data_set_of_its_own() -> None:
 
 
 def test_a_missing_file_and_a_missing_grade_move_nobody(labels: Path, tmp_path: Path) -> None:
-    whole = srjt.data.read(labels).manifest
+    whole = srjt.data.read(labels)
     part = sides_by_id(whole)
     table = pd.read_csv(labels, dtype=str)
     table.loc[7, "grade"] = ""
     table.to_csv(labels, index=False)
     with pytest.warns(UserWarning, match=r"Left out: 1 missing-grade"):
         reading = srjt.data.read(labels)
-    assert sides_by_id(reading.manifest).items() <= part.items()
-    reading.manifest.paths[0].unlink()
-    reading.manifest.paths[20].write_bytes(b"")
+    assert sides_by_id(reading).items() <= part.items()
+    reading.paths[0].unlink()
+    reading.paths[20].write_bytes(b"")
     store = open_store(
-        reading.manifest,
+        reading,
         size=32,
         cache=tmp_path / "cache",
         on_bad_image="skip",
@@ -92,7 +92,7 @@ def test_python_says_what_it_leaves_out(labels: Path) -> None:
     assert reading.left_out["detail"].tolist()[0] == "line 4: no grade"
     # what a command says that leaves them out
     with pytest.warns(UserWarning, match=sentence):
-        drop_unusable(reading.manifest, reading.problems, on_bad_image="skip")
+        drop_unusable(reading, reading.report.problems, on_bad_image="skip")
 
 
 def test_a_line_with_too_few_cells_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.data import Manifest, Problem, write_problems
+import srjt
+from srjt.data import Manifest, Problem, drop_unusable, write_problems
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.errors import SrjtError
 
@@ -76,3 +77,29 @@ def test_formulas_of_the_source_are_reported() -> None:
 def test_problems_are_text(tmp_path: Path) -> None:
     write_problems([Problem("ignored-file", "=1+1.txt", "not an image")], tmp_path / "problems.csv")
     assert "'=1+1.txt" in (tmp_path / "problems.csv").read_text()
+
+
+def test_reading_returns_the_samples_with_its_report() -> None:
+    data = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
+    assert len(data) == 2
+    assert [problem.kind for problem in data.report.problems] == ["missing-grade"]
+    assert data.left_out["problem"].tolist() == ["missing-grade"]
+    assert data.select([0]).report == srjt.data.ReadReport()
+    with pytest.raises(SrjtError, match="1 unusable sample"):
+        drop_unusable(data)
+    usable = drop_unusable(data, on_bad_image="skip")
+    assert usable.report.problems == ()
+    assert usable.left_out_counts == {"missing-grade": 1}
+    assert drop_unusable(usable) is usable
+
+
+def test_names_of_earlier_versions_warn() -> None:
+    data = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
+    with pytest.warns(DeprecationWarning, match=r"leave out \.manifest"):
+        manifest = data.manifest  # type: ignore[attr-defined]
+    assert manifest.ids == data.ids
+    assert manifest.report == srjt.data.ReadReport()
+    with pytest.warns(DeprecationWarning, match=r"write \.report\.kind"):
+        assert data.kind == "arrays"  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        data.other  # type: ignore[attr-defined]  # noqa: B018

@@ -11,8 +11,9 @@ import pytest
 
 from data.test_tables import kinds, picture, table
 from srjt.data import check, from_arrays, read
+from srjt.data.manifest import Manifest
 from srjt.data.options import ReadOptions
-from srjt.data.sources import SOURCES, LoadedData, Source, folders as published
+from srjt.data.sources import SOURCES, Source, folders as published
 from srjt.errors import SrjtError
 
 
@@ -24,11 +25,11 @@ def test_one_folder_per_grade(tmp_path: Path) -> None:
     (tmp_path / ".DS_Store").write_text("")
     (tmp_path / "README").write_text("")
     reading = read(tmp_path)
-    assert reading.kind == "folders"
-    assert reading.manifest.grades == tuple(f"Grade {n}" for n in range(1, 11))
-    assert reading.manifest.class_counts.tolist() == [1] * 6 + [0] + [1] * 3
-    assert {problem.where for problem in reading.problems} == {"Grade 8/notes.doc", "README"}
-    assert "Grade 9/deep/a.png" in reading.manifest.ids
+    assert reading.report.kind == "folders"
+    assert reading.grades == tuple(f"Grade {n}" for n in range(1, 11))
+    assert reading.class_counts.tolist() == [1] * 6 + [0] + [1] * 3
+    assert {problem.where for problem in reading.report.problems} == {"Grade 8/notes.doc", "README"}
+    assert "Grade 9/deep/a.png" in reading.ids
 
 
 def test_images_without_a_suffix_are_known_by_their_content(tmp_path: Path) -> None:
@@ -38,11 +39,11 @@ def test_images_without_a_suffix_are_known_by_their_content(tmp_path: Path) -> N
     (tmp_path / "1/DICOMDIR").write_bytes(bytes(128) + b"DICM")
     os.mkfifo(tmp_path / "1/pipe.png")
     reading = read(tmp_path)
-    assert reading.manifest.ids == ["0/1.2.840.5", "0/IM0001", "1/IM0003", "1/pipe.png"]
-    pipe = next(problem for problem in check(reading.manifest) if problem.where == "1/pipe.png")
+    assert reading.ids == ["0/1.2.840.5", "0/IM0001", "1/IM0003", "1/pipe.png"]
+    pipe = next(problem for problem in check(reading) if problem.where == "1/pipe.png")
     assert (pipe.kind, pipe.severity) == ("missing-image", "error")
     assert "it is a pipe, a socket or a device, not a regular file" in pipe.detail
-    left_out = {problem.where: problem.detail for problem in reading.problems}
+    left_out = {problem.where: problem.detail for problem in reading.report.problems}
     assert left_out == dict.fromkeys(("1/DICOMDIR", "1/README"), "not an image")
 
 
@@ -51,14 +52,14 @@ def test_named_folders_need_an_order(tmp_path: Path) -> None:
     picture(tmp_path / "severe/a.png")
     with pytest.raises(SrjtError, match="mild, severe is not known"):
         read(tmp_path)
-    assert read(tmp_path, grades=["severe", "mild"]).manifest.labels.tolist() == [1, 0]
+    assert read(tmp_path, grades=["severe", "mild"]).labels.tolist() == [1, 0]
 
 
 def test_folders_below_train_and_test(tmp_path: Path) -> None:
     for side in ("train", "val", "test"):
         picture(tmp_path / side / "0/a.png")
         picture(tmp_path / side / "1/a.png")
-    manifest = read(tmp_path).manifest
+    manifest = read(tmp_path)
     assert manifest.grades == ("0", "1")
     assert Counter(manifest.table["split"]) == {"train": 2, "validation": 2, "test": 2}
 
@@ -93,12 +94,12 @@ def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> Non
     (tmp_path / "__MACOSX/12/Mayo 0").mkdir(parents=True)
     for folder in (root, tmp_path):
         reading = read(folder)
-        assert reading.kind == "limuc"
-        assert reading.manifest.grades == ("Mayo 0", "Mayo 1", "Mayo 2", "Mayo 3")
-        assert reading.manifest.ids == ["12/Mayo 0/a.bmp", "12/Mayo 3/b.bmp", "7/Mayo 1/a.bmp"]
-        assert reading.manifest.labels.tolist() == [0, 3, 1]
-        assert reading.manifest.patients == ["12", "12", "7"]
-        assert [problem.where for problem in reading.problems] == ["7/odd/a.bmp"]
+        assert reading.report.kind == "limuc"
+        assert reading.grades == ("Mayo 0", "Mayo 1", "Mayo 2", "Mayo 3")
+        assert reading.ids == ["12/Mayo 0/a.bmp", "12/Mayo 3/b.bmp", "7/Mayo 1/a.bmp"]
+        assert reading.labels.tolist() == [0, 3, 1]
+        assert reading.patients == ["12", "12", "7"]
+        assert [problem.where for problem in reading.report.problems] == ["7/odd/a.bmp"]
     assert [
         (problem.where, problem.detail) for problem in published.not_as_published(reading) or ()
     ][:3] == [
@@ -122,12 +123,12 @@ def test_kaggle_patients_are_the_numbers(tmp_path: Path) -> None:
     picture(tmp_path / "train/10_right.jpeg")
     for source in (tmp_path, tmp_path / "trainLabels.csv"):
         reading = read(source)
-        assert reading.kind == "dr"
-        assert reading.manifest.num_classes == 5
-        assert reading.manifest.patients == ["10", "10", "11", "11"]
-        assert reading.manifest.ids == ["10_left", "10_right", "11_left", "11_right"]
-        assert reading.manifest.paths[0] == tmp_path / "train/10_left.jpeg"
-        assert reading.manifest.table["eye"].tolist() == ["left", "right"] * 2
+        assert reading.report.kind == "dr"
+        assert reading.num_classes == 5
+        assert reading.patients == ["10", "10", "11", "11"]
+        assert reading.ids == ["10_left", "10_right", "11_left", "11_right"]
+        assert reading.paths[0] == tmp_path / "train/10_left.jpeg"
+        assert reading.table["eye"].tolist() == ["left", "right"] * 2
 
 
 @pytest.mark.slow
@@ -136,7 +137,7 @@ def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> Non
     kaggle(tmp_path, counts)
     reading = read(tmp_path)
     assert published.not_as_published(reading) == []
-    fewer = replace(reading, manifest=reading.manifest.select(np.arange(1, len(reading.manifest))))
+    fewer = replace(reading, manifest=reading.select(np.arange(1, len(reading))))
     images, grade, *_ = published.not_as_published(fewer) or ()
     assert (images.where, images.detail) == (
         "images",
@@ -156,16 +157,13 @@ def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
         arrays[f"{side}_labels"] = np.array([[0], [1], [2]], dtype=np.uint8)
     np.savez(path, **arrays)
     reading = read(path)
-    assert reading.kind == "medmnist"
-    assert reading.manifest.arrays.shape == (9, 5, 4, 3)
-    assert reading.manifest.arrays[:, 0, 0, 2].tolist() == [0] * 3 + [1] * 3 + [2] * 3
-    assert reading.manifest.labels.tolist() == [0, 1, 2] * 3
-    assert (
-        reading.manifest.table["split"].tolist()
-        == ["train"] * 3 + ["validation"] * 3 + ["test"] * 3
-    )
-    assert reading.manifest.ids[3] == "val/0"
-    assert reading.manifest.patients is None
+    assert reading.report.kind == "medmnist"
+    assert reading.arrays.shape == (9, 5, 4, 3)
+    assert reading.arrays[:, 0, 0, 2].tolist() == [0] * 3 + [1] * 3 + [2] * 3
+    assert reading.labels.tolist() == [0, 1, 2] * 3
+    assert reading.table["split"].tolist() == ["train"] * 3 + ["validation"] * 3 + ["test"] * 3
+    assert reading.ids[3] == "val/0"
+    assert reading.patients is None
 
     np.savez(path, **{**arrays, "val_labels": np.zeros((3, 14))})
     with pytest.raises(SrjtError, match="one label per image"):
@@ -182,16 +180,16 @@ def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
 def test_arrays_from_python() -> None:
     images = np.zeros((4, 6, 5, 3), dtype=np.uint8)
     reading = from_arrays(images, np.array([1.0, 2.0, np.nan, 3.0]), patients=[1, 1, 2, "02"])
-    assert reading.manifest.grades == ("1", "2", "3")
-    assert reading.manifest.labels.tolist() == [0, 1, 2]
-    assert reading.manifest.patients == ["1", "1", "02"]
-    assert len(reading.manifest.arrays) == 3
-    assert kinds(reading.problems) == {"missing-grade": 1}
+    assert reading.grades == ("1", "2", "3")
+    assert reading.labels.tolist() == [0, 1, 2]
+    assert reading.patients == ["1", "1", "02"]
+    assert len(reading.arrays) == 3
+    assert kinds(reading.report.problems) == {"missing-grade": 1}
     named = from_arrays(
         images, list("baba"), names=["a", "b"], true_grades=["a"] * 4, split=["val"] * 4
     )
-    assert named.manifest.labels.tolist() == [1, 0, 1, 0]
-    assert named.manifest.table["split"].tolist() == ["validation"] * 4
+    assert named.labels.tolist() == [1, 0, 1, 0]
+    assert named.table["split"].tolist() == ["validation"] * 4
 
 
 @pytest.mark.parametrize(
@@ -215,13 +213,13 @@ def test_arrays_that_do_not_fit(
 def test_a_new_source_is_one_entry_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read_xyz(path: Path, options: ReadOptions) -> LoadedData:
+    def read_xyz(path: Path, options: ReadOptions) -> Manifest:
         return from_arrays(np.zeros((2, 4, 4), np.uint8), ["a", "b"], names=options.grades)
 
     monkeypatch.setitem(SOURCES, "xyz", Source(lambda path: path.suffix == ".xyz", read_xyz))
     (tmp_path / "data.xyz").touch()
-    assert read(tmp_path / "data.xyz", grades=["b", "a"]).manifest.labels.tolist() == [1, 0]
-    assert read(tmp_path, kind="xyz", grades=["a", "b"]).manifest.labels.tolist() == [0, 1]
+    assert read(tmp_path / "data.xyz", grades=["b", "a"]).labels.tolist() == [1, 0]
+    assert read(tmp_path, kind="xyz", grades=["a", "b"]).labels.tolist() == [0, 1]
     with pytest.raises(
         SrjtError, match=r"`images` applies to dr, features, table, but .* is read as xyz"
     ):

@@ -43,7 +43,7 @@ def test_one_patient_in_two_spellings_is_on_one_side(tmp_path: Path) -> None:
         f0=np.arange(40.0), f1=1.0
     )
     table.to_csv(tmp_path / "a.csv", index=False)
-    manifest = srjt.data.read(tmp_path / "a.csv", feature_columns="f*").manifest
+    manifest = srjt.data.read(tmp_path / "a.csv", feature_columns="f*")
     assert len(set(manifest.patients or ())) == 10
 
 
@@ -55,7 +55,7 @@ def test_large_whole_numbers_of_parquet_stay_different(tmp_path: Path) -> None:
     )
     table.loc[7, "patient"] = pd.NA
     table.to_parquet(tmp_path / "a.parquet")
-    manifest = srjt.data.read(tmp_path / "a.parquet", feature_columns="f*").manifest
+    manifest = srjt.data.read(tmp_path / "a.parquet", feature_columns="f*")
     known = {name for name in manifest.patients or () if not name.startswith("unknown")}
     assert known == {str(2**53 + row) for row in range(20)}
 

@@ -36,19 +36,17 @@ def test_python_reads_a_table_as_its_file_says(awkward: Path) -> None:
         srjt.data.read(awkward)
     assert write_reading_file(awkward, {**OPTIONS, "images": awkward.parent / "photos"})
     reading = srjt.data.read(awkward)
-    assert len(reading.manifest) == 12
-    assert reading.manifest.patients == [f"p{row // 2}" for row in range(12)]
-    assert all(path.is_file() for path in reading.manifest.paths)
-    assert reading.notes[-1] == (
+    assert len(reading) == 12
+    assert reading.patients == [f"p{row // 2}" for row in range(12)]
+    assert all(path.is_file() for path in reading.paths)
+    assert reading.report.notes[-1] == (
         "read as leaves.srjt.yaml says: image_column, grade_column, patient_column, images"
     )
 
 
 def test_what_is_passed_overrides_the_file(awkward: Path) -> None:
     write_reading_file(awkward, {**OPTIONS, "images": awkward.parent / "photos"})
-    assert srjt.data.read(awkward, patient_column="nr").manifest.patients == [
-        str(row) for row in range(12)
-    ]
+    assert srjt.data.read(awkward, patient_column="nr").patients == [str(row) for row in range(12)]
 
 
 def test_a_path_is_relative_to_the_file_and_not_to_the_present_folder(
@@ -58,7 +56,7 @@ def test_a_path_is_relative_to_the_file_and_not_to_the_present_folder(
     assert "images: photos\n" in reading_file(awkward).read_text()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert srjt.data.read(awkward).manifest.root == awkward.parent / "photos"
+    assert srjt.data.read(awkward).root == awkward.parent / "photos"
 
 
 def test_a_file_that_says_the_same_keeps_its_comments(awkward: Path) -> None:
@@ -75,7 +73,7 @@ def test_grades_may_be_written_as_on_the_command_line(awkward: Path) -> None:
     reading_file(awkward).write_text(
         "image_column: leaf_photo\ngrade_column: how_bad\nimages: photos\ngrades: 0,1,2,3\n"
     )
-    assert srjt.data.read(awkward).manifest.grades == ("0", "1", "2", "3")
+    assert srjt.data.read(awkward).grades == ("0", "1", "2", "3")
 
 
 def test_a_misspelt_option_is_an_error_that_names_the_file(awkward: Path) -> None:
@@ -99,7 +97,7 @@ def test_a_file_of_another_table_with_the_same_beginning_is_not_used(awkward: Pa
 
 def test_images_without_grades_are_read_as_the_file_says_too(awkward: Path) -> None:
     write_reading_file(awkward, {**OPTIONS, "images": awkward.parent / "photos"})
-    manifest = read_images([awkward]).manifest
+    manifest = read_images([awkward])
     assert [path.name for path in manifest.paths] == [f"{row}.png" for row in range(12)]
     assert manifest.patients == [f"p{row // 2}" for row in range(12)]
 
@@ -110,4 +108,4 @@ def test_a_folder_of_images_gets_no_file_inside(tmp_path: Path) -> None:
         Image.new("RGB", (8, 8), (int(grade) * 90, 0, 0)).save(tmp_path / "set" / grade / "a.png")
     assert reading_file(tmp_path / "set") == tmp_path / "set.srjt.yaml"
     write_reading_file(tmp_path / "set", {"grades": ("0", "1")})
-    assert srjt.data.read(tmp_path / "set").problems == ()
+    assert srjt.data.read(tmp_path / "set").report.problems == ()

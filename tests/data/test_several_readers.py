@@ -162,20 +162,20 @@ def test_tables_that_cannot_be_used_are_one_sentence(
 @pytest.mark.parametrize("text", [LONG, WIDE])
 def test_the_consensus_has_one_row_per_image(tmp_path: Path, text: str) -> None:
     reading = read(table(tmp_path, text), several_readings="consensus")
-    manifest = reading.manifest
+    manifest = reading
     assert manifest.ids == ["a.png", "b.png", "c.png"]
     assert manifest.labels.tolist() == [0, 2, 1]
     assert manifest.patients == ["p", "q", "q"]
     assert manifest.table["readings"].tolist() == ["2", "2", "1"]
     assert manifest.posterior.sum(axis=1) == pytest.approx(1)
-    assert reading.readings.items == manifest.ids
+    assert reading.report.readings.items == manifest.ids
     assert "reader" not in manifest.table
 
 
 def test_the_posterior_survives_selection_and_saving_but_not_injected_noise(tmp_path: Path) -> None:
-    manifest = read(table(tmp_path, LONG), several_readings="consensus").manifest
+    manifest = read(table(tmp_path, LONG), several_readings="consensus")
     write_table(manifest, tmp_path / "saved.csv")
-    again = read(tmp_path / "saved.csv").manifest
+    again = read(tmp_path / "saved.csv")
     for other in (again, manifest.select([0, 1, 2])):
         assert other.posterior == pytest.approx(manifest.posterior)
     assert manifest.select([2]).posterior == pytest.approx(manifest.posterior[2:])  # type: ignore[index]
@@ -186,7 +186,7 @@ def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -
     path = table(tmp_path, WIDE)
     with pytest.raises(SrjtError, match=r"grades of 2 readers .*`several_readings='consensus'`"):
         read(path)
-    assert read(path, grade_column="grade_Kim").manifest.labels.tolist() == [0, 2, 1]
+    assert read(path, grade_column="grade_Kim").labels.tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_options_without_effect_are_errors(
 def test_an_image_without_a_usable_reading_is_reported(tmp_path: Path) -> None:
     path = table(tmp_path, LONG + "d.png,Kim,,q\n,Lee,1,q\n")
     reading = read(path, several_readings="consensus")
-    assert len(reading.manifest) == 3
-    assert sorted(problem.kind for problem in reading.problems) == [
+    assert len(reading) == 3
+    assert sorted(problem.kind for problem in reading.report.problems) == [
         "missing-grade",
         "missing-image",
     ]
@@ -220,7 +220,7 @@ def test_an_image_without_a_usable_reading_is_reported(tmp_path: Path) -> None:
 def test_features_take_the_readings_of_a_table(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", features=np.eye(3), ids=["a.png", "b.png", "c.png"])
     labels = table(tmp_path, LONG)
-    manifest = read(tmp_path / "f.npz", labels=labels, several_readings="consensus").manifest
+    manifest = read(tmp_path / "f.npz", labels=labels, several_readings="consensus")
     assert manifest.labels.tolist() == [0, 2, 1]
     assert manifest.posterior is not None
     with pytest.raises(SrjtError, match="give it with `labels`"):

@@ -42,25 +42,25 @@ def test_a_table_is_understood_by_its_column_names(tmp_path: Path) -> None:
         "File Name,Patient ID,Severity,reader\nx/a.png,007,2,anna\nx/b.png,7,0,\nx/c.png,08,1,bo\n"
     )
     reading = read(table(tmp_path, labels))
-    manifest = reading.manifest
-    assert reading.kind == "table"
-    assert not reading.problems
+    manifest = reading
+    assert reading.report.kind == "table"
+    assert not reading.report.problems
     assert manifest.labels.tolist() == [2, 0, 1]
     assert manifest.patients == ["007", "7", "08"]
     assert manifest.ids == ["x/a.png", "x/b.png", "x/c.png"]
     assert manifest.paths[0] == tmp_path / "x/a.png"
     assert manifest.table["reader"].tolist() == ["anna", "", "bo"]
-    assert "patient: column 'Patient ID' (by its name)" in reading.notes
+    assert "patient: column 'Patient ID' (by its name)" in reading.report.notes
 
 
 def test_columns_can_be_named_and_the_more_telling_name_wins(tmp_path: Path) -> None:
     path = table(tmp_path, "image,label,grade,second\na.png,0,1,1\nb.png,1,0,0\n")
-    assert read(path).manifest.labels.tolist() == [1, 0]
-    assert "grade: column 'grade' (by its name, not 'label')" in read(path).notes
-    assert read(path, grade_column="label").manifest.labels.tolist() == [0, 1]
+    assert read(path).labels.tolist() == [1, 0]
+    assert "grade: column 'grade' (by its name, not 'label')" in read(path).report.notes
+    assert read(path, grade_column="label").labels.tolist() == [0, 1]
     reading = read(path, grade_column="label", true_grade_column="second")
-    assert reading.manifest.true_labels.tolist() == [1, 0]
-    assert reading.manifest.table["grade_source"].tolist() == ["1", "0"]
+    assert reading.true_labels.tolist() == [1, 0]
+    assert reading.table["grade_source"].tolist() == ["1", "0"]
 
 
 def test_verified_grades_are_of_a_few_rows(tmp_path: Path) -> None:
@@ -68,29 +68,27 @@ def test_verified_grades_are_of_a_few_rows(tmp_path: Path) -> None:
         tmp_path, "image,grade,Verified grade\na.png,0,\nb.png,2,1\nc.png,1,n/a\nd.png,0,0\n"
     )
     reading = read(path)
-    manifest = reading.manifest
-    assert not reading.problems
-    assert "verified grade: column 'Verified grade' (by its name)" in reading.notes
+    manifest = reading
+    assert not reading.report.problems
+    assert "verified grade: column 'Verified grade' (by its name)" in reading.report.notes
     assert manifest.grades == ("0", "1", "2")
     assert manifest.verified_labels.tolist() == [-1, 1, -1, 0]
     write_table(manifest, tmp_path / "again.csv")
-    again = read(tmp_path / "again.csv").manifest
+    again = read(tmp_path / "again.csv")
     pd.testing.assert_frame_equal(again.table, manifest.table)
     assert manifest.select([0, 2]).verified_labels is None
-    arrays = from_arrays(
-        np.zeros((3, 2)), [0, 1, 0], verified_grades=[None, 1, float("nan")]
-    ).manifest
+    arrays = from_arrays(np.zeros((3, 2)), [0, 1, 0], verified_grades=[None, 1, float("nan")])
     assert arrays.table["verified_grade"].tolist() == [-1, 1, -1]
 
 
 def test_a_verified_grade_that_is_none_is_a_problem_of_its_row(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade,checked\na.png,0,0\nb.png,1,maybe\nc.png,1,\n")
     reading = read(path, verified_grade_column="checked")
-    (problem,) = reading.problems
+    (problem,) = reading.report.problems
     assert problem.detail == "line 3: verified grade: 'maybe' is not one of 0, 1"
-    assert reading.manifest.ids == ["a.png", "c.png"]
+    assert reading.ids == ["a.png", "c.png"]
     with pytest.raises(SrjtError, match="Verified grades lie in 0 … 1"):
-        replace(reading.manifest, table=reading.manifest.table.assign(verified_grade=2))
+        replace(reading, table=reading.table.assign(verified_grade=2))
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
@@ -112,8 +110,8 @@ def test_images_can_be_elsewhere_and_every_file_has_one_name(tmp_path: Path) -> 
     reading = read(
         table(tmp_path, f"image,grade\n./a.png,0\nx\\b.png,1\n{root}/x/c.png,1\n"), images=root
     )
-    assert reading.manifest.ids == ["a.png", "x/b.png", "x/c.png"]
-    assert reading.manifest.paths == [root / "a.png", root / "x/b.png", root / "x/c.png"]
+    assert reading.ids == ["a.png", "x/b.png", "x/c.png"]
+    assert reading.paths == [root / "a.png", root / "x/b.png", root / "x/c.png"]
 
 
 def test_names_without_a_suffix_are_completed_from_the_files(tmp_path: Path) -> None:
@@ -121,13 +119,13 @@ def test_names_without_a_suffix_are_completed_from_the_files(tmp_path: Path) -> 
     picture(tmp_path / "s/10_right.jpg")
     picture(tmp_path / "s/10_right.png")
     reading = read(table(tmp_path, "image,grade\ns/10_left,0\ns/10_right,1\ns/11_left,1\n"))
-    assert [path.name for path in reading.manifest.paths] == [
+    assert [path.name for path in reading.paths] == [
         "10_left.png",
         "10_right.jpg",
         "11_left",
     ]
-    assert reading.manifest.ids == ["s/10_left", "s/10_right", "s/11_left"]
-    assert kinds(reading.problems) == {"ambiguous-image": 1}
+    assert reading.ids == ["s/10_left", "s/10_right", "s/11_left"]
+    assert kinds(reading.report.problems) == {"ambiguous-image": 1}
 
 
 @pytest.mark.parametrize(("name", "mark"), [("a.csv", ";"), ("a.tsv", "\t"), ("a.txt", ",")])
@@ -138,7 +136,7 @@ def test_other_separators_quotes_and_a_byte_order_mark(
     path.write_text(
         f'image{mark}grade\n"a, b; c.png"{mark}0\n\nd.png{mark}1\n', encoding="utf-8-sig"
     )
-    assert read(path).manifest.ids == ["a, b; c.png", "d.png"]
+    assert read(path).ids == ["a, b; c.png", "d.png"]
 
 
 def test_every_bad_row_is_told_at_once_and_none_is_lost(tmp_path: Path) -> None:
@@ -159,8 +157,8 @@ def test_every_bad_row_is_told_at_once_and_none_is_lost(tmp_path: Path) -> None:
         "i.png,0,NA",
     ]
     reading = read(table(tmp_path, "\n".join(rows)))
-    assert reading.manifest.ids == ["a.png", "d.png", "h.png", "i.png"]
-    assert kinds(reading.problems) == {
+    assert reading.ids == ["a.png", "d.png", "h.png", "i.png"]
+    assert kinds(reading.report.problems) == {
         "malformed-row": 1,
         "missing-grade": 1,
         "invalid-grade": 1,
@@ -169,20 +167,20 @@ def test_every_bad_row_is_told_at_once_and_none_is_lost(tmp_path: Path) -> None:
         "duplicate-row": 1,
         "conflicting-rows": 2,
     }
-    details = {problem.where: problem.detail for problem in reading.problems}
+    details = {problem.where: problem.detail for problem in reading.report.problems}
     assert details["line 11"] == "2 cells where the header has 3"
     assert details["e.png"] == "line 7, line 8: grades 1 and 0"
     assert details["f.png"] == "line 9, line 10: patients 2 and 3"
     assert details["c.png"] == "line 4: '7.5' is not one of 0, 1"
-    assert len(set(reading.manifest.patients)) == 4  # unknown ones are not one patient
+    assert len(set(reading.patients)) == 4  # unknown ones are not one patient
 
 
 def test_own_ids_are_kept_when_they_are_ids(tmp_path: Path) -> None:
-    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nv,b.png,1\n")).manifest.ids == [
+    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nv,b.png,1\n")).ids == [
         "u",
         "v",
     ]
-    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nu,b.png,1\n")).manifest.ids == [
+    assert read(table(tmp_path, "id,image,grade\nu,a.png,0\nu,b.png,1\n")).ids == [
         "a.png",
         "b.png",
     ]
@@ -190,11 +188,11 @@ def test_own_ids_are_kept_when_they_are_ids(tmp_path: Path) -> None:
 
 def test_a_split_column_is_taken_when_it_speaks_of_one(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade,set\na.png,0,Train\nb.png,1,val\nc.png,1,\n")
-    assert read(path).manifest.table["split"].tolist() == ["train", "validation", ""]
+    assert read(path).table["split"].tolist() == ["train", "validation", ""]
     path = table(tmp_path, "image,grade,phase\na.png,0,training\nb.png,1,testing\n")
-    assert read(path).manifest.table["split"].tolist() == ["train", "test"]
+    assert read(path).table["split"].tolist() == ["train", "test"]
     path = table(tmp_path, "image,grade,set\na.png,0,left\nb.png,1,right\n")
-    assert read(path).manifest.table["set"].tolist() == ["left", "right"]
+    assert read(path).table["set"].tolist() == ["left", "right"]
     with pytest.raises(SrjtError, match="'set' must be train, validation or test, not 'left'"):
         read(path, split_column="set")
 
@@ -224,10 +222,10 @@ def test_an_unclosed_quote_hides_no_rows(tmp_path: Path) -> None:
         read(table(tmp_path, "\n".join(["image,grade", *rows])))
     rows[40] += '"'  # a second stray quote closes the first
     reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))
-    assert [(problem.kind, problem.where) for problem in reading.problems] == [
+    assert [(problem.kind, problem.where) for problem in reading.report.problems] == [
         ("malformed-row", "line 31")
     ]
-    assert "ends in line 42 contains other rows" in reading.problems[0].detail
+    assert "ends in line 42 contains other rows" in reading.report.problems[0].detail
 
 
 @pytest.mark.parametrize("line", ["", "a.png,1,,", "12.png, 0"])
@@ -235,7 +233,7 @@ def test_no_swallowed_line_hides_the_others(tmp_path: Path, line: str) -> None:
     rows = [f"{n}.png,{n % 2}" for n in range(20)]
     rows[9:16:3] = ['9.png,"1', line, '15.png,1"']
     reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))
-    assert [(problem.kind, problem.where) for problem in reading.problems] == [
+    assert [(problem.kind, problem.where) for problem in reading.report.problems] == [
         ("malformed-row", "line 11")
     ]
 
@@ -243,8 +241,8 @@ def test_no_swallowed_line_hides_the_others(tmp_path: Path, line: str) -> None:
 def test_a_report_of_several_lines_is_one_cell(tmp_path: Path) -> None:
     report = '"no findings,\nerosions: none, ulcers: none, bleeding: none"'
     reading = read(table(tmp_path, f"image,grade,report\na.png,0,{report}\nb.png,1,\n"))
-    assert reading.manifest.ids == ["a.png", "b.png"]
-    assert not reading.problems
+    assert reading.ids == ["a.png", "b.png"]
+    assert not reading.report.problems
 
 
 def test_excel(tmp_path: Path) -> None:
@@ -261,11 +259,11 @@ def test_excel(tmp_path: Path) -> None:
     sheet.append(("c.png", 1, 8, None, "astray"))
     book.save(tmp_path / "labels.xlsx")
     reading = read(tmp_path / "labels.xlsx")
-    assert reading.manifest.ids == ["a.png", "b.png"]
-    assert reading.manifest.labels.tolist() == [0, 1]
-    found = {p.kind: p.where for p in reading.problems}
+    assert reading.ids == ["a.png", "b.png"]
+    assert reading.labels.tolist() == [0, 1]
+    found = {p.kind: p.where for p in reading.report.problems}
     assert found == {"malformed-row": "row 5", "missing-patient": "b.png"}
-    assert "sheet 'Sheet'; 1 other sheet is not read" in reading.notes
+    assert "sheet 'Sheet'; 1 other sheet is not read" in reading.report.notes
 
 
 @pytest.mark.parametrize(
@@ -294,14 +292,14 @@ def test_images_in_a_folder_beside_the_table_are_found(
     picture(tmp_path / folder / "b.png")
     path = table(tmp_path, f"id_code,diagnosis\na{suffix},0\nb{suffix},1\n")
     for reading in (read(path), read(path, images=tmp_path)):
-        assert reading.manifest.paths == [tmp_path / folder / "a.png", tmp_path / folder / "b.png"]
-        assert reading.manifest.ids == [f"a{suffix}", f"b{suffix}"]
+        assert reading.paths == [tmp_path / folder / "a.png", tmp_path / folder / "b.png"]
+        assert reading.ids == [f"a{suffix}", f"b{suffix}"]
 
 
 def test_a_file_without_the_suffix_of_its_name_is_found(tmp_path: Path) -> None:
     picture(tmp_path / "a.png").rename(tmp_path / "a")
     picture(tmp_path / "b.png")
-    manifest = read(table(tmp_path, "image,grade\na.dcm,0\nb.dcm,1\n")).manifest
+    manifest = read(table(tmp_path, "image,grade\na.dcm,0\nb.dcm,1\n"))
     assert [path.name for path in manifest.paths] == ["a", "b.dcm"]  # b.png is another image
 
 
@@ -311,7 +309,7 @@ def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
         SrjtError, match=r"60 different grades \(0, 1, .*, …\) for 60 .*`grade_column`"
     ):
         read(path)
-    assert read(path, grades=[str(n) for n in range(60)]).manifest.num_classes == 60
+    assert read(path, grades=[str(n) for n in range(60)]).num_classes == 60
     for patient in range(30):
         picture(tmp_path / "folders" / f"{patient}/a.png")
     with pytest.raises(SrjtError, match="30 different grades"):
@@ -321,7 +319,7 @@ def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x" * 300, "y" * 300 + "/a.png", "a\0b", "a\0b/c.png"])
 def test_impossible_file_names_are_missing_images(tmp_path: Path, name: str) -> None:
     picture(tmp_path / "a.png")
-    manifest = read(table(tmp_path, f"image,grade\na.png,0\n{name},1\n")).manifest
+    manifest = read(table(tmp_path, f"image,grade\na.png,0\n{name},1\n"))
     (problem,) = (found for found in check(manifest, folds=0) if found.kind == "missing-image")
     assert "too long" in problem.detail or "NUL" in problem.detail
     with pytest.raises(SrjtError, match="1 of 2 images cannot be read"):
@@ -350,7 +348,7 @@ def test_parquet_keeps_ids_and_missing_values_and_lists_as_text(tmp_path: Path) 
         "boxes": [[1, 2], None],
     }
     pd.DataFrame(columns).to_parquet(path)
-    assert read(path).manifest.table["boxes"].tolist() == ["[1 2]", ""]
+    assert read(path).table["boxes"].tolist() == ["[1 2]", ""]
     with pytest.raises(SrjtError, match="is not known"):
         read(path, grade_column="boxes")
     patients = ["007", "8", "9"]
@@ -358,10 +356,10 @@ def test_parquet_keeps_ids_and_missing_values_and_lists_as_text(tmp_path: Path) 
         {"image": list("abc"), "grade": [0.0, 1.0, np.nan], "patient": patients}
     ).to_parquet(path)
     reading = read(path)
-    assert reading.manifest.labels.tolist() == [0, 1]
-    assert reading.manifest.patients == ["007", "8"]
-    assert reading.problems[0].kind == "missing-grade"
-    assert "row 2" in reading.problems[0].detail
+    assert reading.labels.tolist() == [0, 1]
+    assert reading.patients == ["007", "8"]
+    assert reading.report.problems[0].kind == "missing-grade"
+    assert "row 2" in reading.report.problems[0].detail
 
 
 def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
@@ -369,10 +367,10 @@ def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
     reading = read(
         table(tmp_path / "data", "image,level,patient,eye\nx/a.png,G1,01,l\nx/b.png,G2,02,r\n")
     )
-    noisy = reading.manifest.with_noisy_labels([1, 1])
+    noisy = reading.with_noisy_labels([1, 1])
     (tmp_path / "out").mkdir()
     write_table(noisy, tmp_path / "out/noisy.csv")
-    again = read(tmp_path / "out/noisy.csv").manifest
+    again = read(tmp_path / "out/noisy.csv")
     assert again.ids == noisy.ids
     assert again.grades == ("G1", "G2")
     assert again.labels.tolist() == [1, 1]
@@ -389,9 +387,9 @@ def test_columns_are_not_added_to_a_table_one_by_one() -> None:
     frame = pd.DataFrame(
         {"image": ["a", "b"], "grade": [0, 1], **{f"c{i}": ["x", "y"] for i in range(200)}}
     )
-    assert len(read(frame).manifest.table.columns) == 203
+    assert len(read(frame).table.columns) == 203
     features = frame.drop(columns="image").assign(f1=1.0, f2=2.0)
-    assert len(read(features, kind="features").manifest.table.columns) == 203
+    assert len(read(features, kind="features").table.columns) == 203
 
 
 def test_excel_cells_that_a_sheet_only_claims(
@@ -408,7 +406,7 @@ def test_excel_cells_that_a_sheet_only_claims(
             new.writestr(name, old.read(name).replace(b'ref="A1:B3"', b'ref="A1:XFD1048576"'))
     converted: list[object] = []
     monkeypatch.setattr(excel, "as_text", lambda value: (converted.append(value), str(value))[1])
-    assert read(tmp_path / "labels.xlsx").manifest.ids == ["a.png", "b.png"]
+    assert read(tmp_path / "labels.xlsx").ids == ["a.png", "b.png"]
     assert len(converted) == 6
 
 
@@ -416,12 +414,12 @@ def test_grades_of_the_source_become_those_wanted() -> None:
     frame = pd.DataFrame({"f0": np.arange(5.0), "grade": ["R0", "R1", "R2", "R2b", "R0"]})
     frame["verified_grade"] = ["R0", "", "R2b", "", "R1"]
     mapping = {"R0": "0", "R1": "1", "R2": "2", "R2b": "2"}
-    found = read(frame, feature_columns="f0", map_grades=mapping, grades=["0", "1", "2"]).manifest
+    found = read(frame, feature_columns="f0", map_grades=mapping, grades=["0", "1", "2"])
     assert found.grades == ("0", "1", "2")
     assert found.labels.tolist() == [0, 1, 2, 2, 0]
     assert found.verified_labels.tolist() == [0, -1, 2, -1, 1]
     listed = [f"{own}={grade}" for own, grade in mapping.items()]
-    assert read(frame, feature_columns="f0", map_grades=listed).manifest.table.equals(found.table)
+    assert read(frame, feature_columns="f0", map_grades=listed).table.equals(found.table)
 
 
 @pytest.mark.parametrize(

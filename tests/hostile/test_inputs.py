@@ -82,7 +82,7 @@ def cases() -> Iterator[Any]:
 
 def read_source(path: Path) -> None:
     reading = read(path)
-    manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image="skip")
+    manifest = drop_unusable(reading, reading.report.problems, on_bad_image="skip")
     check(manifest)
     image_sizes(manifest)
     folds(manifest, folds=2)

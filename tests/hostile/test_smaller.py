@@ -68,9 +68,7 @@ def test_only_this_user_reads_decoded_images(tmp_path: Path) -> None:
     )
     before = os.umask(0o022)
     try:
-        store = open_store(
-            srjt.data.read(tmp_path / "a.csv").manifest, size=16, cache=tmp_path / "cache"
-        )
+        store = open_store(srjt.data.read(tmp_path / "a.csv"), size=16, cache=tmp_path / "cache")
     finally:
         os.umask(before)
     assert store.path is not None
@@ -85,7 +83,7 @@ def test_many_columns_are_read_in_seconds(tmp_path: Path) -> None:
     lines += [",".join([*["0.5"] * (columns - 1), str(row), str(row % 3)]) for row in range(rows)]
     (tmp_path / "wide.csv").write_text("\n".join(lines))
     begun = time.process_time()
-    manifest = srjt.data.read(tmp_path / "wide.csv", feature_columns="f*").manifest
+    manifest = srjt.data.read(tmp_path / "wide.csv", feature_columns="f*")
     assert manifest.arrays is not None
     assert manifest.arrays.shape == (rows, columns)
     assert time.process_time() - begun < 5
@@ -112,7 +110,7 @@ def finished(tmp_path: Path) -> Path:
     x: Any = np.random.default_rng(0).standard_normal((40, 3))
     data = srjt.data.from_arrays(
         x, np.digitize(x[:, 0], [0.0]), patients=[f"p{row}" for row in range(40)]
-    ).manifest
+    )
     out = tmp_path / "alone" / "run"
     srjt.train(
         data, split=srjt.data.folds(data)[0], out=out, epochs=1, method="standard", network="linear"

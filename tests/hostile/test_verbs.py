@@ -119,7 +119,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table.assign(id=[f"{name[0]}{row}" for row in range(rows)]).to_csv(
             folder / name, index=False
         )
-    data = srjt.data.read(folder / "a.csv", feature_columns="f*").manifest
+    data = srjt.data.read(folder / "a.csv", feature_columns="f*")
     how = {"epochs": 1, "network": "linear", "method": "standard", "noise_rate": 0.2}
     split = srjt.data.folds(data)[0]
     for name, seed in {"run": 0, "other": 1}.items():

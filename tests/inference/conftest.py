@@ -23,7 +23,7 @@ def features() -> Manifest:
     )
     labels = noise.corrupt(true, noise.transition_matrix("quasi", num_classes=4, rho=0.08), seed=0)
     patients = np.repeat(np.arange(150), 4).astype(str).tolist()
-    made = from_arrays(x, labels, patients=patients, true_grades=true).manifest
+    made = from_arrays(x, labels, patients=patients, true_grades=true)
     made.table["centre"] = np.where(np.arange(600) // 4 % 3 == 0, "A", "B")
     made.table["eye"] = ["LLRR"[k % 4] for k in range(600)]
     return made

@@ -49,7 +49,7 @@ def features() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     labels = np.arange(240) % 4
     rows = (rng.normal(size=(240, 6)) + labels[:, None]).astype(np.float32)
-    data = srjt.data.from_arrays(rows, labels, patients=[f"p{k // 3}" for k in range(240)]).manifest
+    data = srjt.data.from_arrays(rows, labels, patients=[f"p{k // 3}" for k in range(240)])
     split = srjt.data.folds(data)[0]
     run = srjt.train(data, split=split, method="standard", epochs=2, progress=False)
     return run, data.select(split.test)

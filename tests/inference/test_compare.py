@@ -67,6 +67,30 @@ def test_few_patients_show_no_difference(patients: int) -> None:
     assert any(note.endswith("are too few to show a difference.") for note in shown.remarks)
 
 
+def test_a_grade_of_fewer_than_ten_patients_leaves_means_over_grades_without_an_interval() -> None:
+    """Nine patients have grade 3: macro-averages and κ have no test, and the page says why."""
+
+    def with_rare_grade(skill: float, patients: int) -> Trained:
+        run = with_skill(skill, seed=1)
+        side = run.held_out["test"]
+        rare = np.isin(side.patients, [f"p{k}" for k in range(patients)])
+        labels = np.where((side.labels == 3) & ~rare, 2, side.labels)
+        labels[:patients] = 3  # one image each of the first patients
+        return replace(run, held_out={"test": replace(side, labels=labels)})
+
+    for patients in (TOO_FEW - 1, TOO_FEW):
+        found = compare(*(with_rare_grade(skill, patients) for skill in (1.0, 4.0)), resamples=100)
+        too_rare = patients < TOO_FEW
+        assert found.rare_grades == (("3",) if too_rare else ())
+        for row in found.differences:
+            silent = METRICS[row.metric].per_grade and too_rare
+            values = [row.difference.low, row.difference.high, row.p_value, row.adjusted]
+            assert np.isnan(values).all() == np.isnan(values).any() == silent
+            assert np.isfinite(row.difference.value)
+        said = [note for note in found.report().remarks if note.startswith("Of fewer than ten")]
+        assert len(said) == too_rare
+
+
 def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
     """Five patients whose images stand and fall together: percentiles of so few draws are far too
     short."""
@@ -76,7 +100,12 @@ def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
         wrong = np.repeat(rng.random((2, 5)) < 0.5, 20, axis=1)
         drawn = [[resampled_metrics(np.zeros(100), said, num_classes=2, groups=np.repeat(range(5), 20), resamples=200,
                                     metrics=METRICS)] for said in wrong]  # fmt: skip
-        found += _differences(["a", "b"], drawn, patients=5, level=0.95)[0].p_value < 0.05
+        found += (
+            _differences(["a", "b"], drawn, patients=dict.fromkeys(METRICS, 5.0), level=0.95)[
+                0
+            ].p_value
+            < 0.05
+        )
     assert found < 0.1 * 200
 
 
@@ -110,7 +139,10 @@ def test_one_more_error_of_each_run_is_in_the_interval() -> None:
     that of 20 patients."""
     still = [{name: np.zeros(50) for name in METRICS}]
     errors = [[dict.fromkeys(METRICS, 0.03)], [dict.fromkeys(METRICS, 0.04)]]
-    found = _differences(["a", "b"], [still, still], patients=20, level=0.95, errors=errors)[0]
+    patients = dict.fromkeys(METRICS, 20.0)
+    found = _differences(["a", "b"], [still, still], patients=patients, level=0.95, errors=errors)[
+        0
+    ]
     assert found.difference.high == pytest.approx(student.ppf(0.975, 19) * 0.05)
 
 

@@ -12,7 +12,7 @@ from sklearn.metrics import recall_score, roc_auc_score
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.data import from_arrays
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.inference.answers import Answers, describe_labels, units_of
 from srjt.inference.aspects import Judging
 from srjt.inference.aspects.abstention import Abstention, DoubtRule
@@ -37,7 +37,7 @@ def answers_of(run: Trained, side: str = "test") -> Answers:
 
 
 def validation_answers(run: Trained, **options: Any) -> Answers:
-    return prepared(run, **options).validation("It", option="that")
+    return prepared(run, **options).validation("It", option=Option("that"))
 
 
 def rule_for(run: Trained, **options: Any) -> ReferralRule:
@@ -262,7 +262,7 @@ def test_images_without_a_patient_are_judged_alone() -> None:
     assert units.keys["patient"].tolist() == ["unknown: a", "unknown: b", "x"]
     read = from_arrays(
         np.zeros((4, 2), np.float32), [0, 1, 0, 1], patients=[None, "", "x", "x"]
-    ).manifest.table
+    ).table
     assert units_of(read, ["patient"]).unknown == 2
     assert units_of(read, ["patient"]).codes.tolist() == [0, 1, 2, 2]
 

@@ -71,7 +71,7 @@ def test_the_settings_are_recorded(data: Any, tmp_path: Path) -> None:
 
 
 def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
-    manifest = read(labels).manifest
+    manifest = read(labels)
     table = manifest.table.copy()
     (tmp_path / "broken.png").write_bytes(b"no image")
     table.loc[3, "image"] = str(tmp_path / "broken.png")
@@ -126,7 +126,7 @@ def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None
     (folder,) = (tmp_path / "cache/features").iterdir()
     (folder / ".96.npz.1.tmp").write_bytes(b"cut")  # of a process that was killed while writing
 
-    manifest = read(labels).manifest
+    manifest = read(labels)
     seen: list[int] = []
     settings["embedded"] = lambda done, _: seen.append(done)
     resumed, _ = embed(manifest, cache=tmp_path / "cache", **settings)
@@ -144,7 +144,7 @@ def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damage", ["another file", "one wrong bit"])
 def test_a_damaged_chunk_is_computed_again(labels: Path, tmp_path: Path, damage: str) -> None:
-    manifest = read(labels).manifest
+    manifest = read(labels)
     whole, _ = embed(manifest, cache=tmp_path, **SMALL)
     (file,) = tmp_path.glob("features/*/0.npz")
     content = bytearray(file.read_bytes())
@@ -154,7 +154,7 @@ def test_a_damaged_chunk_is_computed_again(labels: Path, tmp_path: Path, damage:
 
 
 def test_other_settings_are_not_continued(labels: Path, tmp_path: Path) -> None:
-    manifest = read(labels).manifest
+    manifest = read(labels)
     plain, _ = embed(manifest, cache=tmp_path, **SMALL)
     flipped, _ = embed(manifest, cache=tmp_path, flip=True, **SMALL)
     assert not np.allclose(plain.arrays, flipped.arrays)

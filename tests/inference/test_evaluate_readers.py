@@ -18,7 +18,7 @@ def trained() -> tuple[Trained, Manifest]:
     draw = np.random.default_rng(0)
     truth = draw.integers(3, size=120)
     features = (truth[:, None] + 0.2 * draw.normal(size=(120, 4))).astype(np.float32)
-    data = srjt.data.from_arrays(features, truth.tolist()).manifest
+    data = srjt.data.from_arrays(features, truth.tolist())
     settings: dict[str, Any] = {"epochs": 30, "learning_rate": 1e-2, "device": "cpu"}
     run = srjt.train(data.select(np.arange(60)), method="standard", **settings)
     return run, data.select(np.arange(60, 120))

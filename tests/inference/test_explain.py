@@ -66,9 +66,7 @@ def test_neighbours_are_other_training_images(run: Trained, data: Manifest) -> N
 
 
 def test_rows_of_features_have_no_places() -> None:
-    features = srjt.data.from_arrays(
-        np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20
-    ).manifest
+    features = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20)
     run = srjt.train(features, epochs=1, noise_rate=0.1)
     with pytest.raises(SrjtError, match="no places"):
         srjt.explain(run, features)
@@ -76,12 +74,12 @@ def test_rows_of_features_have_no_places() -> None:
 
 def test_training_data_of_another_run_are_an_error(run: Trained, data: Manifest) -> None:
     black = np.zeros((4, 32, 32, 3), np.uint8)
-    other = srjt.data.from_arrays(black, [0, 1, 2, 3], ids=["w", "x", "y", "z"]).manifest
+    other = srjt.data.from_arrays(black, [0, 1, 2, 3], ids=["w", "x", "y", "z"])
     with pytest.raises(SrjtError, match="None of these samples has the id"):
         srjt.explain(run, data.select([0]), training=other)
     rows = srjt.data.from_arrays(
         np.eye(4, dtype=np.float32), [0, 1, 2, 3], ids=list(run.training_ids[:4])
-    ).manifest
+    )
     with pytest.raises(SrjtError, match="has rows of features"):
         srjt.explain(run, data.select([0]), training=rows)
 

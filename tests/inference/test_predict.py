@@ -225,7 +225,7 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
     """Without the mildest grade, labels are other positions: they would be compared with the wrong
     grades."""
     severe = features.select(np.flatnonzero(features.labels > 0))
-    other = from_arrays(severe.arrays, severe.labels).manifest
+    other = from_arrays(severe.arrays, severe.labels)
     assert other.grades == ("1", "2", "3")
     with pytest.raises(
         SrjtError, match="The samples have the grades 1, 2, 3, the run has 0, 1, 2, 3"
@@ -273,11 +273,11 @@ def test_the_own_validation_side_is_known_to_be_fitted_to(run: Trained, features
 @pytest.mark.slow
 def test_samples_are_known_by_what_they_show(run: Trained, features: Manifest) -> None:
     fresh = np.random.default_rng(7).normal(size=features.arrays.shape).astype(np.float32)
-    other = from_arrays(fresh, features.labels.copy()).manifest
+    other = from_arrays(fresh, features.labels.copy())
     assert set(other.ids) & set(run.held_out["validation"].ids)
     assert srjt.evaluate(run, other, resamples=0).overlaps == ()
     assert srjt.compare(run, run, test=other, resamples=10).trained_on == {}
-    renamed = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
+    renamed = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy())
     learnt = srjt.compare(run, run, test=renamed, resamples=10).trained_on
     assert set(learnt.values()) == {len(folds(features)[0].train)}
     validation = features.select(

@@ -47,6 +47,22 @@ def judged(*, by: tuple[str, ...] = ("site",), resamples: int = 200, **how: obje
     return judge_subgroups(answers, [group_by(table, text) for text in by], resamples=resamples)
 
 
+def test_a_grade_of_fewer_than_ten_patients_leaves_means_over_grades_without_an_interval() -> None:
+    """In the group its scores are silent, and on either side of a gap the gap is."""
+    grade = np.repeat([0, 1, 0, 1], [40, 40, 40, 9])
+    site = pd.DataFrame({"site": np.repeat(["a", "b"], [80, 49])})
+    answers = Answers(
+        probabilities=np.eye(2)[grade], grades=grade, labels=grade, groups=[*map(str, range(129))]
+    )
+    first, second = judge_subgroups(answers, [group_by(site, "site")], resamples=50).groups
+    for name, metric in METRICS.items():
+        assert math.isnan(second.scores[name].high) == metric.per_grade
+        assert math.isfinite(first.scores[name].high)
+        for gap in (first.gaps[name], second.gaps[name]):
+            ends = [gap.difference.low, gap.difference.high, gap.p_value, gap.adjusted]
+            assert [math.isnan(end) for end in ends] == [metric.per_grade] * 4
+
+
 def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
     found = judged(by=("site", "eye"), shifted="c")
     assert str(found.worst) == "site c"
@@ -86,8 +102,8 @@ def test_scores_are_those_of_the_samples_of_the_group() -> None:
         error = expected_calibration_error(answers.probabilities[own], answers.labels[own])
         assert group.scores["calibration_error"].value == pytest.approx(error)
         assert group.scores["coverage"].value == pytest.approx(METRICS["accuracy"](confusion))
-    p_values = [group.gaps["qwk"].p_value for group in found.groups]
-    assert [group.gaps["qwk"].adjusted for group in found.groups] == pytest.approx(
+    p_values = [group.gaps["mae"].p_value for group in found.groups]
+    assert [group.gaps["mae"].adjusted for group in found.groups] == pytest.approx(
         holm(p_values).tolist()
     )
 

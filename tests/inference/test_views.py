@@ -114,7 +114,7 @@ def test_an_ordinal_head_counts_thresholds_of_the_average_too(image_run: Trained
     # Pr(grade > k) is 0.76, 0.525, 0.45: two thresholds are passed, though grade 3 is the likeliest
     assert probabilities[0, 0].tolist() == pytest.approx([0.24, 0.235, 0.075, 0.45], abs=1e-5)
     assert grades.tolist() == [[2]]
-    images = srjt.data.from_arrays(sloping(0, 8), ["0"], names=run.grades).manifest
+    images = srjt.data.from_arrays(sloping(0, 8), ["0"], names=run.grades)
     assert predict(run, images, views=2)["grade"].tolist() == ["2"]
 
 
@@ -187,7 +187,7 @@ def test_features_have_no_views() -> None:
     rng = np.random.default_rng(0)
     rows = srjt.data.from_arrays(
         rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)
-    ).manifest
+    )
     run = srjt.train(
         rows, method="standard", network="linear", epochs=1, batch_size=16, device="cpu"
     )

@@ -124,7 +124,7 @@ def test_a_project_without_repeats_is_a_table_of_labels(tmp_path: Path) -> None:
         ["2", "b.png", "3"],
         ["3", "c.png", "1"],
     ]
-    manifest = srjt.data.read(write(tmp_path / "data.csv", rows), image_column="photo").manifest
+    manifest = srjt.data.read(write(tmp_path / "data.csv", rows), image_column="photo")
     assert manifest.grades == ("Normal", "Mild", "Moderate, patchy", "Severe")
     assert manifest.labels.tolist() == [0, 3, 1]
     assert manifest.patients == ["1", "2", "3"]
@@ -155,7 +155,7 @@ def test_visits_keep_their_own_values(tmp_path: Path) -> None:
 def test_a_table_without_its_dictionary_is_a_plain_table(tmp_path: Path) -> None:
     path = write(tmp_path / "labels.csv", [["image", "grade"], ["a.png", "0"], ["b.png", "1"]])
     write_dictionary(tmp_path)  # of another project
-    assert srjt.data.read(path).manifest.grades == ("0", "1")
+    assert srjt.data.read(path).grades == ("0", "1")
 
 
 def test_two_questions_with_one_label_are_an_error(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from srjt import methods, noise
 from srjt.errors import SrjtError
+from srjt.methods import table
 
 NAMES = (
     *("standard", "sord", "label-smooth", "f-correction", "reweight", "mixup", "cdr", "garg"),
@@ -241,3 +242,12 @@ def test_a_recipe_of_ones_own() -> None:
     assert methods.lookup("even").recipe == mine
     assert methods.names()[-1] == "even"
     assert "even" not in methods.plain_names()
+
+
+def test_every_method_says_what_it_is() -> None:
+    """In a docstring of its own: a dataclass without one gets its signature, and others nothing."""
+    for row in table.METHODS:
+        text = vars(row.method).get("__doc__") or ""
+        assert text
+        assert not text.startswith(f"{row.method.__name__}("), row.name
+        assert (row.networks, row.needs) == (row.method.networks, row.method.needs), row.name

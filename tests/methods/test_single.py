@@ -105,7 +105,7 @@ def test_expected_absolute_error() -> None:
         (1.0, expected),
     ):
         memory = {"progress": torch.tensor(progress)}
-        loss = method.loss(LOGITS, LABELS, memory=memory, rows=torch.arange(2))  # type: ignore[call-arg]
+        loss = method.loss(LOGITS, LABELS, memory=memory, rows=torch.arange(2))
         assert float(loss.total) == pytest.approx(total, rel=1e-6)
         assert loss.selected.all()
 
@@ -142,11 +142,11 @@ def test_early_learning_remembers_each_sample() -> None:
     for _ in range(3):
         average = 0.5 * average + 0.5 * p
         expected = HARD + 2.0 * (1 - (average * p).sum(dim=1)).log().mean()
-        total = method.loss(LOGITS, LABELS, memory=memory, rows=rows).total  # type: ignore[call-arg]
+        total = method.loss(LOGITS, LABELS, memory=memory, rows=rows).total
         assert float(total) == pytest.approx(float(expected), rel=1e-6)
     torch.testing.assert_close(memory["averages"][rows], average.float())
     assert memory["averages"][[1, 2, 4]].sum() == 0
-    first = method.loss(LOGITS, LABELS, memory=method.memory(5), rows=rows).total  # type: ignore[call-arg]
+    first = method.loss(LOGITS, LABELS, memory=method.memory(5), rows=rows).total
     assert float(method.loss(LOGITS, LABELS).total) == pytest.approx(
         float(first)
     )  # without a memory
@@ -156,7 +156,7 @@ def test_early_learning_pushes_towards_the_average_and_gets_no_gradient_through_
     method = create("elr", weight=1000.0)
     memory = {"averages": torch.tensor([[0.9, 0.05, 0.05], [0.9, 0.05, 0.05]])}
     logits = torch.zeros(1, 2, 3, requires_grad=True)
-    method.loss(logits, LABELS, memory=memory, rows=torch.arange(2)).total.backward()  # type: ignore[call-arg]
+    method.loss(logits, LABELS, memory=memory, rows=torch.arange(2)).total.backward()
     assert (logits.grad[0, :, 0] < 0).all()  # a step down the gradient raises the remembered grade
     assert not memory["averages"].requires_grad
 
@@ -255,7 +255,7 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples_and_remem
     divergence = jeffreys(both[0], both[1]).mean()
     for progress in (0.0, 0.25, 1.0):  # the weight grows over the training
         memory = {"progress": torch.tensor(progress)}
-        loss = method.loss(both, LABELS, keep=1, memory=memory)  # type: ignore[call-arg]  # nothing is discarded
+        loss = method.loss(both, LABELS, keep=1, memory=memory)  # nothing is discarded
         assert float(loss.total) == pytest.approx(
             float(own[0] + own[1] + 0.5 * progress * divergence)
         )

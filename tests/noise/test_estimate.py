@@ -582,3 +582,70 @@ def _estimate(**changes: object) -> NoiseEstimate:
     plain = counted([0, 1] * 5, np.eye(2)[[0, 1] * 5])
     arrays = {name: np.asarray(value) for name, value in changes.items() if isinstance(value, list)}
     return replace(plain, **{**changes, **arrays})  # type: ignore[arg-type]
+
+
+def test_bounds_of_matrix_and_shares_hold_for_every_table_and_are_reached() -> None:
+    """Whichever labels are wrong, and as long as no more are than that."""
+    rng = np.random.default_rng(0)
+    given = np.array([0.5, 0.3, 0.2])
+    wrong = 0.15
+    (lowest, highest), (least, most) = estimate._bounds(given, wrong, likeliest=False)
+    for _ in range(300):
+        joint = np.diag(given)
+        moved = rng.dirichlet(np.full(6, 0.3)) * wrong * rng.random()
+        for amount, (true, label) in zip(
+            moved, [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)], strict=True
+        ):
+            amount = min(amount, joint[label, label])
+            joint[label, label] -= amount
+            joint[true, label] += amount
+        shares = joint.sum(axis=1)
+        matrix = joint / shares[:, None]
+        assert ((lowest - 1e-12 <= matrix) & (matrix <= highest + 1e-12)).all()
+        assert ((least - 1e-12 <= shares) & (shares <= most + 1e-12)).all()
+    # all wrong labels belong to grade 0, and are called 1
+    assert highest[0, 1] == pytest.approx(0.15 / 0.65)
+    assert lowest[0, 0] == pytest.approx(0.5 / 0.65)
+    assert most[0] == pytest.approx(0.65)
+    assert least[1] == pytest.approx(0.15)
+
+
+def test_bounds_where_fewer_labels_have_a_grade_than_are_wrong() -> None:
+    given = np.array([0.9, 0.1])
+    free, _ = estimate._bounds(given, 0.2, likeliest=False)
+    assert (free[0, 1, 1], free[1, 1, 0]) == (0.0, 1.0)
+    likeliest, _ = estimate._bounds(given, 0.2, likeliest=True)
+    assert (likeliest[0, 1, 1], likeliest[1, 1, 0]) == (0.5, 0.5)
+
+
+def test_where_the_rate_is_not_determined_shares_allow_for_all_of_its_interval() -> None:
+    """What a label says of the shares is known up to as many labels as may be wrong."""
+    rng = np.random.default_rng(1)
+    label = rng.integers(0, 3, 200)
+    blind = rng.dirichlet(np.ones(3), 200)
+    found = noise.estimate_noise(label, blind, bootstrap=20)
+    assert not found.identifiable
+    given = np.bincount(label) / 200
+    assert (found.prior_interval[0] <= np.maximum(given - found.rate_interval[1], 0.0)).all()
+    assert (found.prior_interval[1] >= np.minimum(given + found.rate_interval[1], 1.0)).all()
+    assert (found.transition_interval[0][~np.eye(3, dtype=bool)] == 0.0).all()
+    assert (found.transition_interval[1].diagonal() == 1.0).all()
+
+
+def test_held_out_labels_have_the_mean_probability_over_the_posterior() -> None:
+    """Of one part nothing is held out, so the posterior is that of the fit; by many draws."""
+    rng = np.random.default_rng(2)
+    true = rng.integers(0, 3, 90)
+    seen = true + rng.normal(size=90)
+    probabilities = np.exp(-((seen[:, None] - np.arange(3)) ** 2))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    cells = pool(true, rank_images(probabilities), classes=3)
+    fit = fit_model(cells, family("boundary", num_classes=3))
+    drawn = rng.multivariate_normal(fit.theta, fit.covariance, size=1000)
+    mean = np.mean([fit.problem.label_probabilities(theta) for theta in drawn], axis=0)
+    cell = cells.images.cell
+    by_draws = np.log(mean)[cell, true]
+    found = model.held_out_likelihood(fit, true, np.zeros(90, dtype=np.int64))
+    alone = np.log(fit.problem.label_probabilities(fit.theta))[cell, true]
+    assert abs(found.sum() - by_draws.sum()) < 0.3 < 0.6 < abs(alone.sum() - by_draws.sum())
+    assert np.abs(found - by_draws).max() < 0.1 < 0.15 < np.abs(alone - by_draws).max()

@@ -264,6 +264,23 @@ def test_right_samples_of_a_grade_weigh_as_many_images_as_a_patient_has_of_it() 
     assert better.std() == pytest.approx(expected.std(), rel=0.05)
 
 
+def test_a_mean_over_grades_rests_on_the_patients_of_the_rarest_grade() -> None:
+    """Thirty patients; twelve have grade 1, one of them eight images of it."""
+    own = np.zeros((30, 2, 2))
+    own[:, 0, 0] = 1.0
+    own[:12, 1, 1] = 1.0
+    own[0, 1, 1] = 8.0
+    behind = metrics.patients_behind(own)
+    samples = own.sum(axis=(1, 2))
+    assert metrics.patients_of_grades(own).tolist() == [30, 12]
+    for name, metric in metrics.METRICS.items():
+        by_hand = 19**2 / (64 + 11) if metric.per_grade else samples.sum() ** 2 / (samples**2).sum()
+        assert behind[name] == pytest.approx(by_hand)
+    own[9:12, 1, 1] = 0.0  # nine are too few
+    assert metrics.patients_behind(own)["macro_f1"] == 0.0
+    assert metrics.patients_behind(own)["mae"] > 15
+
+
 def test_effective_patients_by_hand() -> None:
     assert metrics.effective_patients([0, 1, 2, 3]) == 4.0
     assert metrics.effective_patients(np.repeat([0, 1], [9, 1])) == pytest.approx(100 / 82)

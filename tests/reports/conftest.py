@@ -167,7 +167,7 @@ def run_with_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     are in ../set."""
     base = tmp_path_factory.mktemp("images")
     made = srjt.data.synthetic.generate(images=120, patients=30, size=32)
-    data = srjt.data.read(srjt.data.synthetic.write(made, base / "set")).manifest
+    data = srjt.data.read(srjt.data.synthetic.write(made, base / "set"))
     srjt.train(
         data, out=base / "run", split=srjt.data.folds(data, by="stratified")[0], command="srjt train x",
         grade_names={"0": "none", "1": "mi|ld", "2": "<b>moderate", "3": "severe"},

@@ -35,7 +35,7 @@ def run(run_with_images: Path) -> Trained:
 
 @pytest.fixture(scope="module")
 def data(run_with_images: Path) -> Manifest:
-    return srjt.data.read(run_with_images.parent / "set" / "labels.csv").manifest
+    return srjt.data.read(run_with_images.parent / "set" / "labels.csv")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     grades = np.arange(90) % 3
     rows = (rng.normal(size=(90, 4)) + grades[:, None]).astype(np.float32)
-    data = srjt.data.from_arrays(rows, grades).manifest
+    data = srjt.data.from_arrays(rows, grades)
     run = srjt.train(data, method="standard", epochs=2)  # without a folder
     page = predictions_page(srjt.predict(run, data), data=data)
     assert page.title.startswith("90 rows of features: ")

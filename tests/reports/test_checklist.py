@@ -260,7 +260,7 @@ def test_the_files_for_a_journal_are_plain(folder: Path) -> None:
 def test_an_evaluation_knows_the_samples_of_its_run(folder: Path) -> None:
     data = srjt.data.read(
         Path(json.loads((folder / "run.json").read_text())["data"]["source"]["path"])
-    ).manifest
+    )
     run = srjt.load_run(folder, device="cpu")
     with pytest.warns(UserWarning, match="trained on"):
         assert srjt.evaluate(run, data, resamples=2, progress=False).own_samples == len(data)

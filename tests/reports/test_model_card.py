@@ -150,7 +150,7 @@ def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     grades = np.arange(90) % 3
     rows = (rng.normal(size=(90, 4)) + grades[:, None]).astype(np.float32)
-    data = srjt.data.from_arrays(rows, grades).manifest
+    data = srjt.data.from_arrays(rows, grades)
     srjt.train(
         data, out=tmp_path / "run", split=srjt.data.folds(data)[0], method="standard", epochs=2
     )

@@ -61,7 +61,7 @@ def test_pages_of_commands_name_nobody(tmp_path: Path, monkeypatch: pytest.Monke
         }
     )
     table.assign(f0=x[:, 0], f1=x[:, 1], f2=x[:, 2]).to_csv("a.csv", index=False)
-    data = srjt.data.read(where / "a.csv", feature_columns="f*").manifest
+    data = srjt.data.read(where / "a.csv", feature_columns="f*")
     srjt.train(
         data,
         split=srjt.data.folds(data)[0],

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.inference.options import Execution
 from srjt.studies import folder as study_folder
+from srjt.studies.config import Execution
 from srjt.studies.folder import error_file, run_folder, run_status, write_plan
 from srjt.studies.plan import StudyWatcher, open_data
 from srjt.studies.ray import write_files

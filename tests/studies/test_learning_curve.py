@@ -20,9 +20,7 @@ from srjt.studies.plan import StudyPlan
 def plan_of() -> StudyPlan:
     rng = np.random.default_rng(0)
     patients = np.repeat(np.arange(40), 3).astype(str).tolist()
-    data = from_arrays(
-        rng.normal(size=(120, 2)), rng.integers(3, size=120), patients=patients
-    ).manifest
+    data = from_arrays(rng.normal(size=(120, 2)), rng.integers(3, size=120), patients=patients)
     config = StudyConfig(
         source="synthetic", methods=("standard",), noises=learning_curve(["quasi:0.2"])
     )

@@ -305,7 +305,7 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
 
 
 def test_near_duplicates_are_grouped_on_request(images: Path) -> None:
-    paths = read(images).manifest.paths
+    paths = read(images).paths
     Image.open(paths[0]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(paths[39])
     for near in (True, False):
         config = small(source=str(images), reading={}, group_near_duplicates=near)

@@ -182,7 +182,7 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     config = TrainConfig(
         method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16
     )
-    manifest = read(labels).manifest
+    manifest = read(labels)
     found = fit(manifest, config, folds=2, neighbours=1, on_bad_image="skip")
     assert len(found.manifest) == len(found.fold) == 39
     assert manifest.ids[7] not in found.manifest.ids
@@ -193,7 +193,7 @@ def test_an_image_that_becomes_readable_midway_moves_no_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
-    manifest = read(write(generate(images=30, patients=10, size=32), tmp_path / "set")).manifest
+    manifest = read(write(generate(images=30, patients=10, size=32), tmp_path / "set"))
     tries: list[Path] = []
 
     def late(path: Path, **how: Any) -> np.ndarray:

@@ -52,7 +52,7 @@ def rows() -> Rows:
     x = draws.normal(size=(150, 10)) + np.outer(grades - 1.5, np.linspace(2, 0, 10))
     x = x * 10.0 ** np.arange(-4, 6) + 1.0
     x[:, 5] = 0.1
-    clean = from_arrays(x, grades, patients=np.arange(150) // 3).manifest
+    clean = from_arrays(x, grades, patients=np.arange(150) // 3)
     split = folds(clean, folds=5)[0]
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
     return Rows(corrupt_sides(clean, split, matrix, seed=0)[0], split, matrix)
@@ -281,7 +281,7 @@ def test_a_run_finds_its_columns_by_their_names(rows: Rows, tmp_path: Path) -> N
     x = pd.DataFrame(rows.x, columns=[f"area {i}" for i in range(9)] + ["a[0]"]).assign(age=50.0)
     x.assign(grade=rows.manifest.labels).to_csv(tmp_path / "a.csv", index=False)
     data = srjt.data.read(tmp_path / "a.csv", feature_columns=["area *", "a[0]"])
-    assert data.manifest.feature_names == (*[f"area {i}" for i in range(9)], "a[0]")
+    assert data.feature_names == (*[f"area {i}" for i in range(9)], "a[0]")
     run = srjt.train(data, **SETTINGS)
     expected = run.predict(data)["p_1"].tolist()
     by_name(x).assign(image="a.png").to_csv(tmp_path / "new.csv", index=False)

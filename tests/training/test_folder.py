@@ -337,7 +337,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def files(drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     shutil.copytree(drawn.parent, tmp_path / "set")
-    return srjt.data.read(tmp_path / "set" / drawn.name).manifest
+    return srjt.data.read(tmp_path / "set" / drawn.name)
 
 
 @pytest.fixture

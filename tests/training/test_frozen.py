@@ -279,7 +279,7 @@ def test_a_padded_image_keeps_its_shape(wide: Path) -> None:
 def test_the_run_says_what_became_of_the_images(wide: Path, tmp_path: Path) -> None:
     reporter = BarReporter()
     run = srjt.train(
-        read(wide).manifest, out=tmp_path / "run", method="standard", network="odds", device="cpu", reporter=reporter,
+        read(wide), out=tmp_path / "run", method="standard", network="odds", device="cpu", reporter=reporter,
         cache=tmp_path / "cache", resize="pad", **FROZEN,
     )  # fmt: skip
     said = " ".join(reporter.notes)

@@ -37,7 +37,7 @@ def made(samples: int = 90, *, bent: bool = False, seed: int = 0) -> Manifest:
     place = 2.0 * np.abs(x[:, 0]) - 1.5 if bent else 1.5 * x[:, 0]
     grades = np.digitize(place + 0.3 * rng.normal(size=samples), [-0.8, 0.8])
     patients = [f"p{row // 2}" for row in range(samples)]
-    return srjt.data.from_arrays(x, grades, patients=patients).manifest
+    return srjt.data.from_arrays(x, grades, patients=patients)
 
 
 @pytest.fixture(scope="module")

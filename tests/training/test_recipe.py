@@ -120,7 +120,7 @@ def trained(shares: list[float], *, samples: int, wrong: float, **settings: Any)
         rho = noise.rho_for_rate("truncated", rate=wrong, class_counts=counts)
         matrix = noise.transition_matrix("truncated", num_classes=len(shares), rho=rho)
     labels = noise.corrupt(true, matrix, seed=1)
-    manifest = from_arrays(x, labels, true_grades=true).manifest
+    manifest = from_arrays(x, labels, true_grades=true)
     order = np.arange(len(true))
     split = Split(train=order[400:], validation=order[:0], test=order[:400])
     run = srjt.train(manifest, split=split, epochs=30, device="cpu", learning_rate=1e-3, **settings)

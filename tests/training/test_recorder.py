@@ -8,8 +8,8 @@ import torch
 
 from srjt import methods
 from srjt.training.checkpoint import MetricRow
-from srjt.training.loop import PATIENCE, starvation_advice, starvation_warning
 from srjt.training.reporters import BarReporter
+from srjt.training.starvation import PATIENCE, starvation_advice, starvation_warning
 from srjt.training.step import SMOOTHING, Recorder
 
 

@@ -25,7 +25,7 @@ from srjt.training.batches import balancing_weights, draw_plan
 def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:
     features = np.random.default_rng(0).normal(size=(30, 4))
     sides = ["train"] * 20 + ["validation"] * 4 + ["test"] * 6
-    data = srjt.data.from_arrays(features, np.arange(30) % 3, split=sides).manifest
+    data = srjt.data.from_arrays(features, np.arange(30) % 3, split=sides)
     settings: dict[str, Any] = {"method": "standard", "epochs": 1, "device": "cpu"}
     trained_on = [len(srjt.train(data, split=split, **settings).history) for split in (None, "all")]  # type: ignore[arg-type]
     assert trained_on == [20, 30]
@@ -49,9 +49,7 @@ def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:
 def test_a_split_of_other_data_is_noticed(rows: dict[str, int], said: str) -> None:
     """train: rows 0 … ; test: up to this row, from the end of the training side or, if that is
     later, from row 10."""
-    data = srjt.data.from_arrays(
-        np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
-    ).manifest
+    data = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3)
     start = min(rows["train"], rows["test"] - 6)
     train, test = np.arange(rows["train"]), np.arange(start, rows["test"])
     split = srjt.data.Split(train=train, validation=np.empty(0, int), test=test)
@@ -69,7 +67,7 @@ def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
     features = np.random.default_rng(0).normal(size=(30, 20))
     features[25] = features[3]
     patients = [f"p{row % 7}" for row in range(30)]
-    data = srjt.data.from_arrays(features, np.arange(30) % 3, patients=patients).manifest
+    data = srjt.data.from_arrays(features, np.arange(30) % 3, patients=patients)
     sides = np.array_split(np.arange(30), 3)
     split = srjt.data.Split(train=sides[0], validation=sides[1], test=sides[2])
     with pytest.warns(srjt.data.LeakageWarning) as warned:
@@ -90,9 +88,7 @@ def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
 def test_a_split_is_made_once() -> None:
     """A function that counts, or looks at true grades, cannot give the noise estimate other samples
     than the run."""
-    data = srjt.data.from_arrays(
-        np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
-    ).manifest
+    data = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3)
     made: list[int] = []
 
     def another(manifest: srjt.data.Manifest) -> srjt.data.Split:

@@ -45,13 +45,13 @@ def test_training_stops_first(labels: Path, tmp_path: Path, method: str) -> None
     """srjt is the README's method; it estimates the noise first."""
     given = {"out": tmp_path / "run", "device": "cpu", "reporter": Decoding()}
     with pytest.raises(SrjtError, match=ADVICE):
-        srjt.train(read(labels).manifest, method=method, **given)
+        srjt.train(read(labels), method=method, **given)
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_missing_file_a_cross_fit_and_a_study_stop_first(labels: Path, tmp_path: Path) -> None:
-    data, setup = read(labels).manifest, Setup(device="cpu", reporter=Decoding())
+    data, setup = read(labels), Setup(device="cpu", reporter=Decoding())
     with pytest.raises(SrjtError, match=r"There is no weights file at nowhere\.pth"):
         srjt.train(
             data, method="standard", weights="nowhere.pth", device="cpu", reporter=Decoding()

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from srjt.errors import Interrupted, SrjtError, cores
+from srjt.errors import Interrupted, SrjtError
+from srjt.process import cores
 from srjt.training import workers
 from srjt.training.workers import Ended, StopRequest, WorkerPool, start_forkserver
 

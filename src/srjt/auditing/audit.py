@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -30,10 +30,11 @@ from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.sources.readings import select_readings
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
-from srjt.progress import Reported, Reporter, html_block, html_pictures, html_table, html_text
+from srjt.notebook import html_block, html_pictures, html_table, html_text
+from srjt.progress import Reported, Reporter
 from srjt.readers.readings import Readings
 from srjt.training.config import CHOOSE_HEAD, TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
@@ -151,7 +152,7 @@ class DoubtfulLabels:
             legend += (
                 " (probability that the label is right)." if "quality" in self._columns else ""
             )
-            texts = [self._caption(row) for row in rows]
+            texts = list(map(self._caption, rows))
             shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
         return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
 
@@ -240,6 +241,30 @@ class Audit(Reported):
         return f"<Audit: {count_of(len(self.scores), noun)}, wrong: {share}{where}>"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabelFile:
+    """Where the labels of an audit come from, for its report and ``srjt review export``.
+
+    Parameters
+    ----------
+    source : str
+        What was audited, for the report.
+    table : Path, optional
+        The table of labels that ``srjt review export`` corrects a copy of. Default: the export
+        makes a table of its own.
+    column : str
+        The column of ``table`` that holds the labels.
+    read_options : tuple of str
+        The command-line options with which ``table`` was read, for the command that ``srjt review
+        export`` prints.
+    """
+
+    source: str = ""
+    table: Path | None = None
+    column: str = "grade"
+    read_options: tuple[str, ...] = ()
+
+
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
     """``config`` with ``noise_rate="auto"`` if its method needs a noise rate or a matrix that is
     not given."""
@@ -262,10 +287,7 @@ def audit(
     cache: str | Path | None = None,
     jobs: Jobs = 1,
     on_bad_image: OnBadImage = "error",
-    source: str = "",
-    table: Path | None = None,
-    label_column: str = "grade",
-    read_options: Sequence[str] = (),
+    labels: LabelFile | None = None,
     grade_names: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Audit:
@@ -277,7 +299,7 @@ def audit(
 
     Parameters
     ----------
-    manifest : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
+    manifest : Manifest, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``. All of them are audited. Verified grades
         (``verified_grade`` in its table), the true grades of a random sample of the labels, make
         the noise rate unbiased; the quality of these labels is 1 or 0.
@@ -289,9 +311,10 @@ def audit(
     reader : str, optional
         Column of ``manifest.table`` that names the reader of each label, for error rates by reader.
     readings : Readings, optional
-        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``:
-        the quality of a label then follows from all readings of its image and from the networks,
-        and ``Audit.readings`` says which reading is doubtful.
+        Every single reading, from ``report.readings`` of
+        ``srjt.data.read(path, several_readings="consensus")``: the quality of a label then follows
+        from all readings of its image and from the networks, and ``Audit.readings`` says which
+        reading is doubtful.
     config : TrainConfig, optional
         Settings of the trainings. Default: the method ``sord``, 30 epochs; of features also the
         network ``odds`` with the method ``standard``, if it makes held-out labels likelier than
@@ -311,16 +334,8 @@ def audit(
         number of threads per training the result is the same for any number.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out and list it in ``Audit.fitted.skipped``.
-    source : str
-        What was audited, for the report.
-    table : path, optional
-        The table of labels that ``srjt review export`` corrects a copy of. Default: the export
-        makes a table of its own.
-    label_column : str
-        The column of ``table`` that holds the labels.
-    read_options : sequence of str
-        The command-line options with which ``table`` was read, for the command that ``srjt review
-        export`` prints.
+    labels : LabelFile, optional
+        Where the labels come from, for the report and ``srjt review export``.
     grade_names : mapping of str to str, optional
         Grade → its name, for the report and the review.
     **settings
@@ -336,99 +351,138 @@ def audit(
     --------
     >>> import srjt
     >>> data = srjt.data.synthetic.generate(images=200)
-    >>> found = srjt.audit(data, out="audit", network="tiny", image_size=64, crop=56)  # doctest: +SKIP
-    >>> found.scores[["id", "grade", "suggested", "quality"]].head(20)  # doctest: +SKIP
+    >>> small = {"network": "tiny", "image_size": 64, "crop": 56}
+    >>> done = srjt.audit(data, out="audit", **small)  # doctest: +SKIP
+    >>> done.scores[["id", "grade", "suggested", "quality"]].head(20)  # doctest: +SKIP
     >>> srjt.report("audit")  # doctest: +SKIP
     """
     check_not_starting("srjt.audit")
-    manifest = labelled_samples(manifest, on_bad_image=on_bad_image, progress=progress)
-    if reader is not None and reader not in manifest.table:
-        raise unknown_name("column (for the reader)", reader, map(str, manifest.table.columns))
-    names = Grades(manifest.grades, grade_names).names
+    samples = labelled_samples(manifest, on_bad_image=on_bad_image, progress=progress)
+    if reader is not None and reader not in samples.table:
+        raise unknown_name("column (for the reader)", reader, map(str, samples.table.columns))
+    names = Grades(samples.grades, grade_names).names
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
-    folder = None if out is None else Path(out)
-    if folder is not None:
+    folder = None
+    if out is not None:
+        folder = Path(out)
         prepare_folder(folder)
     with files.lock_folder(folder), reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(device=device, cache=cache, on_bad_image=on_bad_image, reporter=watching)
-        # without verified grades: with more of them the finished trainings are still valid
-        unverified = replace(manifest, table=manifest.table.drop(columns=VERIFIED, errors="ignore"))
-        warm_up = None if folder is None else folder / "warmup"
-        config = resolve_backbone(config, features=manifest.are_features, note=watching.note)
-        on_rows = manifest.are_features or config.backbone is not None
-        if on_rows and config.network is None and config.method == DEFAULTS["method"]:
-            config = config.replace(network=CHOOSE_HEAD)
-        head = choose_head(unverified, config=config, setup=setup, out=warm_up)
-        config, _ = resolve_noise_rate(
-            unverified, config=head.config, setup=setup, out=warm_up, fitted=head.fitted
-        )
-        fits = None if folder is None else folder / "fits"
-        fitted = cross_fit(
-            manifest,
-            config=config,
-            folds=folds,
-            out=fits,
-            setup=setup,
-            jobs=jobs,
-            neighbours=NEIGHBOURS,
-        )
-        samples, seed = fitted.manifest, config.seed
+        config, fitted = _fit(samples, config, folder=folder, folds=folds, jobs=jobs, setup=setup)
         watching.note("Estimating the noise and scoring every label.")
-        estimate = estimate_noise(
-            samples.labels,
-            fitted.probabilities,
-            groups=samples.groups,
-            verified=samples.verified_labels,
-            verified_probability=samples.verified_probability,
-            seed=seed,
-        )
-        agreed, posterior, reading_scores = None, None, None
-        if readings is not None:
-            own = select_readings(readings, samples.ids)
-            agreed = scoring.combined_readings(own, fitted)
-            posterior = agreed.posterior
-            reading_scores = scoring.score_readings(own, posterior)
-        images = image_names(samples, folder)
-        scores = scoring.score(fitted, estimate, images=images, reader=reader, posterior=posterior)
-        summary = scoring.summarise(scores, estimate, grades=samples.grades, agreed=agreed)
-        if not (judged := scoring.judges_labels(summary)):
-            scores["caveat"] = "the networks have not learnt to tell the grades apart"
-        used = config.for_data(features=manifest.are_features, samples=len(manifest))
-        facts = {
-            "version": __version__,
-            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "source": source,
-            "grades": list(samples.grades),
-            **({"grade_names": names} if names else {}),
-            "samples": len(samples),
-            "method": config.method,
-            "network": used.network_name,
-            "epochs": used.epochs,
-            "folds": folds,
-            "seed": seed,
-            "estimate": estimate.to_dict(),
-            "notice": scoring.review_notice(summary),
-            "judged": judged,
-            "trusted": not summary["caveat"],
-            "determined": summary["identifiable"],
-            "unrecognised": summary["unrecognised"],
-            "label_column": label_column,
-            "read_with": list(read_options),
-            "features": samples.are_features,
-            "table": None if table is None else str(Path(table).absolute()),
-        }
-        found = Audit(
-            scores=scores.reset_index(drop=True),
-            estimate=estimate,
-            summary=summary,
-            fitted=fitted,
-            facts=facts,
-            folder=folder,
-            readings=reading_scores,
-        )
+        done = _score(fitted, seed=config.seed, folder=folder, reader=reader, readings=readings)
+        facts = _facts(done, config, folds=folds, names=names, labels=labels or LabelFile())
+        done = replace(done, facts=facts)
         if folder is not None:
-            write_audit(folder, found)
-    return found
+            write_audit(folder, done)
+    return done
+
+
+def _facts(
+    done: Audit, config: TrainConfig, *, folds: int, names: dict[str, str], labels: LabelFile
+) -> dict[str, Any]:
+    """The contents of ``audit.json``. names: of the grades, if they have some."""
+    samples = done.fitted.manifest
+    total = len(samples) + len(done.fitted.skipped)
+    used = config.for_data(features=samples.are_features, samples=total)
+    return {
+        "version": __version__,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "source": labels.source,
+        "grades": list(samples.grades),
+        **({"grade_names": names} if names else {}),
+        "samples": len(samples),
+        "method": config.method,
+        "network": used.network_name,
+        "epochs": used.epochs,
+        "folds": folds,
+        "seed": config.seed,
+        "estimate": done.estimate.to_dict(),
+        "notice": scoring.review_notice(done.summary),
+        "judged": scoring.judges_labels(done.summary),
+        "trusted": not done.summary["caveat"],
+        "determined": done.summary["identifiable"],
+        "unrecognised": done.summary["unrecognised"],
+        "label_column": labels.column,
+        "read_with": list(labels.read_options),
+        "features": samples.are_features,
+        "table": labels.table and str(Path(labels.table).absolute()),
+    }
+
+
+def _fit(
+    samples: Manifest,
+    config: TrainConfig,
+    *,
+    folder: Path | None,
+    folds: int,
+    jobs: Jobs,
+    setup: Setup,
+) -> tuple[TrainConfig, CrossFit]:
+    """The settings with everything that is chosen by the data, and the cross-fit."""
+    warm_up = fits = None
+    if folder is not None:
+        warm_up = folder / "warmup"
+        fits = folder / "fits"
+    # without verified grades: with more of them the finished trainings are still valid
+    unverified = replace(samples, table=samples.table.drop(columns=VERIFIED, errors="ignore"))
+    config = resolve_backbone(config, features=samples.are_features, note=setup.reporter.note)
+    on_rows = samples.are_features or config.backbone is not None
+    if on_rows and config.network is None and config.method == DEFAULTS["method"]:
+        config = config.replace(network=CHOOSE_HEAD)
+    head = choose_head(unverified, config=config, setup=setup, out=warm_up)
+    config, _ = resolve_noise_rate(
+        unverified, config=head.config, setup=setup, out=warm_up, fitted=head.fitted
+    )
+    fitted = cross_fit(
+        samples,
+        config=config,
+        folds=folds,
+        out=fits,
+        setup=setup,
+        jobs=jobs,
+        neighbours=NEIGHBOURS,
+    )
+    return config, fitted
+
+
+def _score(
+    fitted: CrossFit,
+    *,
+    seed: int,
+    folder: Path | None,
+    reader: str | None,
+    readings: Readings | None,
+) -> Audit:
+    """The noise estimate, and the score of every label and reading."""
+    samples = fitted.manifest
+    estimate = estimate_noise(
+        samples.labels,
+        fitted.probabilities,
+        groups=samples.groups,
+        verified=samples.verified_labels,
+        verified_probability=samples.verified_probability,
+        seed=seed,
+    )
+    agreed = posterior = reading_scores = None
+    if readings is not None:
+        of_samples = select_readings(readings, samples.ids)
+        agreed = scoring.combined_readings(of_samples, fitted)
+        posterior = agreed.posterior
+        reading_scores = scoring.score_readings(of_samples, posterior)
+    images = image_names(samples, folder)
+    scores = scoring.score(fitted, estimate, images=images, reader=reader, posterior=posterior)
+    summary = scoring.summarise(scores, estimate, grades=samples.grades, agreed=agreed)
+    if not scoring.judges_labels(summary):
+        scores["caveat"] = "the networks have not learnt to tell the grades apart"
+    return Audit(
+        scores=scores.reset_index(drop=True),
+        estimate=estimate,
+        summary=summary,
+        fitted=fitted,
+        folder=folder,
+        readings=reading_scores,
+    )
 
 
 def prepare_folder(folder: Path) -> None:
@@ -440,7 +494,7 @@ def prepare_folder(folder: Path) -> None:
         and not ours
         and any(not path.name.startswith(".") for path in folder.iterdir())
     ):
-        raise SrjtError(f"{folder} contains other files: choose another `out`.")
+        raise SrjtError(f"{folder} contains other files: choose another ", Option("out"), ".")
     with files.explain_write_errors(f"The audit cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -458,7 +512,8 @@ def image_names(samples: Manifest, folder: Path | None) -> list[str]:
 def write_audit(folder: Path, found: Audit) -> None:
     """Write all files but the report; ``audit.json`` last, so that its presence means that the
     audit is complete."""
-    samples, neighbours = found.fitted.manifest, found.fitted.neighbours
+    samples = found.fitted.manifest
+    neighbours = found.fitted.neighbours
     assert neighbours is not None  # (N, C, count) rows of the samples, -1: none
     order = pd.Index(samples.ids).get_indexer(pd.Index(found.scores["id"]))
     line_of_row = np.append(np.argsort(order), -1).astype(
@@ -485,7 +540,9 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     arrays."""
     if not files.is_inside(folder, folder.parent):
         raise SrjtError(
-            f"{folder} is a link to another folder: remove the link, or choose another `out`."
+            f"{folder} is a link to another folder: remove the link, or choose another ",
+            Option("out"),
+            ".",
         )
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)

@@ -25,9 +25,10 @@ from srjt.ordinal.metrics import Floats, Ints
 #     audit.csv        every label, the most doubtful first
 #     readings.csv     every reading, the most doubtful first, if several readers graded the samples
 #     summary.json     noise rate and matrix; error rates by grade, patient and reader
-#     neighbours.npz   for each line of audit.csv the lines of the most similar samples of each grade
+#     neighbours.npz   for each line of audit.csv the lines of similar samples of each grade
 #     images/          the images, if the source has them in memory only
-#     audit.html       the report, written by the command ``srjt audit``; ``srjt.report(folder)`` writes report.html
+#     audit.html       the report of the command ``srjt audit``
+#     report.html      the report of ``srjt.report(folder)``
 #     fits/            the cross-fitted runs
 #     warmup/          the noise estimate that the method was trained with, if it needs one
 
@@ -81,7 +82,7 @@ class AuditFolder:
     def unrecognised(self) -> list[int]:
         """The grades that the networks do not recognise: of their labels no probability is
         shown."""
-        return [self.grades.index(name) for name in self.facts.get("unrecognised", ())]
+        return list(map(self.grades.index, self.facts.get("unrecognised", ())))
 
     @property
     def expected_wrong(self) -> int:

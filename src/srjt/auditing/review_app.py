@@ -320,7 +320,8 @@ class ReviewSession:
 
     def updates(self, since: int) -> dict[str, Any]:
         """What has changed after revision ``since`` of the log."""
-        current, line_of = self.decisions.current, self.audit.line_of
+        current = self.decisions.current
+        line_of = self.audit.line_of
         with self.decisions.lock:
             return {
                 "revision": current.revision,
@@ -382,7 +383,8 @@ class ReviewSession:
         return {**self.updates(since), "decided": entry.revision}
 
     def undo(self, body: dict[str, Any]) -> dict[str, Any]:
-        revision, since = _integer(body, "revision"), _integer(body, "since")
+        revision = _integer(body, "revision")
+        since = _integer(body, "since")
         if (line := dict(self.undoable()).get(revision)) is None:
             raise ConflictError(None)
         label = self.audit.grades[self.audit.labels[line]]

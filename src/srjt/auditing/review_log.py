@@ -72,8 +72,10 @@ CREATE TABLE answers (
 );
 CREATE TRIGGER log_update BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 CREATE TRIGGER log_delete BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
-CREATE TRIGGER answers_update BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
-CREATE TRIGGER answers_delete BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER answers_update BEFORE UPDATE ON answers
+BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER answers_delete BEFORE DELETE ON answers
+BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 COMMIT;
 """
 _LAST_ANSWERS = """
@@ -548,7 +550,7 @@ def new_readings(
     item = "item" if table is not None and "item" in table else "image"
     new = pd.DataFrame(rows, columns=[item, "reader", "grade", "date"], dtype=str)
     for column in ("reader", "grade"):
-        new[column] = [neutralise_formula(cell) for cell in new[column]]
+        new[column] = list(map(neutralise_formula, new[column]))
     if table is None:
         return new, notes
     about_item = [
@@ -579,10 +581,8 @@ def corrected_table(
         )
     original = table[column].tolist()
     spellings = _grade_spellings(audit, original, lines)
-    grades, decided = (
-        list(original),
-        [None if n is None else decisions.get(audit.ids[n]) for n in lines],
-    )
+    grades = list(original)
+    decided = [None if n is None else decisions.get(audit.ids[n]) for n in lines]
     for row, (line, decision) in enumerate(zip(lines, decided, strict=True)):
         if line is None or decision is None:
             continue
@@ -593,16 +593,18 @@ def corrected_table(
             )
         if decision.to_grade != audit.grades[audit.labels[line]]:
             grades[row] = spellings[decision.to_grade]
-    corrected, added = table.assign(**{column: grades}), {"original_grade": original}
+    corrected = table.assign(**{column: grades})
+    added = {"original_grade": original}
     for name, field in (("reviewed_by", "reviewer"), ("reviewed_at", "at"), ("decision", "action")):
         added[name] = ["" if decision is None else getattr(decision, field) for decision in decided]
     for name, values in added.items():
         # a second review of an exported table keeps the columns of the first
         candidates = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
         unused = next(candidate for candidate in candidates if candidate not in corrected)
-        corrected[unused] = [neutralise_formula(value) for value in values]
+        corrected[unused] = list(map(neutralise_formula, values))
     actions = [decision.action for decision in decided if decision is not None]
-    changed, skipped = sum(map(operator.ne, grades, original)), actions.count("skip")
+    changed = sum(map(operator.ne, grades, original))
+    skipped = actions.count("skip")
     return (
         corrected,
         notes,
@@ -663,7 +665,8 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients
     as before, because folds do not depend on labels.
     """
-    read_with, audited = audit.facts["read_with"], audit.facts["source"]
+    read_with = audit.facts["read_with"]
+    audited = audit.facts["source"]
     options = dict(zip(read_with[::2], read_with[1::2], strict=False))
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
@@ -760,7 +763,8 @@ def _read_original(
     if not path.exists():
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
     loaded = load_table(path)
-    frame, column = loaded.frame, audit.facts["label_column"]
+    frame = loaded.frame
+    column = audit.facts["label_column"]
     if column not in frame:
         raise SrjtError(f"{path} has no column {column!r} any more: restore the audited table.")
     lines = _match_rows(audit, frame, path)
@@ -805,6 +809,9 @@ def _grade_spellings(
 ) -> dict[str, str]:
     """How the table writes each grade ("2.0" for 2); the grade's name if the table does not contain
     it."""
-    spelling = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
-             if line is not None}  # fmt: skip
+    spelling = {
+        audit.grades[audit.labels[line]]: text
+        for text, line in zip(original, lines, strict=True)
+        if line is not None
+    }
     return {name: spelling.get(name, name) for name in audit.grades}

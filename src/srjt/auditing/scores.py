@@ -59,10 +59,13 @@ def network_scores(
     answers repeat each other count less.
     """
     patient = np.arange(len(labels)) if owner is None else owner
-    answers, counts = np.stack(network_grades), np.bincount(labels, minlength=len(grades))
-    naive, rows = naive_baseline(counts, counts), []
+    answers = np.stack(network_grades)
+    counts = np.bincount(labels, minlength=len(grades))
+    naive = naive_baseline(counts, counts)
+    rows = []
     for code, name in enumerate(grades):
-        own, answered = labels == code, answers == code
+        own = labels == code
+        answered = answers == code
         recall = float(answered[:, own].mean()) if own.any() else 0.0
         clear = _said_more_often(answered.mean(axis=0), own, patient)
         rows.append(
@@ -129,17 +132,27 @@ def judges_labels(summary: Mapping[str, Any]) -> bool:
 
 
 NOTICES: list[tuple[Callable[[Mapping[str, Any]], bool], str]] = [  # the first that holds
-    (lambda s: not judges_labels(s),
-     "The networks of this audit have not learnt to tell the grades apart: they suggest nothing, and the order of the "
-     "images may be chance."),
+    (
+        lambda s: not judges_labels(s),
+        "The networks of this audit have not learnt to tell the grades apart: they suggest nothing,"
+        " and the order of the images may be chance.",
+    ),
     (lambda s: not s["learnt"], READINGS_REMAIN),
-    (lambda s: bool(s["caveat"]), "The networks do not beat one grade for all: trust your own reading."),
-    (lambda s: not s["identifiable"],
-     "How many labels are wrong is not known ({rate_interval[0]:.0%} to {rate_interval[1]:.0%}): the labels are in the "
-     "order of doubt, without probabilities."),
-    (lambda s: True, "The networks give {networks[accuracy]:.0%} of the labels (always the most frequent: "
-     "{networks[naive_accuracy]:.0%})."),
-]  # fmt: skip
+    (
+        lambda s: bool(s["caveat"]),
+        "The networks do not beat one grade for all: trust your own reading.",
+    ),
+    (
+        lambda s: not s["identifiable"],
+        "How many labels are wrong is not known ({rate_interval[0]:.0%} to {rate_interval[1]:.0%}):"
+        " the labels are in the order of doubt, without probabilities.",
+    ),
+    (
+        lambda s: True,
+        "The networks give {networks[accuracy]:.0%} of the labels (always the most frequent: "
+        "{networks[naive_accuracy]:.0%}).",
+    ),
+]
 
 
 def review_notice(summary: Mapping[str, Any]) -> str:
@@ -175,15 +188,20 @@ def score(
     less than half are expected to be right, or where the networks do not recognise the one grade or
     the other. ``right`` is that share. What readings suggest does not rest on the networks alone.
     """
-    manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
-    labels, true, verified = manifest.labels, manifest.true_labels, manifest.verified_labels
+    manifest = fitted.manifest
+    names = np.array(fitted.manifest.grades, dtype=object)
+    labels = manifest.labels
+    true = manifest.true_labels
+    verified = manifest.verified_labels
     twins = contradictory_twins(manifest)
     together: dict[str, Any] = {}
     if twins.any():
         together["same_image"] = np.where(twins > 0, twins, -np.arange(len(twins)))
-    right, withheld = None, np.zeros(len(labels), dtype=bool)
+    right = None
+    withheld = np.zeros(len(labels), dtype=bool)
     if posterior is None:
-        p, groups = fitted.probabilities, manifest.groups
+        p = fitted.probabilities
+        groups = manifest.groups
         together |= {"groups": groups, "verified": verified, "rate": estimate.rate}
         posterior = true_grade_posterior(labels, p, **together)
         best = posterior.argmax(axis=1)
@@ -267,7 +285,9 @@ def error_rates(
             repeated=_repeated(scores, column),
         )
         doubt = np.array([one.rate for one in found])
-    size, hidden, rows = np.bincount(value), set(unseen), []
+    size = np.bincount(value)
+    hidden = set(unseen)
+    rows = []
     # a stable sort: ties stay in the order of names
     for place, one in enumerate(np.argsort(-doubt.round(DIGITS), kind="stable").tolist()):
         name = str(names[one])
@@ -304,7 +324,8 @@ def reader_rates(agreed: Consensus) -> list[dict[str, Any]]:
     rows = []
     order = np.argsort(-agreed.noise_rate.round(DIGITS), kind="stable").tolist()
     for place, reader in enumerate(order):
-        count, rate = int(agreed.readings[reader]), float(agreed.noise_rate[reader])
+        count = int(agreed.readings[reader])
+        rate = float(agreed.noise_rate[reader])
         ends = agreed.noise_rate_interval[:, reader]
         found = GroupRate(count, rate * count, rate, (float(ends[0]), float(ends[1])))
         row = {
@@ -451,10 +472,12 @@ def verified_summary(wrong: Floats, weights: Floats | None = None) -> dict[str, 
     """
     counts: dict[str, Any] = {"labels": len(wrong), "wrong": int(wrong.sum())}
     if weights is None:
-        rate, size = float(wrong.mean()), float(len(wrong))
+        rate = float(wrong.mean())
+        size = float(len(wrong))
     else:
         shares = weights / weights.sum()
-        rate, size = float(shares @ wrong), 1.0 / float((shares**2).sum())
+        rate = float(shares @ wrong)
+        size = 1.0 / float((shares**2).sum())
         counts["by_doubt"] = True
     return {**counts, "rate": rate, "interval": list(exact_interval(rate, size))}
 
@@ -484,7 +507,8 @@ def _to_verify(scores: pd.DataFrame, estimate: NoiseEstimate) -> dict[str, int |
         return {"verify_more": 0, "verify_random": None}
     # Undetermined: the rate that needs the largest sample of those in the interval.
     rate = estimate.rate if estimate.identifiable else min(max(0.5, low), high)
-    verified, labels = estimate.verified, estimate.samples
+    verified = estimate.verified
+    labels = estimate.samples
     needed = labels_to_verify(rate, within=WITHIN)  # of infinitely many, without the model
     # n verified labels are worth gain · n / (1 − n / N) of these: what is verified is no longer
     # uncertain.
@@ -504,7 +528,8 @@ def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
     are right. Of verified labels the audit was told the true grade: they do not count."""
     from sklearn.metrics import average_precision_score
 
-    judged, offered = unverified(scores), suggestions(scores)
+    judged = unverified(scores)
+    offered = suggestions(scores)
     wrong = (judged["grade"] != judged["true_grade"]).to_numpy()
     right = offered["suggested"] == offered["true_grade"]
     count = int(wrong.sum())
@@ -540,7 +565,7 @@ def score_readings(readings: Readings, posterior: Floats) -> pd.DataFrame:
     right."""
     names = np.array(readings.grades, dtype=object)
     suggested = posterior.argmax(axis=1)[readings.item]
-    readers = np.array([neutralise_formula(name) for name in readings.readers], dtype=object)
+    readers = np.array(list(map(neutralise_formula, readings.readers)), dtype=object)
     table = pd.DataFrame(
         {
             "id": np.array(readings.items, dtype=object)[readings.item],

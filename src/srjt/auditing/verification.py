@@ -32,7 +32,7 @@ from srjt.auditing.review_log import (
 )
 from srjt.auditing.scores import verified_alone, verified_summary
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Option, SrjtError, count_of
 from srjt.files import as_csv, check_regular_file, write_atomically
 from srjt.noise.drawing import Drawing, draw_by_doubt
 from srjt.noise.matrices import Floats, Ints
@@ -124,8 +124,9 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
     plan = read_plan(audit.folder)
     if plan is not None and at_random:
         raise SrjtError(
-            f"The sample of this audit is drawn by doubt ({FILE}): leave out `at_random`, or audit"
-            " to another folder."
+            f"The sample of this audit is drawn by doubt ({FILE}): leave out ",
+            Option("at_random"),
+            ", or audit to another folder.",
         )
     if (
         plan is None
@@ -181,7 +182,8 @@ def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
     if plan is not None:
         check_plan(plan, manifest.ids, manifest.verified_labels)
     found = with_verified_grades(manifest, read_verified_grades(folder))
-    probability, verified = read_probabilities(folder), found.verified_labels
+    probability = read_probabilities(folder)
+    verified = found.verified_labels
     if probability is None or verified is None:
         return found
     chances = np.where(verified >= 0, 1.0, np.nan)
@@ -224,16 +226,15 @@ def sample_share(
         [grades[name] != audit.grades[audit.labels[audit.line_of[name]]] for name in graded],
         np.float64,
     )
-    doubt, mean_doubt = np.zeros(len(graded)), 0.0
+    doubt = np.zeros(len(graded))
+    mean_doubt = 0.0
     chances = np.full(len(graded), drawn / len(names))
     if plan is not None:
         place = {name: row for row, name in enumerate(plan.ids)}
         own = np.array([place[name] for name in graded])
-        doubt, mean_doubt, chances = (
-            plan.doubt[own],
-            float(plan.doubt.mean()),
-            plan.drawing.probability(drawn)[own],
-        )
+        doubt = plan.doubt[own]
+        mean_doubt = float(plan.doubt.mean())
+        chances = plan.drawing.probability(drawn)[own]
     checked = Verified(rows=lines, true=np.zeros(len(lines), dtype=np.int64), probability=chances)
     share = verified_share(
         wrong,
@@ -265,7 +266,7 @@ def next_look(
     not reach."""
     if not 0.0 < within < 0.5:
         raise SrjtError(
-            f"`within` takes half the width of an interval, such as 0.05; got {within:g}."
+            Option("within"), f" takes half the width of an interval, such as 0.05; got {within:g}."
         )
     labels = len(audit) if plan is None else len(plan.ids)
     looks = sorted({min(size, labels) for size in LOOKS})

@@ -5,7 +5,6 @@ options, files that are never overwritten by accident.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import errno
 import importlib
@@ -25,48 +24,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from srjt._version import __version__
-from srjt.errors import STOPPED, Interrupted, SrjtError, printable, printable_lines
+from srjt.errors import Interrupted, SrjtError, printable, printable_lines, text_of
+from srjt.process import STOPPED
 from srjt.progress import Forwarding
+from srjt.reports.shell import as_typed
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from srjt.reports.page import Page
-
-# Errors and warnings name an option as it is written in Python, ```grade_column='severity'```; here
-# it becomes what is typed in a shell, ``--grade-column severity``.
-
-OPTION = re.compile(r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`")
-# those whose flag is not the name with dashes
-FLAGS = {
-    "decoding": "--decode", "imports": "--import", "noises": "--noise", "only_folds": "--fold",
-    "overwrite": "--force", "seeds": "--seed", "split": "--fold",
-}  # fmt: skip
-
-
-def as_typed(text: str) -> str:
-    """A message with its options as they are typed in a shell."""
-    return OPTION.sub(_typed_option, text)
-
-
-def _typed_option(option: re.Match[str]) -> str:
-    flag = FLAGS.get(option["name"], f"--{option['name'].replace('_', '-')}")
-    if option["value"] is None:
-        return flag
-    try:
-        value = ast.literal_eval(option["value"])
-    except (ValueError, SyntaxError):  # not written by us: a column may have a backtick in its name
-        return option[0]
-    if isinstance(value, dict):  # options of a method
-        return " ".join(
-            f"--set {option['name']}.{name}={one}".lower() for name, one in value.items()
-        )
-    if isinstance(value, bool):
-        return flag if value else f"--no-{flag[2:]}"
-    return " ".join(
-        f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value])
-    )
-
 
 # Standard output that is closed, full, ASCII-only, or read by a program that has exited.
 
@@ -191,9 +157,10 @@ def warnings_as_sentences() -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, DeprecationWarning):  # of one library to another
             return
-        if str(message) not in shown:
-            shown.add(str(message))
-            say(printable(message), before="Warning: ", fg=typer.colors.YELLOW, err=True)
+        text = text_of(message)
+        if text not in shown:
+            shown.add(text)
+            say(printable(as_typed(text)), before="Warning: ", fg=typer.colors.YELLOW, err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
@@ -560,7 +527,7 @@ def main() -> None:
 def _explained(problem: Exception) -> str | None:
     """What the user can do something about, as a sentence; None for an error of the program."""
     if isinstance(problem, SrjtError):
-        return str(problem)
+        return problem.message
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
         return f"There is not enough memory{f' ({reason})' if reason else ''}."

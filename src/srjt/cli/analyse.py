@@ -34,7 +34,7 @@ def analyse(
     what would help most, and the next commands.
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
-    from srjt.cli.audit import audited_as
+    from srjt.cli.audit import label_file
     from srjt.cli.data import keep_options
     from srjt.data.inspection import inspect_source
     from srjt.files import write_atomically
@@ -79,8 +79,8 @@ def analyse(
         watching=Watching(tell=tell, open=opened),
         on_bad_image=data.bad_images,
         device=device,
-        audit_options=(
-            audited_as(found.reading, replace(data, **found.options)) if found.graded else None
+        labels=(
+            label_file(found.manifest, replace(data, **found.options)) if found.graded else None
         ),
         command=typed_command("analyse"),
     )

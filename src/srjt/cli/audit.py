@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from srjt.auditing.audit import LabelFile
     from srjt.auditing.review_app import BlindSession, ReviewSession
     from srjt.auditing.verification import Look
 
@@ -92,14 +93,16 @@ def audit(
     check_settings(config)
     if not jobs.isdigit() and jobs != "auto":
         raise SrjtError(f"--jobs takes a whole number or auto; got {jobs!r}.")
-    consensus, reader_column = data.several_readings == "consensus", None
+    consensus = data.several_readings == "consensus"
+    reader_column = None
     if not consensus:  # whose labels they are, then
-        data, reader_column = replace(data, reader_column=None), data.reader_column
+        reader_column = data.reader_column
+        data = replace(data, reader_column=None)
     reading = data.read(progress=not quiet)
-    if not consensus and reader_column is None and "reader" in reading.manifest.table:
+    if not consensus and reader_column is None and "reader" in reading.table:
         reader_column = "reader"
     manifest = with_verified_sample(data.usable(reading), out)
-    if group_near_duplicates:  # identical images are options.grouped when the image store is opened
+    if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = options.grouped(manifest, near=True)
     with reporter_for(quiet=quiet) as reporter:
         done = audit(
@@ -107,19 +110,18 @@ def audit(
             out=out,
             folds=folds,
             reader=reader_column,
-            readings=reading.readings,
+            readings=reading.report.readings,
             config=config,
             device=device,
             reporter=OptionsReporter(reporter),
             jobs="auto" if jobs == "auto" else int(jobs),
             on_bad_image=data.bad_images,
-            source=str(data.source),
+            labels=label_file(reading, data),
             grade_names=grade_names,
-            **audited_as(reading, data),
         )
         page = audit_page(out)
         write_page(page, out / "audit.html", write=write_atomically)
-    data.list_unreadable(done.fitted.skipped, reading.problems, tell=False)
+    data.list_unreadable(done.fitted.skipped, reading.report.problems, tell=False)
     if quiet:
         return
     show(page)
@@ -129,27 +131,32 @@ def audit(
     say(f"Next: {review if any(done.scores['image']) else correct}")
 
 
-def audited_as(reading: srjt.data.LoadedData, data: options.Source) -> dict[str, Any]:
+def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
     """What an audit should know of the file of labels, for ``srjt review export``."""
+    from srjt.auditing.audit import LabelFile
+
     # no row of a table is a consensus: the export writes a table of its own
     table, column = (
         (None, "grade") if data.several_readings == "consensus" else _table(reading, data)
     )
-    root = reading.manifest.root.absolute() if reading.kind == "table" else None
+    root = reading.root.absolute() if reading.report.kind == "table" else None
     words = options.as_words({**data.how, "images": root, "labels": None})
-    return {"table": table, "label_column": column, "read_options": words}
+    return LabelFile(source=str(data.source), table=table, column=column, read_options=tuple(words))
 
 
-def _table(reading: srjt.data.LoadedData, data: options.Source) -> tuple[Path | None, str]:
+def _table(reading: srjt.data.Manifest, data: options.Source) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.folders import find_labels
     from srjt.data.sources.table import TABLE_SUFFIXES, choose_columns, load_table
 
     source, roles = data.labels or data.source, data.roles
-    if reading.kind == "dr" and (labels := find_labels(source)) is not None:
+    if reading.report.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
     file = source / "labels.csv" if source.is_dir() else source
-    if reading.kind not in ("table", "features") or file.suffix.lower() not in TABLE_SUFFIXES:
+    if (
+        reading.report.kind not in ("table", "features")
+        or file.suffix.lower() not in TABLE_SUFFIXES
+    ):
         return None, roles["grade"] or "grade"
     chosen, _ = choose_columns(load_table(file), roles, required=("grade",))
     return file, chosen["grade"]

@@ -15,7 +15,7 @@ import typer
 import srjt
 from srjt.cli import SUMMARIES, App, check_outputs, options, print_line, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Message, SrjtError, count_of
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def inspect(
     command = _next_command(found, data, ready=ready, known=known)
     write_inspection(found, out, next_command=command)
     if not command:
-        raise SrjtError(" ".join(found.unresolved))
+        raise SrjtError(Message.joined(found.unresolved))
     if found.unresolved:
         say("If that is their order, from mild to severe:")
     elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
@@ -139,7 +139,7 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
     try:
         changed = bool(kept) and write_reading_file(found.source, kept)
     except SrjtError as problem:
-        say(f"How it is read cannot be kept: {problem}", fg="yellow", err=True)
+        say(Message("How it is read cannot be kept: ", problem), fg="yellow", err=True)
         return False
     if changed:
         words = " ".join(map(shlex.quote, options.as_words(kept)))
@@ -239,11 +239,11 @@ def print_grades(manifest: srjt.data.Manifest) -> None:
 
 def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
     """Every kind with its number, what it means and the first few examples."""
-    from srjt.data.manifest import KINDS, examples
+    from srjt.data.problems import KINDS, examples
 
     for kind, severity, count, first in examples(problems):
         say(
-            f"{severity}: {count:,} {kind}: {KINDS[kind][1]}",
+            Message(f"{severity}: {count:,} {kind}: ", KINDS[kind][1]),
             fg="red" if severity == "error" else "yellow",
         )
         for problem in first:
@@ -403,21 +403,21 @@ def limuc(
     Repeat the command to resume an interrupted download. The archive's SHA-256
     is kept in a file beside it, and compared when it is downloaded again.
     """
-    from srjt import files
+    from srjt import download as downloads
     from srjt.data.sources.folders import LIMUC_ARCHIVE, LIMUC_URL, find_patients
 
     archive = directory / LIMUC_ARCHIVE
     if not archive.exists() and not find_patients(directory):
         with progress_bar("Downloading", True) as progress:
-            files.download(
+            downloads.download(
                 url or LIMUC_URL,
                 archive,
                 progress=lambda done, total: progress(done, total or done),
             )
     if archive.exists():
-        say(f"SHA-256 of the archive: {files.record_checksum(archive)}")
+        say(f"SHA-256 of the archive: {downloads.record_checksum(archive)}")
         with progress_bar("Unpacking", True) as progress:
-            files.extract(archive, directory, progress=progress)
+            downloads.extract(archive, directory, progress=progress)
         archive.unlink()  # its contents are beside it now
     say(f"LIMUC is in {directory}.")
     print_line(f"Next: srjt data inspect {shlex.quote(str(directory))}")

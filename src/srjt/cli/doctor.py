@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import tempfile
@@ -27,8 +28,7 @@ from srjt.networks import registry
 
 # What each extra is for. Those for developers (dev, docs, benchmarks) are not listed.
 EXTRAS = {
-    "timm": "the networks timm:NAME",
-    "monai": "the networks densenet… and efficientnet…",
+    **registry.extras(),
     "dicom": "DICOM files",
     "highdicom": "predict --format dicom-sr",
     "fiftyone": "results in FiftyOne",
@@ -41,6 +41,9 @@ EXTRAS = {
     "onnx": "export to ONNX",
     "hub": "runs on the Hugging Face Hub",
 }
+
+
+TESTED = {"torch": "2.13"}  # the newest, as in constraints.txt; others may well work
 
 
 class Package(NamedTuple):
@@ -71,6 +74,7 @@ def doctor() -> None:
         if not package.fits
     ]
     devices, advice = _devices()
+    advice = [*advice, *_untested(required)]
     folder, used, free, writable = _cache()
     if not writable:
         problems.append(
@@ -106,15 +110,40 @@ def doctor() -> None:
 
 
 def _installed(line: str) -> Package:
-    from packaging.requirements import Requirement
-
-    wanted = Requirement(line)
+    """A requirement as ours are written: ``"numpy>=1.26"``, perhaps with an upper bound ``<3``."""
+    parts = re.fullmatch(r"(?P<name>[\w.-]+)(?P<bounds>.*)", line.replace(" ", ""))
+    assert parts is not None, line
+    bounds = dict(re.findall(r"(>=|<)([\w.]+)", parts["bounds"]))
     try:
-        version = metadata.version(wanted.name)
+        version = metadata.version(parts["name"])
     except metadata.PackageNotFoundError:
         version = None
-    fits = version is not None and wanted.specifier.contains(version, prereleases=True)
-    return Package(wanted.name, f"{wanted.name}{wanted.specifier}", version, fits)
+    fits = version is not None and _numbers(version) >= _numbers(bounds.get(">=", "0"))
+    if version is not None and "<" in bounds:
+        fits = fits and _numbers(version) < _numbers(bounds["<"])
+    return Package(parts["name"], line, version, fits)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """ "2.13.0+cpu" → (2, 13, 0): the numbers of a release, which can be compared."""
+    release = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, release[0].split("."))) if release else ()
+
+
+def _untested(required: list[Package]) -> list[str]:
+    """A sentence for each package that is newer than what the tests were run with."""
+    sentences = []
+    for package in required:
+        tested = TESTED.get(package.name)
+        if tested is None or package.installed is None:
+            continue
+        if _numbers(package.installed)[:2] > _numbers(tested):
+            sentences.append(
+                f"{package.name} {package.installed} is newer than {tested}, the newest that srjt"
+                " was tested with. If something fails, try"
+                f' pip install "{package.name}<={tested}.999".'
+            )
+    return sentences
 
 
 def _devices() -> tuple[list[str], list[str]]:

@@ -32,13 +32,14 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 import srjt
-from srjt.cli import as_typed, say
+from srjt.cli import say
 from srjt.data.options import ReadOptions
 from srjt.data.reading_file import load_reading_file, reading_file, used
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.inference.options import COMPUTING, EVALUATION
 from srjt.methods import import_modules
 from srjt.progress import progress_bar
+from srjt.reports.shell import as_typed
 from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
 from srjt.training.config import TrainConfig
 
@@ -337,7 +338,7 @@ class Source(ReadOptions):
         tables = [path for path in sources if path.is_file() and is_table(path)]
         return replace(self, source=tables[0]).with_reading_file() if len(tables) == 1 else self
 
-    def read(self, **more: Any) -> srjt.data.LoadedData:
+    def read(self, **more: Any) -> srjt.data.Manifest:
         from srjt.data.sources import read_source  # what is left out is said once, by ``usable``
 
         try:
@@ -347,10 +348,10 @@ class Source(ReadOptions):
                 used(self.source, problem) if load_reading_file(self.source) else problem
             ) from None
 
-    def usable(self, reading: srjt.data.LoadedData) -> srjt.data.Manifest:
+    def usable(self, reading: srjt.data.Manifest) -> srjt.data.Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
         return srjt.data.drop_unusable(
-            reading.manifest, reading.problems, on_bad_image=self.bad_images, listed_in=self.skipped
+            reading, on_bad_image=self.bad_images, listed_in=self.skipped
         )
 
     def existing(self, manifest: srjt.data.Manifest) -> srjt.data.Manifest:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import srjt
 from srjt.cli import check_outputs, finish, options, print_line, say, typed_command
 from srjt.cli.options import Fields, argument, option
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, exists_already, is_stream, write_output
 from srjt.inference.options import (
     EVALUATION,
@@ -84,9 +84,7 @@ def opened(
         return run, replace(asked, calibrate_on=float(str(asked.calibrate_on)))
     named = {name: how[name] for name in SHARED if name in how}
     reading = read_source(asked.calibrate_on, grades=list(run.grades), **named)
-    samples = srjt.data.drop_unusable(
-        reading.manifest, reading.problems, on_bad_image=asked.on_bad_image
-    )
+    samples = srjt.data.drop_unusable(reading, on_bad_image=asked.on_bad_image)
     return run, replace(asked, calibrate_on=samples)
 
 
@@ -161,7 +159,7 @@ def predict(
         **how,
     )
     manifest = data.usable(reading)
-    problems = reading.problems
+    problems = reading.report.problems
     predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(asked))
     table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
@@ -193,7 +191,7 @@ def _check_dicom_reports(out: Path, asked: Answering, *, force: bool) -> None:
     """Raise an error if there cannot be a report of each study in this folder, before anything is
     computed."""
     if asked.per:
-        raise SrjtError("A DICOM report has the grade of each image: leave out `per`.")
+        raise SrjtError("A DICOM report has the grade of each image: leave out --per.")
     if out.suffix or (out.exists() and not out.is_dir()):
         raise SrjtError(f"DICOM reports are files in a folder, and {out} is none: --out reports.")
     if out.is_dir() and any(out.glob("*.dcm")) and not force:
@@ -268,7 +266,7 @@ def evaluate(
     groups = out is not None and out.suffix == ".csv"
     if groups and not asked.by:
         raise SrjtError(
-            "A CSV file holds the scores of groups: give `by`, or a JSON file for everything else."
+            "A CSV file holds the scores of groups: give --by, or a JSON file for everything else.",
         )
     asked = replace(asked, on_bad_image=data.bad_images)
     trained, asked = opened(
@@ -290,7 +288,7 @@ def evaluate(
     if side != "train":
         own = f"add --splits {shlex.quote(str(run))} to use its test side"
         _refuse_trained(trained, manifest, instead=own if "test" in trained.held_out else "")
-    judged = srjt.evaluate(trained, manifest, readings=reading.readings, **vars(asked))
+    judged = srjt.evaluate(trained, manifest, readings=reading.report.readings, **vars(asked))
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         table = judged.subgroups.table() if judged.subgroups is not None and groups else None
         write_output(out, as_json(judged.to_dict()) if table is None else as_csv(table))
@@ -358,7 +356,7 @@ def compare(
     check_files(out, html, force=force)
     if test is None and data.how:
         raise SrjtError(
-            f"`{next(iter(data.how))}` is about the images of --test, which is not given."
+            Option(next(iter(data.how))), " is about the images of --test, which is not given."
         )
     trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None
@@ -366,9 +364,7 @@ def compare(
         data = replace(data, source=test).with_reading_file()
         refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
         reading = data.read(grades=list(trained[0].grades))
-        samples = srjt.data.drop_unusable(
-            reading.manifest, reading.problems, on_bad_image=data.bad_images
-        )
+        samples = srjt.data.drop_unusable(reading, on_bad_image=data.bad_images)
         for run in trained:
             _refuse_trained(
                 run, samples, instead="leave out --test to use the runs' common test side"
@@ -466,16 +462,14 @@ def explain(
     if training is not None:
         learning = replace(typed, source=training).with_reading_file()
         learnt = learning.read(grades=list(trained.grades))
-        samples = srjt.data.drop_unusable(
-            learnt.manifest, learnt.problems, on_bad_image=learning.bad_images
-        )
+        samples = srjt.data.drop_unusable(learnt, on_bad_image=learning.bad_images)
     explanation = srjt.explain(
         trained,
         manifest.select(range(min(limit, total))),
         training=samples,
         on_bad_image=data.bad_images,
     )
-    data.list_unreadable(explanation.skipped, reading.problems, tell=False)
+    data.list_unreadable(explanation.skipped, reading.report.problems, tell=False)
     write_page(explain_page(explanation, title=run_name(trained)), out)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
     say(f"{count_of(len(explanation.images), 'image')}{more} explained in {out}.")

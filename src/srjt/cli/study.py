@@ -31,10 +31,10 @@ from srjt.cli import (
 )
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of, duration, missing_extra
-from srjt.inference.options import COMPUTING, Execution
+from srjt.inference.options import COMPUTING
 from srjt.progress import Bar, Lines, TerminalBar, progress_bar
 from srjt.settings import parse_overrides
-from srjt.studies.config import RESERVED, StudyConfig
+from srjt.studies.config import RESERVED, Execution, StudyConfig
 
 if TYPE_CHECKING:
     from srjt.studies.plan import PlannedRun, StudyPlan

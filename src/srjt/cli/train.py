@@ -118,7 +118,7 @@ def train(
             command=typed_command("train"),
             on_bad_image=data.bad_images,
         )
-    data.list_unreadable(run.skipped, reading.problems, tell=False)
+    data.list_unreadable(run.skipped, reading.report.problems, tell=False)
     evaluations = evaluate_sides(run) if leads and run.held_out else {}
     if leads and (out / "summary.json").exists():
         write_model_card(out, sides=evaluations)
@@ -299,7 +299,7 @@ def features(
             decoded=decoded, embedded=embedded, **settings,
         )  # fmt: skip
     write_output(out, pack_features(made, graded=not ungraded))
-    data.list_unreadable(unreadable, reading.problems, tell=True)
+    data.list_unreadable(unreadable, reading.report.problems, tell=True)
     assert made.arrays is not None
     say(
         f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}:"

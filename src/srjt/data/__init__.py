@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from srjt.errors import lazy_names
+from srjt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from srjt.data import synthetic as synthetic
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from srjt.data.manifest import (
         LeakageWarning as LeakageWarning,
         Manifest as Manifest,
-        Problem as Problem,
         drop_unusable as drop_unusable,
         write_problems as write_problems,
     )
+    from srjt.data.problems import Problem as Problem, ReadReport as ReadReport
     from srjt.data.sources import LoadedData as LoadedData, from_arrays as from_arrays, read as read
     from srjt.data.sources.readings import (
         ReadingsTable as ReadingsTable,
@@ -38,4 +38,27 @@ if TYPE_CHECKING:
         write_splits as write_splits,
     )
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "srjt.data": ("synthetic",),
+        "srjt.data.checks": ("DuplicateImagesWarning", "check", "group_duplicates"),
+        "srjt.data.manifest": (
+            "LeakageWarning",
+            "Manifest",
+            "Problem",
+            "drop_unusable",
+            "write_problems",
+        ),
+        "srjt.data.sources": ("LoadedData", "from_arrays", "read"),
+        "srjt.data.sources.readings": ("ReadingsTable", "read_readings"),
+        "srjt.data.splits": (
+            "Split",
+            "corrupt",
+            "folds",
+            "official_split",
+            "read_splits",
+            "write_splits",
+        ),
+    },
+)

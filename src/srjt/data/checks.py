@@ -22,7 +22,8 @@ import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
 from srjt.data.images.decode import DECODER_VERSION, EMPTY_FILE, BadImageError, read_image, resized
-from srjt.data.manifest import Ints, LeakageWarning, Manifest, Problem, components, connected
+from srjt.data.manifest import Ints, LeakageWarning, Manifest, components, connected
+from srjt.data.problems import Problem
 from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import (
@@ -86,7 +87,8 @@ def thumbnails(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     width, height = grey.size
     made = np.empty(THUMBNAILS, dtype=np.uint8)
     for crop, share in enumerate(CROPS):
-        left, top = share * width, share * height
+        left = share * width
+        top = share * height
         box = (left, top, width - left, height - top)
         thumb = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX, box=box))
         spread = float(np.ptp(thumb))
@@ -137,7 +139,8 @@ def _near_whole(
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
     whole = _normalised(second[:, 0])
-    usable, asked = np.flatnonzero(whole.any(axis=1)), np.flatnonzero(first[:, 0].any(axis=(1, 2)))
+    usable = np.flatnonzero(whole.any(axis=1))
+    asked = np.flatnonzero(first[:, 0].any(axis=(1, 2)))
     pairs_by_crop = [np.empty((0, 2), dtype=np.int64)]
     if not len(usable) or not len(asked) or (same and len(usable) < 2):
         return pairs_by_crop[0]
@@ -205,7 +208,8 @@ def image_hashes(
     size HASHED_SIZE and the rows that they belong to, if the files have been decoded already.
     """
     workers = workers or min(32, os.cpu_count() or 1)
-    arrays, paths = manifest.arrays, manifest.paths
+    arrays = manifest.arrays
+    paths = manifest.paths
     if arrays is not None:
         near = near and not manifest.are_features
         return _hash_all(len(arrays), arrays.__getitem__, near=near, workers=workers)
@@ -239,7 +243,8 @@ def image_hashes(
         made = _hash_all(
             len(todo), lambda at: read(todo[at]), near=True, workers=workers, progress=told
         )
-        saved["pixels"][todo], saved["thumbnails"][todo] = made.pixels, made.thumbnails
+        saved["pixels"][todo] = made.pixels
+        saved["thumbnails"][todo] = made.thumbnails
         if made.pixels.any():
             with contextlib.suppress(OSError):
                 save_arrays(folder / "hashes.npz", saved)
@@ -450,9 +455,14 @@ def _picture(manifest: Manifest, row: int, side: int | None = None) -> Image.Ima
 
 # Contact sheets: some images of each grade, mildest on top; and pairs of images that are the same.
 
-MARGIN, GAP, LABEL_WIDTH = 12, 4, 120
+MARGIN = 12
+GAP = 4
+LABEL_WIDTH = 120
 CAPTION = 15  # height of a line
-PAPER, INK, FAINT, WARNING = (255, 255, 255), (20, 20, 20), (120, 120, 120), (190, 30, 30)
+PAPER = (255, 255, 255)
+INK = (20, 20, 20)
+FAINT = (120, 120, 120)
+WARNING = (190, 30, 30)
 
 
 def contact_sheet(
@@ -466,7 +476,8 @@ def contact_sheet(
     height = 2 * MARGIN + manifest.num_classes * (tile + GAP) - GAP
     sheet = Image.new("RGB", (width, height), PAPER)
     draw = ImageDraw.Draw(sheet)
-    name_font, count_font = ImageFont.load_default(18), ImageFont.load_default(13)
+    name_font = ImageFont.load_default(18)
+    count_font = ImageFont.load_default(13)
     for grade, name in enumerate(manifest.grades):
         top = MARGIN + grade * (tile + GAP)
         shown = _shortened(name, name_font, LABEL_WIDTH - GAP)
@@ -488,13 +499,16 @@ def pair_sheet(
 ) -> Image.Image:
     """The first ``count`` pairs, each side by side with its grades and ids. pairs: (M, 2) rows."""
     shown = pairs[:count].tolist()
-    width, height = 2 * tile + GAP, tile + 2 * CAPTION
+    width = 2 * tile + GAP
+    height = tile + 2 * CAPTION
     rows = -(-len(shown) // columns)
     sheet = Image.new(
         "RGB", (MARGIN + columns * (width + MARGIN), MARGIN + rows * (height + MARGIN)), PAPER
     )
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
-    ids, labels = manifest.ids, manifest.labels
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(11)
+    ids = manifest.ids
+    labels = manifest.labels
     for place, pair in enumerate(shown):
         left = MARGIN + place % columns * (width + MARGIN)
         top = MARGIN + place // columns * (height + MARGIN)
@@ -513,7 +527,8 @@ def pair_sheet(
 def example_rows(manifest: Manifest, grade: int, *, seed: int = 0) -> list[int]:
     """The rows of a grade in a reproducible random order: the first ones of all patients, then the
     second, …"""
-    ids, owners = manifest.ids, manifest.patients or manifest.ids
+    ids = manifest.ids
+    owners = manifest.patients or manifest.ids
     rows: list[int] = np.flatnonzero(manifest.labels == grade).tolist()
     rows.sort(key=lambda row: hashlib.blake2b(f"{seed}/{ids[row]}".encode()).digest())
     of_patient = pd.Series([owners[row] for row in rows], dtype=object)
@@ -587,7 +602,8 @@ def examine_images(
     ones first."""
     near: Ints = np.empty((0, 2), dtype=np.int64)
     hashes = image_hashes(manifest, near=True, workers=workers, progress=progress)
-    ids, problems = manifest.ids, []
+    ids = manifest.ids
+    problems = []
     if manifest.arrays is None:
         paths = manifest.paths
         unknown = np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist()
@@ -651,7 +667,9 @@ def image_problem(sample: str, reason: str) -> Problem:
 def _compared(manifest: Manifest, rows: list[int], relation: str) -> str:
     """In words: what the first row has in common with the others, and where they contradict each
     other."""
-    ids, labels, patients = manifest.ids, manifest.labels, manifest.patients
+    ids = manifest.ids
+    labels = manifest.labels
+    patients = manifest.patients
     detail = f"{relation} " + ", ".join(ids[row] for row in rows[1:])
     if _contradict(manifest, rows):
         detail += "; grades " + " and ".join(manifest.grades[g] for g in np.unique(labels[rows]))
@@ -666,12 +684,15 @@ def _contradict(manifest: Manifest, rows: list[int]) -> bool:
 
 def few_patients(manifest: Manifest, folds: int) -> list[Problem]:
     """Problems of patients: they are not known, or a grade has fewer of them than folds."""
-    patients, unit, problems = manifest.patients, "patient", []
+    patients = manifest.patients
+    unit = "patient"
+    problems = []
     if patients is None:
         problems.append(
             Problem("missing-patient", "all samples", "the source has no patient column")
         )
-        patients, unit = manifest.ids, "sample"
+        patients = manifest.ids
+        unit = "sample"
     owners = np.array(patients, dtype=object)
     for grade, name in enumerate(manifest.grades):
         if (count := len(set(owners[manifest.labels == grade]))) < folds:

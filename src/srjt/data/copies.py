@@ -123,7 +123,8 @@ def _copies_of_rows(traces: Traces, data: Manifest, patients: Sequence[str] | No
         return NOTHING
     if len(traces.mean) != data.arrays.shape[1] or len(traces.rows) < 3:
         return NOTHING
-    own, codes = traces.rows.astype(np.float64), _codes(patients, len(traces.rows))
+    own = traces.rows.astype(np.float64)
+    codes = _codes(patients, len(traces.rows))
     generator = np.random.default_rng(0)
     asked = _part(len(data), generator)
     given = _standardised(data.arrays[asked].astype(np.float64), traces)
@@ -154,7 +155,8 @@ def _chance_below(limit: float, ratios: Floats) -> float:
     """
     from scipy.stats import beta  # type: ignore[import-untyped]
 
-    count, hits = len(ratios), int(np.count_nonzero(ratios <= limit))
+    count = len(ratios)
+    hits = int(np.count_nonzero(ratios <= limit))
     if hits == count:
         return 1.0
     upper = float(beta.ppf(0.99, hits + 1, count - hits))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, few, printable, unknown_name
+from srjt.errors import Option, SrjtError, few, printable, unknown_name
 
 # Convert written grades to 0 … C−1. The order matters most, so it is never guessed.
 
@@ -97,8 +97,9 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     names = sorted(set(names))
     if names and all(map(_TIME.match, names)):
         raise SrjtError(
-            f"{_listed(names)} are dates or times, not grades: choose another column with"
-            " `grade_column`."
+            f"{_listed(names)} are dates or times, not grades: choose another column with ",
+            Option("grade_column"),
+            ".",
         )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -108,7 +109,9 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     if len({stem.strip(" _-") for stem in stem_of.values()}) != 1 or not numbered:
         raise SrjtError(
             f"The order of the grades {_listed(sorted(spelling.values()))} is not known: list them"
-            " from mild to severe with `grades`."
+            " from mild to severe with ",
+            Option("grades"),
+            ".",
         )
     by_number = {int(number): spelling[key] for key, number in digits.items()}
     if len(by_number) < len(spelling):
@@ -123,7 +126,9 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     if missing and not gaps:
         raise SrjtError(
             f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}:"
-            " list all grades from mild to severe with `grades`."
+            " list all grades from mild to severe with ",
+            Option("grades"),
+            ".",
         )
     return tuple(by_number[number] for number in ordered)
 
@@ -133,8 +138,9 @@ def refuse_more_than_most(names: Sequence[object]) -> None:
     if len(names) > MOST_GRADES:
         raise SrjtError(
             f"{len(names):,} grades ({_listed(map(str, names))}) are too many: a severity has at"
-            f" most {MOST_GRADES}. Choose another `grade_column`, or join measurements to a few"
-            " grades."
+            f" most {MOST_GRADES}. Choose another ",
+            Option("grade_column"),
+            ", or join measurements to a few grades.",
         )
 
 
@@ -144,8 +150,11 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
     if len(names) > _MANY_GRADES and samples < _SAMPLES_PER_GRADE * len(names):
         raise SrjtError(
             f"{len(names):,} different grades ({_listed(names)}) for {samples:,} samples look like"
-            " ids or measurements: choose the column with `grade_column`, or list the grades with"
-            " `grades`."
+            " ids or measurements: choose the column with ",
+            Option("grade_column"),
+            ", or list the grades with ",
+            Option("grades"),
+            ".",
         )
 
 
@@ -241,8 +250,8 @@ def grade_codes(
         listed = list(grades)
         if len(set(listed)) < max(len(listed), 2):
             raise SrjtError(
-                "`grades` must list at least two grades, each once; got"
-                f" {_listed(map(str, listed))}."
+                Option("grades"),
+                f" must list at least two grades, each once; got {_listed(map(str, listed))}.",
             )
         refuse_more_than_most(listed)
         classes = np.array(listed, dtype=object if y.dtype == object else None)
@@ -334,7 +343,7 @@ class Grades(tuple[str, ...]):
     @property
     def shown(self) -> list[str]:
         """All grades for people."""
-        return [self.show(grade) for grade in self]
+        return list(map(self.show, self))
 
     def find(self, wanted: str | int) -> int:
         """The position of a grade that a person wrote: the grade itself, or its name."""

@@ -31,7 +31,7 @@ from srjt.data.sources.table import (
     plain_name,
     relative_name,
 )
-from srjt.errors import SrjtError, count_of, few, printable
+from srjt.errors import Message, Option, SrjtError, count_of, few, printable
 
 FILES = 0.8  # share of the cells of a column of images that name image files
 FOLDERS = 100  # in which images are looked for, at each level
@@ -139,7 +139,7 @@ def _guess_images(found: Guesses, table: Table, folder: Path) -> None:
         instead = f", and those of {by_name!r} are not" if by_name is not None else ""
         found.guess("image", best, f"{shares[best]:.0%} of its cells are image files{instead}")
     else:
-        found.unresolved.append(str(missing_column("image", table, features=True)))
+        found.unresolved.append(missing_column("image", table, features=True).message)
 
 
 def _share_of_images(cells: pd.Series[str], folder: Path) -> float:
@@ -208,7 +208,7 @@ def _guess_grades(found: Guesses, table: Table) -> None:
     else:
         candidates = few(map(repr, both or named or graded), 6)
         several = f" It may be one of {candidates}." if candidates else ""
-        found.unresolved.append(f"{missing_column('grade', table)}{several}")
+        found.unresolved.append(Message(missing_column("grade", table), several))
 
 
 def _looks_graded(cells: pd.Series[str]) -> bool:
@@ -223,13 +223,13 @@ def _looks_graded(cells: pd.Series[str]) -> bool:
 
 
 def _columns(table: Table) -> list[str]:
-    return [str(column) for column in table.frame.columns]
+    return list(map(str, table.frame.columns))
 
 
 def _words(column: str) -> set[str]:
     """The words of a name: "kl_severity" and "KlSeverity" have kl and severity."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column)
-    return {plain_name(word) for word in re.split(r"[\W_]+", spaced)} - {""}
+    return set(map(plain_name, re.split(r"[\W_]+", spaced))) - {""}
 
 
 # Grades that are typing errors, gaps, and names whose order only a person knows.
@@ -238,7 +238,7 @@ def _words(column: str) -> set[str]:
 def _check_grades(found: Guesses, table: Table, column: str) -> None:
     """Typing errors by their lines; without them the grades are listed, so that the other rows can
     be read."""
-    values = [str(cell) for cell in table.frame[column]]
+    values = list(map(str, table.frame[column]))
     counts = Counter(value for value in values if value.casefold() not in MISSING)
     numbers = {
         value: int(float(value)) for value in counts if re.fullmatch(r"\d{1,9}(\.0+)?", value)
@@ -293,11 +293,15 @@ def _propose_gap(found: Guesses, numbers: list[int], column: str) -> None:
     """Grades that do not occur: whether they exist is for a person to say."""
     first = min(numbers[0], 1)
     missing = [str(number) for number in range(first, numbers[-1]) if number not in numbers]
-    found.proposed["grades"] = tuple(str(number) for number in range(first, numbers[-1] + 1))
+    found.proposed["grades"] = tuple(map(str, range(first, numbers[-1] + 1)))
     found.unresolved.append(
-        f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if"
-        f" {'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades"
-        " with `grades`."
+        Message(
+            f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if"
+            f" {'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades"
+            " with ",
+            Option("grades"),
+            ".",
+        )
     )
 
 
@@ -317,9 +321,9 @@ def _propose_order(
     misspelt = {value for value, _ in found.typos.values()}
     names = [value for value in counts if value not in misspelt]
     if not 2 <= len(names) <= MANY_VALUES:
-        found.unresolved.append(str(problem))
+        found.unresolved.append(problem.message)
         return
-    scale = [plain_name(word) for word in SCALE]
+    scale = list(map(plain_name, SCALE))
     ordered = sorted(
         names,
         key=lambda name: scale.index(plain_name(name)) if plain_name(name) in scale else len(scale),
@@ -330,6 +334,10 @@ def _propose_order(
         f" Without {count_of(len(found.typos), 'probable typing error')}." if found.typos else ""
     )
     found.unresolved.append(
-        f"The order of the grades is not known: {counted}.{typed} List them from mild to severe"
-        " with `grades`."
+        Message(
+            f"The order of the grades is not known: {counted}.{typed} List them from mild to severe"
+            " with ",
+            Option("grades"),
+            ".",
+        )
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ import numpy as np
 
 from srjt.data.checks import Progress, examine_images, few_patients, image_sizes
 from srjt.data.guesses import Guesses, guess_options
-from srjt.data.manifest import OF_IMAGES, Ints, Manifest, Problem, errors_in
+from srjt.data.manifest import Ints, Manifest
 from srjt.data.options import ReadOptions
+from srjt.data.problems import OF_IMAGES, Problem, errors_in
 from srjt.data.sources import read_source
-from srjt.data.sources.assemble import LoadedData
 from srjt.data.sources.folders import not_as_published, read_images
 from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
 from srjt.data.sources.table import is_table, load_table
-from srjt.errors import SrjtError
+from srjt.errors import Message, SrjtError
 
 UNKNOWN_ORDER = "unknown-grades"
 NO_PAIRS: Ints = np.empty((0, 2), dtype=np.int64)
@@ -44,8 +44,9 @@ class Inspection:
     ----------
     source : Path
         What was inspected.
-    reading : LoadedData
-        The samples. If the grades are not known, all have the mildest one as a placeholder.
+    manifest : Manifest
+        The samples, also those whose images cannot be read. If the grades are not known, all have
+        the mildest one as a placeholder.
     options : dict
         How the source is read, by name: what was asked, and what was guessed.
     guessed : tuple of str
@@ -70,7 +71,7 @@ class Inspection:
     """
 
     source: Path
-    reading: LoadedData
+    manifest: Manifest
     options: dict[str, Any]
     guessed: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
@@ -83,15 +84,12 @@ class Inspection:
     decoded: bool = True
 
     @property
-    def manifest(self) -> Manifest:
-        """The samples, also those whose images cannot be read."""
-        return self.reading.manifest
-
-    @property
     def notes(self) -> list[str]:
         """How the source was understood; what was guessed says why, instead of "as given"."""
         guessed = {note.partition(":")[0] for note in self.guessed}
-        known = [note for note in self.reading.notes if note.partition(":")[0] not in guessed]
+        known = [
+            note for note in self.manifest.report.notes if note.partition(":")[0] not in guessed
+        ]
         return [*known, *self.guessed]
 
     @property
@@ -141,20 +139,19 @@ def inspect_source(
     ):
         found = guess_options(load_table(source), ReadOptions.of(options))
     if found.unresolved and "image" not in found.columns:
-        raise SrjtError(" ".join(found.unresolved))
+        raise SrjtError(Message.joined(found.unresolved))
     if found.unresolved:
         names = ("images", "image_column", "patient_column")
-        reading = read_images(
+        manifest = read_images(
             [source], **{name: found.options[name] for name in names if name in found.options}
         )
     else:
-        reading = read_source(source, use_file=False, **found.options)
-    manifest = reading.manifest
+        manifest = read_source(source, use_file=False, **found.options)
     try:
         seen, pairs = examine_images(manifest, progress=progress) if decode else ([], NO_PAIRS)
     except SrjtError as problem:  # no image exists
-        raise SrjtError(" ".join([str(problem), *found.unresolved])) from None
-    differences = None if found.unresolved else not_as_published(reading)
+        raise SrjtError(Message.joined([problem, *found.unresolved])) from None
+    differences = None if found.unresolved else not_as_published(manifest)
     own = [
         *(Problem(UNKNOWN_ORDER, "all rows", sentence) for sentence in found.unresolved),
         *(
@@ -165,12 +162,13 @@ def inspect_source(
     patients = [] if found.unresolved else few_patients(manifest, folds)
     return Inspection(
         source=source,
-        reading=reading,
+        # ``problems`` of the inspection has them all
+        manifest=replace(manifest, report=replace(manifest.report, problems=())),
         options=found.options,
         guessed=tuple(found.notes),
         unresolved=tuple(found.unresolved),
         proposed=found.proposed,
-        problems=(*own, *reading.problems, *(differences or ()), *seen, *patients),
+        problems=(*own, *manifest.report.problems, *(differences or ()), *seen, *patients),
         pairs=pairs,
         sizes=dict(Counter(image_sizes(manifest)).most_common()),
         readers=tuple(readers),

@@ -5,19 +5,30 @@ dataset.
 
 from __future__ import annotations
 
-from collections import Counter
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.data.problems import (
+    LEFT_OUT,
+    NOT_ROWS,
+    OF_IMAGES,
+    Problem,
+    ReadReport,
+    describe_left_out,
+    errors_in,
+    examples,
+    left_out_counts,
+)
+from srjt.errors import Option, SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
-from srjt.progress import html_block, html_table
+from srjt.notebook import html_block, html_table
 
 # Features: one row of numbers per sample instead of an image, for example from a frozen network.
 
@@ -149,13 +160,18 @@ class Manifest:
     duplicates : (N,) int64, optional
         Samples with the same number show the same image; see ``srjt.data.group_duplicates``. None:
         not known.
-    left_out : mapping of str to int, optional
+    left_out_counts : mapping of str to int, optional
         Kind of problem → how many rows and files of the source were left out for it. None: not
         known.
     left_out_rows : DataFrame, optional
         The rows of the source that were left out: ``id``, ``image``, the other columns as the
         source has them, and ``problem``, ``detail``. Folds count them, so that a missing file moves
         nobody to another side. None: none.
+    report : ReadReport
+        How the source was read: its kind, its problems, and notes; empty if the samples were made
+        in memory.
+    weights : (N,) float64, optional
+        How much each sample counts in training. None: all the same.
 
     Examples
     --------
@@ -177,8 +193,10 @@ class Manifest:
     hashes: npt.NDArray[np.uint64] | None = None
     thumbnails: npt.NDArray[np.uint8] | None = None
     duplicates: Ints | None = None
-    left_out: Mapping[str, int] | None = None
+    left_out_counts: Mapping[str, int] | None = None
     left_out_rows: pd.DataFrame | None = None
+    report: ReadReport = field(default_factory=ReadReport)
+    weights: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if missing := {"id", "image", "grade"} - set(self.table.columns):
@@ -211,13 +229,33 @@ class Manifest:
                 )
 
     def __repr__(self) -> str:
-        return f"<Manifest: {self.describe()}>"
+        kind = f" ({self.report.kind})" if self.report.kind else ""
+        count = len(self.report.problems)
+        problems = f"; {count_of(count, 'problem')}" if count else ""
+        return f"<Manifest{kind}: {self.describe()}{problems}>"
 
     def _repr_html_(self) -> str:
         counts = [
             (name, f"{count:,}") for name, count in zip(self.grades, self.class_counts, strict=True)
         ]
-        return html_block(self.describe(), html_table(("grade", "samples"), counts))
+        table = html_block(self.describe(), html_table(("grade", "samples"), counts))
+        return table + self.report._repr_html_() if self.report.kind else table
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """``read(…).manifest``, ``.problems`` and their like: names of earlier versions."""
+            if name != "manifest" and name not in ReadReport.__dataclass_fields__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if name == "manifest":
+                advice = "leave out .manifest: srjt.data.read returns the samples"
+            else:
+                advice = f"write .report.{name}"
+            message = f"`.{name}` will be removed in the next release: {advice}."
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            if name == "manifest":
+                return replace(self, report=ReadReport())
+            return getattr(self.report, name)
 
     def describe(self) -> str:
         """What it contains, in one line: samples, patients, grades."""
@@ -275,7 +313,7 @@ class Manifest:
     def posterior(self) -> npt.NDArray[np.float64] | None:
         """(N, C) probability of each true grade given all readings of a sample; None without
         several readers."""
-        columns = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
+        columns = list(map(POSTERIOR.format, range(self.num_classes)))
         if not set(columns) <= set(self.table.columns):
             return None
         shares = self.table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
@@ -289,12 +327,12 @@ class Manifest:
     @property
     def ids(self) -> list[str]:
         """(N,) the name of each sample."""
-        return [str(i) for i in self.table["id"]]
+        return list(map(str, self.table["id"]))
 
     @property
     def patients(self) -> list[str] | None:
         """(N,) the patient of each sample; None without a patient column."""
-        return [str(p) for p in self.table["patient"]] if "patient" in self.table else None
+        return list(map(str, self.table["patient"])) if "patient" in self.table else None
 
     @property
     def groups(self) -> list[str] | None:
@@ -310,7 +348,25 @@ class Manifest:
             np.unique(owners, return_inverse=True)[1].astype(np.int64), self.duplicates
         )
         # Named after one of its patients, so that a group of one patient has the patient's name.
-        return [str(name) for name in pd.Series(owners).groupby(group).transform("min")]
+        return list(map(str, pd.Series(owners).groupby(group).transform("min")))
+
+    @property
+    def left_out(self) -> pd.DataFrame:
+        """What was left out of the source: the rows as it has them, with the columns problem and
+        detail.
+
+        Of a row with too many or too few cells, and of a file that is not used, ``id`` is the line
+        or the name.
+        """
+        rows = [
+            (problem.where, problem.kind, problem.detail)
+            for problem in self.report.problems
+            if problem.kind in NOT_ROWS
+        ]
+        others = pd.DataFrame(rows, columns=["id", "problem", "detail"])
+        if self.left_out_rows is None:
+            return others
+        return pd.concat([self.left_out_rows, others], ignore_index=True)
 
     @property
     def paths(self) -> list[Path]:
@@ -342,6 +398,8 @@ class Manifest:
             thumbnails=None if self.thumbnails is None else self.thumbnails[positions],
             duplicates=None if self.duplicates is None else self.duplicates[positions],
             left_out_rows=None,
+            report=ReadReport(),
+            weights=None if self.weights is None else self.weights[positions],
         )
 
     def leave_out(self, reasons: Mapping[int, tuple[str, str]]) -> Manifest:
@@ -358,7 +416,8 @@ class Manifest:
         rows["problem"], rows["detail"] = zip(*reasons.values(), strict=True)
         known = [] if self.left_out_rows is None else [self.left_out_rows]
         kept = self.select([row for row in range(len(self)) if row not in reasons])
-        return replace(kept, left_out_rows=pd.concat([*known, rows], ignore_index=True))
+        rows = pd.concat([*known, rows], ignore_index=True)
+        return replace(kept, left_out_rows=rows, report=self.report)
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
         """The same samples with the grades ``noisy`` (N,); the present grades become
@@ -369,7 +428,7 @@ class Manifest:
     def with_labels(self, labels: npt.ArrayLike) -> Manifest:
         """The same samples with other grades (N,)."""
         # what readers say about the true grades does not hold for these labels
-        posterior = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
+        posterior = list(map(POSTERIOR.format, range(self.num_classes)))
         table = self.table.drop(columns=posterior, errors="ignore")
         return replace(self, table=table.assign(grade=np.asarray(labels, dtype=np.int64)))
 
@@ -396,141 +455,11 @@ def connected(*codes: Ints) -> Ints:
     return components(len(samples), np.concatenate(edges))
 
 
-# Problems of a dataset: collected, counted and listed in a file; no sample is dropped silently.
+# What is done about problems: they are listed in a file, and no sample is dropped silently.
 
 
 class LeakageWarning(UserWarning):
     """Images of one patient may be on two sides of a split."""
-
-
-Severity = Literal["error", "warning"]
-
-# An error is a sample that cannot be used, or whose label contradicts itself: a command stops, or
-# leaves the sample out with --on-bad-image skip. A warning removes no sample; a repeated row and a
-# file that is not an image are left out with a warning.
-KINDS: dict[str, tuple[Severity, str]] = {
-    "malformed-row": ("error", "more or fewer cells than the header, or a cell with other rows"),
-    "missing-image": ("error", "the image file does not exist"),
-    "empty-image": ("error", "the file has zero bytes"),
-    "unreadable-image": ("error", "damaged, truncated or not an image"),
-    "unknown-grades": ("error", "which grades there are, or their order, is for you to say"),
-    "missing-grade": ("error", "no grade"),
-    "invalid-grade": ("error", "not one of the grades"),
-    "conflicting-rows": (
-        "error",
-        (
-            "one image with several grades or patients: all its rows are left out. If several"
-            " readers graded it, `several_readings='consensus'` combines their grades"
-        ),
-    ),
-    "not-as-published": (
-        "warning",
-        "counts that are not those of the published data set of this layout",
-    ),
-    "duplicate-row": ("warning", "the same image twice with the same grade: the first row is kept"),
-    "conflicting-patients": (
-        "warning",
-        "the readings of one image name several patients: the first is used",
-    ),
-    "conflicting-reference": (
-        "warning",
-        "one image with several trusted grades: none of them is used",
-    ),
-    "ambiguous-image": ("warning", "several files match the name: the first is used"),
-    "ignored-file": ("warning", "not an image, or not in the folder of a grade"),
-    "missing-patient": (
-        "warning",
-        "no patient: leakage between the sides of a split cannot be excluded",
-    ),
-    "identical-images": ("warning", "the same pixels under different names"),
-    "identical-images-other-grade": (
-        "warning",
-        "the same pixels with different grades: one must be wrong",
-    ),
-    "near-duplicates": (
-        "warning",
-        (
-            "nearly the same image (rescaled, recompressed, mirrored or slightly cropped) of two"
-            " patients: `group_near_duplicates=True` keeps such images on one side of a split"
-        ),
-    ),
-    "few-patients": ("warning", "a grade with fewer patients than folds"),
-}
-
-
-LEFT_OUT = ("duplicate-row", "ignored-file")  # warnings about rows and files that are not used
-OF_IMAGES = (
-    "missing-image",
-    "empty-image",
-    "unreadable-image",
-)  # errors about the image of a sample
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One problem of a dataset.
-
-    Parameters
-    ----------
-    kind : str
-        One of ``srjt.data.manifest.KINDS``, such as ``"missing-image"``.
-    where : str
-        A sample's id, a line of a table, or a grade.
-    detail : str
-        A description for people.
-
-    Examples
-    --------
-    >>> from srjt.data import Problem
-    >>> Problem("missing-grade", "a.png", "line 3: no grade").severity
-    'error'
-    """
-
-    kind: str
-    where: str
-    detail: str = ""
-
-    @property
-    def severity(self) -> Severity:
-        """``"error"`` if the sample cannot be used, else ``"warning"``."""
-        return KINDS[self.kind][0]
-
-
-def errors_in(problems: Iterable[Problem]) -> list[Problem]:
-    """The problems that make a sample unusable."""
-    return [problem for problem in problems if problem.severity == "error"]
-
-
-def left_out_counts(problems: Iterable[Problem]) -> dict[str, int]:
-    """Kind → number of rows and files that are not used because of it."""
-    return dict(Counter(p.kind for p in problems if p.severity == "error" or p.kind in LEFT_OUT))
-
-
-def describe_left_out(problems: Sequence[Problem]) -> str:
-    """One sentence: how many rows and files were left out, by kind, with some of their names."""
-    counts = "; ".join(
-        f"{count:,} {kind} ({few(problem.where for problem in first)})"
-        for kind, _, count, first in examples(problems, count=4)
-    )
-    return f"Left out: {counts}."
-
-
-def examples(
-    problems: Sequence[Problem], *, count: int = 3
-) -> list[tuple[str, Severity, int, list[Problem]]]:
-    """For each kind that occurs, errors first: its name, severity, count and first ``count``
-    problems."""
-    tally = Counter(problem.kind for problem in problems)
-    return [
-        (
-            kind,
-            severity,
-            tally[kind],
-            [problem for problem in problems if problem.kind == kind][:count],
-        )
-        for kind, (severity, _) in KINDS.items()
-        if tally[kind]
-    ]
 
 
 def write_problems(problems: Iterable[Problem], path: Path) -> None:
@@ -547,8 +476,8 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     --------
     >>> import srjt
     >>> from pathlib import Path
-    >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
-    >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
+    >>> data = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
+    >>> srjt.data.write_problems(data.report.problems, Path("problems.csv"))
     """
     rows = [
         (p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail))
@@ -561,7 +490,7 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
 
 def drop_unusable(
     manifest: Manifest,
-    problems: Sequence[Problem],
+    problems: Sequence[Problem] | None = None,
     *,
     on_bad_image: str = "error",
     listed_in: Path | None = None,
@@ -572,10 +501,10 @@ def drop_unusable(
     ----------
     manifest : Manifest
         The samples.
-    problems : sequence of Problem
-        Their problems, from ``LoadedData.problems`` and ``check``. Repeated rows and files that are
-        not images are counted in a warning, and so are samples without a patient (a
-        ``LeakageWarning``).
+    problems : sequence of Problem, optional
+        Their problems, for example from ``check``. Default: those of ``manifest.report``. Repeated
+        rows and files that are not images are counted in a warning, and so are samples without a
+        patient (a ``LeakageWarning``).
     on_bad_image : {"error", "skip"}
         Raise an error if there are unusable samples, or leave them out.
     listed_in : Path, optional
@@ -585,7 +514,7 @@ def drop_unusable(
     Returns
     -------
     Manifest
-        ``manifest`` itself if every sample can be used, else the usable samples.
+        The usable samples, with no problems in their report.
 
     Examples
     --------
@@ -596,7 +525,9 @@ def drop_unusable(
     19
     """
     if on_bad_image not in ("error", "skip"):
-        raise unknown_name("`on_bad_image`", on_bad_image, ["error", "skip"])
+        raise unknown_name(Option("on_bad_image"), on_bad_image, ["error", "skip"])
+    if problems is None:
+        problems = manifest.report.problems
     bad = errors_in(problems)
     left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
     if listed_in is not None and (bad or left_out):
@@ -611,14 +542,16 @@ def drop_unusable(
             " separate patient: images of one patient may be on both sides of a split.",
             LeakageWarning,
         )
+    solved = replace(manifest.report, problems=())
     if not bad:
-        return manifest
+        return replace(manifest, report=solved) if manifest.report.problems else manifest
     if on_bad_image == "error":
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         raise SrjtError(
             f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}:"
-            f" {bad[0].detail}). Correct the source, or leave such samples out with"
-            f" `on_bad_image='skip'`.{full_list}"
+            f" {bad[0].detail}). Correct the source, or leave such samples out with ",
+            Option("on_bad_image", "skip"),
+            f".{full_list}",
         )
     # Other errors are about rows that the source has left out: another row of the same image may be
     # usable.
@@ -631,4 +564,4 @@ def drop_unusable(
     if len(reasons) == len(manifest):
         raise SrjtError("No sample can be used: all of them have problems.")
     usable = manifest.leave_out(reasons)
-    return replace(usable, left_out=left_out_counts(problems))
+    return replace(usable, left_out_counts=left_out_counts(problems), report=solved)

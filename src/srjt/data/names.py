@@ -42,10 +42,12 @@ def join_names(
 
     Examples
     --------
-    >>> join_names(["a/1.png", "b/1.png"], ["x/b/1.png", "x/a/1.png"], wanted_in="one", known_in="other")
+    >>> known = ["x/b/1.png", "x/a/1.png"]
+    >>> join_names(["a/1.png", "b/1.png"], known, wanted_in="one", known_in="other")
     array([1, 0])
     """
-    names, rows_of = [plain_path(name) for name in wanted], _rows_by_name(known)
+    names = list(map(plain_path, wanted))
+    rows_of = _rows_by_name(known)
     tails: dict[str, list[int]] | None = None
     joined = np.full(len(names), NO_ROW, dtype=np.int64)
     for place, name in enumerate(names):

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.settings import check_types, documented, from_names, setting
 
 READING = "How the source is read"  # panel of the command line's help
@@ -81,7 +81,7 @@ class ReadOptions:
     def __post_init__(self) -> None:
         grades: Any = self.grades
         if isinstance(grades, Iterable) and not isinstance(grades, str):
-            object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
+            object.__setattr__(self, "grades", tuple(map(str, grades)))
         mapping: Any = self.map_grades
         if isinstance(mapping, Mapping):
             object.__setattr__(
@@ -117,7 +117,9 @@ class ReadOptions:
         }
         for pair, (own, _, grade) in pairs.items():
             if not (own and grade):
-                raise SrjtError(f"`map_grades` takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}.")
+                raise SrjtError(
+                    Option("map_grades"), f" takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}."
+                )
         return {own: grade for own, _, grade in pairs.values()}
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
 from srjt.files import write_output
 from srjt.settings import load_config
 
@@ -23,7 +23,8 @@ ON_BAD_IMAGE = "on_bad_image"
 PATHS = ("images", "labels")  # relative to the reading file
 LISTS = ("grades", "map_grades")  # may be written as one text, as on the command line
 HEADER = """\
-# How {name} is read. Every srjt command and srjt.data.read use this file; options that are typed override it.
+# How {name} is read. Every srjt command and srjt.data.read use this file; \
+options that are typed override it.
 # Edit it, or delete it and run srjt data inspect again.
 """
 
@@ -63,7 +64,8 @@ def load_reading_file(source: str | os.PathLike[str]) -> dict[str, Any]:
         if values.get(name) is not None:
             values[name] = file.parent / str(values[name])
     if values.get(ON_BAD_IMAGE, "error") not in ("error", "skip"):
-        raise unknown_name(f"`on_bad_image` (in {file})", values[ON_BAD_IMAGE], ["error", "skip"])
+        kind = Message(Option(ON_BAD_IMAGE), f" (in {file})")
+        raise unknown_name(kind, values[ON_BAD_IMAGE], ["error", "skip"])
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -108,15 +110,18 @@ def table_name(source: str | os.PathLike[str]) -> str:
 def used(source: str | os.PathLike[str], problem: SrjtError) -> SrjtError:
     """The error, with where the options came from: the table may have changed since."""
     return type(problem)(
-        f"{problem} (Options of reading come from {reading_file(source)}: edit or delete it.)"
+        problem,
+        f" (Options of reading come from {reading_file(source)}: edit or delete it.)",
+        code=problem.code,
     )
 
 
 def _as_written(name: str, value: Any, folder: Path) -> Any:
     """A value as YAML keeps it; a path below the folder is relative to it."""
     if name in PATHS:
-        path, beside = Path(value).absolute(), folder.absolute()
+        path = Path(value).absolute()
+        beside = folder.absolute()
         return (path.relative_to(beside) if path.is_relative_to(beside) else path).as_posix()
     if isinstance(value, (list, tuple)):
-        return [str(part) for part in value]
+        return list(map(str, value))
     return str(value)

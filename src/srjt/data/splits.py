@@ -20,7 +20,7 @@ from srjt.data.checks import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
 from srjt.data.names import join_names
-from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
+from srjt.errors import Option, SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
 Mask = npt.NDArray[np.bool_]
@@ -167,7 +167,7 @@ def _left_out_owners(manifest: Manifest) -> tuple[list[str], Ints]:
     rows = rows[(rows["problem"] != "duplicate-row") & (rows["image"] != "")]
     rows = rows.drop_duplicates("id" if manifest.are_features else "image")
     by_patient = manifest.patients is not None and "patient" in rows
-    owners = [str(name) for name in rows["patient" if by_patient else "id"]]
+    owners = list(map(str, rows["patient" if by_patient else "id"]))
     known = manifest.patients or manifest.ids
     group_of = dict(zip(known, manifest.groups or known, strict=True))
     place = {name: code for code, name in enumerate(manifest.grades)}
@@ -193,12 +193,15 @@ def official_split(manifest: Manifest) -> Split:
     Examples
     --------
     >>> import srjt
-    >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], split=["train", "train", "test"])
-    >>> srjt.data.official_split(reading.manifest).test
+    >>> sides = ["train", "train", "test"]
+    >>> data = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], split=sides)
+    >>> srjt.data.official_split(data).test
     array([2])
     """
     if "split" not in manifest.table:
-        raise SrjtError("The data have no published split: name its column with `split_column`.")
+        raise SrjtError(
+            "The data have no published split: name its column with ", Option("split_column"), "."
+        )
     split = _of_sides(manifest.table["split"].to_numpy(dtype=object), checked=True)
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
@@ -276,7 +279,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     5
     """
     path = Path(path)
-    rows, skipped = _read_sides(path), _skipped_by_run(path)
+    rows = _read_sides(path)
+    skipped = _skipped_by_run(path)
     absent = set() if manifest.left_out_rows is None else set(manifest.left_out_rows["id"])
     splits = []
     for fold, sides in rows.groupby("fold"):
@@ -388,7 +392,7 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
     it is not test."""
     if column not in manifest.table:
         raise unknown_name(
-            "column (for `hold_out`)", column, [str(name) for name in manifest.table.columns]
+            "column", column, list(map(str, manifest.table.columns)), option="hold_out"
         )
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)
@@ -508,7 +512,9 @@ def corrupt_sides(
     The noisy label of a sample depends only on the seed, its id and its label, not on the other
     samples.
     """
-    labels, noisy, ids = manifest.labels, manifest.labels, manifest.ids
+    labels = manifest.labels
+    noisy = manifest.labels
+    ids = manifest.ids
     changed = np.concatenate([split.train, split.validation])
     noisy[changed] = noises.corrupt(
         labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed]
@@ -562,19 +568,23 @@ def corrupt(
     True
     """
     if (rate is None) == (rho is None):
-        raise SrjtError("Give the amount of noise: either `rate` or `rho`.")
+        raise SrjtError(
+            "Give the amount of noise: either ", Option("rate"), " or ", Option("rho"), "."
+        )
     if manifest.true_labels is not None:
         raise SrjtError(
-            "The data have true grades already, so their labels are noisy: give the clean table, or"
-            " `grade_column` with the name of the column of true grades to start from them."
+            "The data have true grades already, so their labels are noisy: give the clean table, or ",
+            Option("grade_column"),
+            " with the name of the column of true grades to start from them.",
         )
     rows = np.arange(len(manifest))
     if "split" in manifest.table and not include_test:
         rows = np.flatnonzero(manifest.table["split"] != "test")
     if not len(rows):
         raise SrjtError(
-            "All samples are marked test, and test labels stay clean: `include_test=True` corrupts"
-            " them."
+            "All samples are marked test, and test labels stay clean: ",
+            Option("include_test", True),
+            " corrupts them.",
         )
     if rho is None:
         assert rate is not None

@@ -42,9 +42,11 @@ def stamp(
     """Draw soft round dots at ``centres`` (P, 2) into the canvas, in place; where they overlap, the
     maximum is kept."""
     size = len(canvas)
-    centres, radii = centres * size, np.broadcast_to(np.asarray(radii) * size, len(centres))
+    centres = centres * size
+    radii = np.broadcast_to(np.asarray(radii) * size, len(centres))
     near = ((centres > -radii[:, None]) & (centres < size + radii[:, None])).all(axis=1)
-    centres, radii = centres[near], radii[near]
+    centres = centres[near]
+    radii = radii[near]
     if len(centres) == 0:
         return
     reach = np.maximum(radii, 0.9)  # a line thinner than a pixel would break into dots …
@@ -96,14 +98,17 @@ def grid(size: int) -> tuple[Floats, Floats]:
 def turn(heading: Doubles, tangent: Doubles) -> Doubles:
     """Rotate (P, 2) by angles that are given as tan(angle / 2): this form needs no sine."""
     norm = 1 + tangent * tangent
-    cos, sin = (1 - tangent * tangent) / norm, 2 * tangent / norm
-    y, x = heading[:, 0], heading[:, 1]
+    cos = (1 - tangent * tangent) / norm
+    sin = 2 * tangent / norm
+    y = heading[:, 0]
+    x = heading[:, 1]
     return np.stack([y * cos + x * sin, x * cos - y * sin], axis=1)
 
 
 def unit(vectors: Doubles) -> Doubles:
     """Scale (P, 2) to length 1."""
-    y, x = vectors[:, 0], vectors[:, 1]
+    y = vectors[:, 0]
+    x = vectors[:, 1]
     return vectors / np.sqrt(y * y + x * x)[:, None]
 
 
@@ -154,7 +159,8 @@ class Appearance:
 
 def random_appearance(rng: np.random.Generator) -> Appearance:
     """The appearance of a random patient."""
-    brightness, warmth = between(rng, 0.90, 1.05), between(rng, -0.15, 0.15)
+    brightness = between(rng, 0.90, 1.05)
+    warmth = between(rng, -0.15, 0.15)
     return Appearance(
         tone=(brightness, brightness * (1 + 0.4 * warmth), brightness * (1 - 0.6 * warmth)),
         redness=between(rng, -0.10, 0.10),
@@ -223,7 +229,8 @@ def _vessel_tree(rng: np.random.Generator, size: int, appearance: Appearance) ->
     start = np.stack([rng.random(appearance.trunks), border], axis=1)
     start = np.where(rng.random((appearance.trunks, 1)) < 0.5, start, start[:, ::-1])
     heading = unit(0.25 + 0.5 * rng.random((appearance.trunks, 2)) - start)
-    radius, length = 0.017 * appearance.calibre / appearance.zoom, 0.30 / appearance.zoom
+    radius = 0.017 * appearance.calibre / appearance.zoom
+    length = 0.30 / appearance.zoom
     for _ in range(5):
         # Each branch is a cubic: straight on, with a sideways bend of c t² + d t³.
         c, d = (rng.random((2, len(start))) - 0.5) * np.array([[1.2], [1.0]])
@@ -237,7 +244,8 @@ def _vessel_tree(rng: np.random.Generator, size: int, appearance: Appearance) ->
         fork = (0.15 + 0.25 * rng.random((len(start), 2))) * (1, -1)  # to the left and to the right
         heading = turn(np.repeat(heading, 2, axis=0), fork.reshape(-1))
         start = np.repeat(path[-1], 2, axis=0)
-        radius, length = 0.74 * radius, 0.78 * length
+        radius = 0.74 * radius
+        length = 0.78 * length
     return canvas
 
 
@@ -253,7 +261,9 @@ def _spots(rng: np.random.Generator, size: int, *, amount: float, zoom: float) -
     """(size, size) in [0, 1]: petechiae and small erosions; ``amount`` makes them more and
     larger."""
     canvas = np.zeros((size, size), np.float32)
-    chance, where, scale = rng.random(36), rng.random((36, 2)), rng.random(36)
+    chance = rng.random(36)
+    where = rng.random((36, 2))
+    scale = rng.random(36)
     drawn = chance < 0.02 + 0.68 * amount
     radius = (0.010 + 0.010 * scale + 0.028 * amount * scale * scale) / zoom
     # Three lobes each, so that spots are not round.
@@ -267,16 +277,16 @@ def _ulcers(
 ) -> tuple[Floats, Floats]:
     """Floor and rim, (size, size) in [0, 1] each: fibrin-covered patches with irregular
     outlines."""
-    chance, where, scale = rng.random(6), rng.random((6, 2)), rng.random(6)
+    chance = rng.random(6)
+    where = rng.random((6, 2))
+    scale = rng.random(6)
     stretch = 0.6 + 0.8 * rng.random((6, 2))
     y, x = grid(size)
     height = np.full((size, size), -9, np.float32)
     for i in np.flatnonzero(chance < 0.85 * amount):
         radius = (0.05 + 0.10 * amount + 0.07 * scale[i]) / zoom * stretch[i]
-        dy, dx = (
-            (y - float(where[i, 0])) / float(radius[0]),
-            (x - float(where[i, 1])) / float(radius[1]),
-        )
+        dy = (y - float(where[i, 0])) / float(radius[0])
+        dx = (x - float(where[i, 1])) / float(radius[1])
         height = np.maximum(height, 1 - (dy * dy + dx * dx))
     height += 0.7 * noise(rng, size, 9) + 0.4 * noise(rng, size, 18)
     return np.clip(height * 2.5, 0, 1), np.clip(1 - np.abs(height + 0.25) * 1.6, 0, 1)
@@ -294,14 +304,17 @@ def _lamp(rng: np.random.Generator, size: int, appearance: Appearance) -> Floats
     y, x = grid(size)
     dy = y - (appearance.light[0] + between(rng, -0.12, 0.12))
     dx = x - (appearance.light[1] + between(rng, -0.12, 0.12))
-    brightness, falloff = between(rng, 1.02, 1.20), between(rng, 0.9, 1.9)
+    brightness = between(rng, 1.02, 1.20)
+    falloff = between(rng, 0.9, 1.9)
     return np.asarray(brightness / (1 + falloff * (dy * dy + dx * dx)), np.float32)
 
 
 def _highlights(rng: np.random.Generator, size: int, *, gloss: float) -> Floats:
     """(size, size) in [0, 1]: reflections of the lamp on the wet wall."""
     canvas = np.zeros((size, size), np.float32)
-    chance, where, scale = rng.random(7), rng.random((7, 2)), rng.random(7)
+    chance = rng.random(7)
+    where = rng.random((7, 2))
+    scale = rng.random(7)
     trail = (
         where[:, None, :] + (0.01 * np.arange(4))[None, :, None] * (rng.random((7, 1, 2)) - 0.5) * 2
     )
@@ -329,7 +342,10 @@ def _camera(rng: np.random.Generator, image: Floats) -> npt.NDArray[np.uint8]:
 # appearance. ``benchmarks/synthetic_ceiling.py`` measures the accuracy that a small network
 # reaches.
 
-_DATASET, _PATIENT, _IMAGE = 0, 1, 2  # separate random streams, so that no image depends on another
+# separate random streams, so that no image depends on another
+_DATASET = 0
+_PATIENT = 1
+_IMAGE = 2
 
 
 def generate(
@@ -400,7 +416,7 @@ def generate(
     grade = severity.astype(np.int64)
     columns = {"id": image, "image": image, "grade": grade, "patient": folder, "severity": severity}
     return Manifest(
-        table=pd.DataFrame(columns), grades=tuple(str(g) for g in range(grades)), arrays=arrays
+        table=pd.DataFrame(columns), grades=tuple(map(str, range(grades))), arrays=arrays
     )
 
 
@@ -514,7 +530,8 @@ _READER = 3  # a random stream beside those of ``generate``
 
 # As in published readings: a third of the labels differs from the truth, 95 of 100 of these by one
 # grade, and more of them are too mild than too severe.
-BIAS, SPREAD = -0.3, 0.6
+BIAS = -0.3
+SPREAD = 0.6
 
 
 def read_labels(

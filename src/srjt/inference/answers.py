@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Option, SrjtError, unknown_name
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
@@ -135,7 +135,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
     error."""
     for name in per:
         if name not in table:
-            raise unknown_name("column (for `per`)", name, [str(c) for c in table.columns])
+            raise unknown_name("column", name, map(str, table.columns), option="per")
     # the data's own id and image, where srjt needs a column of that name itself
     own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
     cells = pd.DataFrame(
@@ -162,7 +162,9 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
             shared = cells.iloc[first[owners.argmax()]].tolist()
             raise SrjtError(
                 f"{' and '.join(per)} {', '.join(map(repr, shared))} occurs in {owners.max():,}"
-                f" patients: pool within a patient, `per={['patient', *per]}`."
+                " patients: pool within a patient, ",
+                Option("per", ["patient", *per]),
+                ".",
             )
     if "id" in table:
         cells = cells.mask(

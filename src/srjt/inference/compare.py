@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, count_of, few
+from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import (
     Prepared,
@@ -52,14 +52,18 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
     samples: HeldOut | Manifest
     if data is not None:
         store = prepared.open_store(data, find_duplicates=True)
-        samples, answers = store.manifest, prepared.answer_store(store)
+        samples = store.manifest
+        answers = prepared.answer_store(store)
     else:
         side = prepared.run.held_out.get("test")
         if side is None or not len(side):
             raise SrjtError(
-                f"{name} keeps no predictions for a test side: give labelled images with `test`."
+                f"{name} keeps no predictions for a test side: give labelled images with ",
+                Option("test"),
+                ".",
             )
-        samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
+        samples = side
+        answers = prepared.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
     table = table if answers.groups is None else table.assign(group=answers.groups)
     return Tested(name=name, table=table, samples=samples)
@@ -71,7 +75,8 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
 
     Their given grades may differ: labels are corrected between two trainings.
     """
-    ours, theirs = first.table.index, other.table.index
+    ours = first.table.index
+    theirs = other.table.index
     both = ours[ours.isin(theirs)]
     parts = {
         f"only in {first.name}": ours[~ours.isin(theirs)],
@@ -84,9 +89,10 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     ]:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}:"
-            f" {'; '.join(differing)}. Give labelled images that none was trained on with `test`,"
-            " or train one again on the sides of the other (srjt train … --splits RUN, or"
-            " srjt.data.read_splits)."
+            f" {'; '.join(differing)}. Give labelled images that none was trained on with ",
+            Option("test"),
+            ", or train one again on the sides of the other (srjt train … --splits RUN, or"
+            " srjt.data.read_splits).",
         )
     return replace(other, table=other.table.loc[ours])
 
@@ -105,9 +111,10 @@ class Difference:
         The metric of this run, and of the first one.
     difference : Interval
         ``value − first``, with its interval over the patients and, where there are several seeds,
-        the trainings; the ends are nan with one patient.
+        the trainings; the ends are nan with one patient, and of means over grades and κ if a grade
+        has fewer than ten patients.
     p_value : float
-        Two-sided, of no difference, by the same draws; nan with one patient.
+        Two-sided, of no difference, by the same draws; nan where the ends are.
     adjusted : float
         The p-value after Holm's correction for the number of runs that are compared with the first.
     """
@@ -150,6 +157,8 @@ class Comparison(Reported, Plain):
     gains : dict of str to list of Gain
         Run → what each of its trainings gains over one grade for all; a run that does not know its
         training labels is left out.
+    rare_grades : tuple of str
+        Grades of fewer than ten patients, because of which some differences have no interval.
     """
 
     runs: tuple[str, ...]
@@ -162,6 +171,7 @@ class Comparison(Reported, Plain):
     trained_on: dict[str, int]
     trainings: tuple[int, ...] = ()
     gains: dict[str, list[Gain]] = field(default_factory=dict)
+    rare_grades: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
@@ -230,9 +240,9 @@ def compare(
         test = read_labelled(opened[0], test)
         for run in opened:
             warn_of_training_patients(run, test)
-    asked = Answering(**vars(grading))
+    answering = Answering(**vars(grading))
     tested = [
-        answer_test(name, prepare(run, asked), test)
+        answer_test(name, prepare(run, answering), test)
         for name, run in zip(names, opened, strict=True)
     ]
     first = tested[0]
@@ -244,16 +254,19 @@ def compare(
     last = tested[-1]
     labels = last.table["label"].to_numpy()
     corrected = max(int((one.table["label"] != labels).sum()) for one in tested)
-    drawn, errors = [], []
+    grades = opened[0].grades
+    drawn = []
+    errors = []
     for one in tested:
-        own = metrics.patient_tables(
-            labels, one.table["grade"].to_numpy(), num_classes=len(opened[0].grades), groups=groups
+        by_patient = metrics.patient_tables(
+            labels, one.table["grade"].to_numpy(), num_classes=len(grades), groups=groups
         )
-        tables = metrics.resampled_tables(own, resamples=resamples, seed=seed)
+        tables = metrics.resampled_tables(by_patient, resamples=resamples, seed=seed)
         drawn.append({name: metric.function(tables) for name, metric in metrics.METRICS.items()})
-        errors.append(metrics.one_error_more(own))
+        errors.append(metrics.one_error_more(by_patient))
     methods = _same_but_seed(opened)
-    effective = metrics.effective_patients(metrics.patient_codes(groups, len(labels)))
+    of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
+    rare = [name for name, count in zip(grades, of_grade, strict=True) if count < metrics.TOO_FEW]
     patients = first.samples.patients
     learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
     by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
@@ -278,11 +291,14 @@ def compare(
         patients=None if patients is None else len(set(patients)),
         judged_by=f"{last.judged_by}{by_last}",
         level=level,
-        differences=_differences(shown, draws, patients=effective, level=level, errors=more),
+        differences=_differences(
+            shown, draws, patients=metrics.patients_behind(by_patient), level=level, errors=more
+        ),
         purpose=purpose,
         gains=gains,
         trained_on={name: count for name, count in zip(names, learnt, strict=True) if count},
         trainings=tuple(map(len, methods)),
+        rare_grades=tuple(rare),
     )
 
 
@@ -303,7 +319,7 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
     seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
     # trainings of one method: each is compared with the first; or equal runs, or runs that nothing
     # tells apart
-    if len(methods) == 1 or any(len(set(own)) < len(own) for own in seeds):
+    if len(methods) == 1 or any(len(set(of_method)) < len(of_method) for of_method in seeds):
         return [[place] for place in range(len(runs))]
     return list(methods.values())
 
@@ -312,15 +328,15 @@ def _differences(
     names: Sequence[str],
     methods: Sequence[Sequence[dict[str, Floats]]],
     *,
-    patients: float,
+    patients: Mapping[str, float],
     level: float,
     errors: Sequence[Sequence[dict[str, float]]] = (),
 ) -> list[Difference]:
-    """methods: for each the draws of every training. patients: effective ones. errors: for each the
-    change by ``metrics.one_error_more`` of every training; one error of each method may have been
-    too rare to occur.
+    """methods: for each the draws of every training. patients: by metric, as ``metrics.
+    patients_behind`` has them. errors: for each the change by ``metrics.one_error_more`` of every
+    training; one error of each method may have been too rare to occur.
     """
-    found = []
+    differences = []
     for metric in metrics.METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
@@ -328,13 +344,13 @@ def _differences(
             0.0
         ] * len(names)
         rows = []
-        for name, mean, own, square in zip(
+        for name, mean, of_run, square in zip(
             names[1:], means[1:], scores[1:], squares[1:], strict=True
         ):
             tested = metrics.t_interval(
                 mean - means[0],
-                patients=patients,
-                trainings=[scores[0], own],
+                patients=patients[metric],
+                trainings=[scores[0], of_run],
                 added=squares[0] + square,
                 level=level,
             )
@@ -343,8 +359,10 @@ def _differences(
                 Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends)
             )
         adjusted = metrics.holm([row.p_value for row in rows])
-        found += [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
-    return sorted(found, key=lambda row: names.index(row.run))
+        differences += [
+            replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)
+        ]
+    return sorted(differences, key=lambda row: names.index(row.run))
 
 
 def _names(runs: Sequence[Trained]) -> list[str]:

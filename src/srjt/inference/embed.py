@@ -15,7 +15,7 @@ from srjt import networks
 from srjt.data.images.decode import OnBadImage, Resize
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.training.devices import choose_device
 from srjt.training.frozen import FeatureSettings, compute_features
 
@@ -98,9 +98,14 @@ def embed(
             f"The network {backbone!r} reads features, so it cannot compute them from images."
         )
     if not 0 < crop <= image_size:
-        raise SrjtError(f"`crop` ({crop}) must lie between 1 and `image_size` ({image_size}).")
+        raise SrjtError(
+            Option("crop"),
+            f" ({crop}) must lie between 1 and ",
+            Option("image_size"),
+            f" ({image_size}).",
+        )
     if batch_size < 1:
-        raise SrjtError(f"`batch_size` must be positive; got {batch_size}.")
+        raise SrjtError(Option("batch_size"), f" must be positive; got {batch_size}.")
     target = choose_device(device)
     # before any image is decoded, so that missing weights are reported at once
     network = networks.build(

@@ -302,7 +302,7 @@ def evaluate(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
+    data : Manifest, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``; their grades are those of the run.
     readings : Readings, optional
         Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``:

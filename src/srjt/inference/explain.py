@@ -20,7 +20,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.manifest import Ints, Manifest
 from srjt.data.sources import LabelledData, UnlabelledData
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Option, SrjtError, count_of
 from srjt.inference.options import Answering
 from srjt.inference.predict import usable_samples
 from srjt.inference.prepare import RunLike, open_run, prepare, read_labelled
@@ -253,7 +253,9 @@ def explain(
             )
         learnt = prepared.open_store(samples)
         if learnt.pixels.ndim == 2:
-            raise SrjtError("This run was trained on images: `training` has rows of features.")
+            raise SrjtError(
+                "This run was trained on images: ", Option("training"), " has rows of features."
+            )
         similar = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
     return Explanation(
         predictions=table,

@@ -26,7 +26,7 @@ from srjt._version import __version__
 from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, import_quietly, missing_extra, reason_of, unknown_name
+from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
 from srjt.files import write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
@@ -34,6 +34,7 @@ from srjt.networks import IMAGENET_MEAN, IMAGENET_STD, Standardise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
 from srjt.ordinal.decoding import Decoding, GradeRule, expected_grade, undo_soft_labels
+from srjt.process import import_quietly
 from srjt.training.config import TrainConfig
 from srjt.training.devices import StackedNetworks
 from srjt.training.trained import Trained

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
-from srjt.errors import SrjtError
+from srjt.errors import Message, Option
 from srjt.inference.aspects import (
     CALIBRATION,
     COMPUTING as COMPUTING,
@@ -97,7 +96,11 @@ class Grading:
     )
     decoding: Literal["argmax", "median", "expected"] | None = setting(
         None,
-        "Use the most likely grade, the median or the rounded mean, instead of `optimise`.",
+        Message(
+            "Use the most likely grade, the median or the rounded mean, instead of ",
+            Option("optimise"),
+            ".",
+        ),
         flag="--decode",
     )
 
@@ -157,8 +160,11 @@ class Answering(Grading):
 
     per: tuple[str, ...] = setting(
         (),
-        "Give one answer per value of this column, such as patient, or of several: `per=['patient',"
-        " 'eye']`.",
+        Message(
+            "Give one answer per value of this column, such as patient, or of several: ",
+            Option("per", ["patient", "eye"]),
+            ".",
+        ),
         more="It is compared with the highest label of its images.",
         metavar="COLUMN",
         panel=DECISIONS,
@@ -176,8 +182,9 @@ class Answering(Grading):
                 object.__setattr__(self, name, getattr(aspect, name))
         super().__post_init__()
 
-    if TYPE_CHECKING:  # the options of aspects
+    if TYPE_CHECKING:  # the options of aspects, too
 
+        def __init__(self, **options: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
 
     def aspects(self) -> list[Aspect]:
@@ -248,57 +255,3 @@ class Planning:
 
     def __post_init__(self) -> None:
         check_types(self)
-
-
-EXECUTORS = {"local": ("jobs", "device"), "ray": ("address", "gpus_per_run", "cpus_per_run")}
-
-
-@documented
-@dataclass(frozen=True, kw_only=True)
-class Execution:
-    """Where the runs of a study are trained, and how many at a time; see ``srjt.study``."""
-
-    jobs: int | None = setting(
-        None,
-        "Number of runs at the same time.",
-        shown="1 per GPU, or 1 per CPU core",
-        metavar="N",
-        gt=0,
-        le=1000,
-    )
-    device: str | None = setting(
-        None,
-        "cpu, cuda:1, or several: cuda:0,cuda:1.",
-        shown="all GPUs, or the CPU",
-        metavar="TEXT",
-    )
-    executor: Literal["local", "ray"] = setting(
-        "local", "Run on this machine, or on a Ray cluster."
-    )
-    address: str | None = setting(
-        None,
-        "Address of the Ray cluster, or auto.",
-        shown="$RAY_ADDRESS, else this machine",
-        metavar="TEXT",
-    )
-    gpus_per_run: float | None = setting(
-        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", ge=0, le=1
-    )
-    cpus_per_run: float | None = setting(None, "Ray: CPU cores for each run.", shown="1", gt=0)
-    cache: Path | None = setting(
-        None, more="Folder for decoded images.", shown="$SRJT_CACHE, or the user's cache folder"
-    )
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        other = "ray" if self.executor == "local" else "local"
-        for option in EXECUTORS[other]:
-            if getattr(self, option) is not None:
-                raise SrjtError(
-                    f"{option} is an option of the executor {other!r}, not of {self.executor!r}."
-                )
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Those of the executor, by name."""
-        return {option: getattr(self, option) for option in EXECUTORS[self.executor]}

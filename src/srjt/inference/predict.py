@@ -20,7 +20,7 @@ from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED
 from srjt.data.sources.features import FEATURE_SUFFIXES
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
 from srjt.inference.aspects import registered_aspects
 from srjt.inference.options import Answering, as_columns, with_aspects
@@ -66,7 +66,7 @@ def refuse_other_options(
         given = next((name for name in names if how.get(name) is not None), None)
         if given is not None and not _takes(run).endswith(kind):
             raise SrjtError(
-                f"`{given}` is about {kind}, and this run takes {_takes(run)}: leave it out."
+                Option(given), f" is about {kind}, and this run takes {_takes(run)}: leave it out."
             )
 
 
@@ -170,7 +170,7 @@ def predict(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest, LoadedData, path or list of paths, DataFrame, array, or torch dataset
+    data : Manifest, path or list of paths, DataFrame, array, or torch dataset
         The samples; grades in it are not used. A path is an image, a folder of images, a table with
         a column of images, or a file of features. A DataFrame has a column of images, or columns of
         features (``f0``, ``f1``, …); an array is (N, H, W, 3) uint8 or (N, F).
@@ -248,28 +248,32 @@ def usable_samples(
 ) -> tuple[Manifest, list[tuple[str, str]]]:
     """Samples without grades, of the kind that the run was trained on; and what was left out, with
     the reason."""
-    if isinstance(source, Manifest):
-        return source, []
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if isinstance(paths, (list, tuple)) and all(
         isinstance(path, (str, os.PathLike)) for path in paths
     ):
         refuse_other_kind(run, paths)
-    reading = unlabelled_samples(
+    samples = unlabelled_samples(
         source,
         features=len(run.in_shape) == 1,
         wanted=run.feature_names,
         columns=columns,
         grades=run.grades,
     )
-    manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
-    return manifest, [(problem.where, problem.detail) for problem in reading.problems]
+    usable = drop_unusable(samples, on_bad_image=on_bad_image)
+    return usable, [(problem.where, problem.detail) for problem in samples.report.problems]
 
 
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
-        raise SrjtError("With `per` there is one row per patient: `keep` is for rows of images.")
+        raise SrjtError(
+            "With ",
+            Option("per"),
+            " there is one row per patient: ",
+            Option("keep"),
+            " is for rows of images.",
+        )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]

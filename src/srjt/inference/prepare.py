@@ -23,7 +23,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
-from srjt.errors import SrjtError, count_of, warn
+from srjt.errors import Message, Option, SrjtError, count_of, warn
 from srjt.inference.answers import (
     Answers,
     NoValidationError,
@@ -154,11 +154,14 @@ def recalibration_of(
 
 # The validation side of a run, on which thresholds and poolings are found.
 
-OTHERS = "`calibrate_on`, with labelled samples that it was not trained on"
+OTHERS = Message(Option("calibrate_on"), ", with labelled samples that it was not trained on")
 
 
 def validation_side(
-    run: Trained, *, why: str, otherwise: str = "train it with `split` or a split column"
+    run: Trained,
+    *,
+    why: str,
+    otherwise: str = Message("train it with ", Option("split"), " or a split column"),
 ) -> HeldOut:
     """The validation side. why, otherwise: for the error if there is none."""
     side = run.held_out.get("validation")
@@ -190,17 +193,21 @@ def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> npt.NDArray[np.floa
     return highest_grade_posterior(best_labels(side), codes, estimate.transition, certain=certain)
 
 
-def keep_at_training(columns: Sequence[str]) -> str:
+def keep_at_training(columns: Sequence[str]) -> Message:
     """What to do for a run that has not kept some columns of its validation side."""
-    return f"train again, to another folder, with `keep_columns={[*columns]}`"
+    return Message("train again, to another folder, with ", Option("keep_columns", [*columns]))
 
 
-def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: str) -> Ints:
+def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: Option) -> Ints:
     """The units of the validation side. why, option: for the error if it has no such column."""
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
-            f" {' and no '.join(missing)}: leave out `{option}`, or {keep_at_training(missing)}."
+            f" {' and no '.join(missing)}: leave out ",
+            option,
+            ", or ",
+            keep_at_training(missing),
+            ".",
         )
     return units_of(side.table, per).codes
 
@@ -362,7 +369,9 @@ class Prepared:
                 " samples to calibrate on, or on copies of them, such as"
                 f" {store.manifest.ids[known.copies[0]]} ({known.share:.0%} are at least near to a"
                 " training sample): what is fitted to them does not hold for new samples."
-                " Calibrate on others, or leave out `calibrate_on` for the validation side."
+                " Calibrate on others, or leave out ",
+                Option("calibrate_on"),
+                " for the validation side.",
             )
         if len(known.near):
             warn(
@@ -478,7 +487,7 @@ class Prepared:
             columns["disagreement"] = answers.disagreement
         return pd.DataFrame(columns)
 
-    def validation(self, why: str, *, option: str) -> Answers:
+    def validation(self, why: str, *, option: Option) -> Answers:
         """The answers for the validation side, judged by the best labels that it has.
 
         why: what needs them. option: by which it was asked for.
@@ -521,7 +530,9 @@ def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
         if name in taken:
             raise SrjtError(
                 f"The answers have a column named {name} themselves: pool by a column with another"
-                " name (`per`), or rename it in the data."
+                " name (",
+                Option("per"),
+                "), or rename it in the data.",
             )
     if options.precision is not None and len(run.in_shape) == 1:
         raise SrjtError(
@@ -538,7 +549,9 @@ def _fitted(prepared: Prepared) -> Prepared:
     options = prepared.options
     elsewhere = options.calibrate_on is not None
     if isinstance(options.calibrate_on, float):
-        raise SrjtError("`calibrate_on` takes a share only to evaluate; give labelled samples.")
+        raise SrjtError(
+            Option("calibrate_on"), " takes a share only to evaluate; give labelled samples."
+        )
     validation = side = run.held_out.get("validation")
     if elsewhere:
         side, other = prepared.calibration_side()
@@ -551,7 +564,7 @@ def _fitted(prepared: Prepared) -> Prepared:
     if options.per and options.pool == "learned":
         why = "The learned pooling"
         own = validation_side(run, why=why)
-        codes = units_of_side(own, options.per, why=why, option="pool='learned'")
+        codes = units_of_side(own, options.per, why=why, option=Option("pool", "learned"))
         p = probabilities_of(own.probabilities, options.network, recalibration)
         learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
         prepared = replace(prepared, learned=learned)

@@ -33,7 +33,7 @@ import pandas as pd
 from scipy.special import betaincinv, chdtri, ndtr, ndtri, stdtrit  # type: ignore[import-untyped]
 from scipy.stats import binom  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.inference.prepare import RunLike, open_run
@@ -143,21 +143,21 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     >>> srjt.plan(**wanted, images_per_patient=2, correlation=0.3).patients
     461
     """
-    asked = from_names(Planning, options, kind="option of a plan")
-    if asked.metric == "noise-rate":
-        return _noise_plan(pilot, asked)
+    planning = from_names(Planning, options, kind="option of a plan")
+    if planning.metric == "noise-rate":
+        return _noise_plan(pilot, planning)
     if pilot is None:
-        return _assumed(asked)
+        return _assumed(planning)
     judged = pilot if isinstance(pilot, Evaluation) else best_side(open_run(pilot), resamples=0)
     if judged is None or judged.answers.empty:
         raise SrjtError(
             "The pilot has no answers for single images: give a run with a test side, or values."
         )
-    return _from_pilot(judged, asked)
+    return _from_pilot(judged, planning)
 
 
 def _result(
-    asked: Planning,
+    planning: Planning,
     *,
     value: float,
     deviation: float,
@@ -170,20 +170,23 @@ def _result(
 ) -> SamplePlan:
     """per_patient: images of a patient. uses: the options that the numbers rest on. images: needed
     for each of the widths, if not by the deviation."""
-    widths, wanted = [asked.half_width * factor for factor in WIDTHS], WIDTHS.index(1.0)
+    widths = [planning.half_width * factor for factor in WIDTHS]
+    wanted = WIDTHS.index(1.0)
     if images is None:
-        half_width = _half_width(asked, value=value, deviation=deviation, error=error)
+        half_width = _half_width(planning, value=value, deviation=deviation, error=error)
         patients = [patients_for(half_width, width) for width in widths]
         images = [math.ceil(number * per_patient) for number in patients]
     else:
         patients = [math.ceil(number / per_patient) for number in images]
     readings = pd.DataFrame({"readings": [], "wrong": []})
-    if asked.reader_error is not None:  # at most, if readers err independently and to the same side
-        wrong = [float(binom.sf(number // 2, number, asked.reader_error)) for number in READINGS]
+    if (
+        planning.reader_error is not None
+    ):  # at most, if readers err independently and to the same side
+        wrong = [float(binom.sf(number // 2, number, planning.reader_error)) for number in READINGS]
         readings = pd.DataFrame({"readings": READINGS, "wrong": wrong})
     return SamplePlan(
-        metric=asked.metric,
-        half_width=asked.half_width,
+        metric=planning.metric,
+        half_width=planning.half_width,
         value=value,
         deviation=deviation,
         error=error,
@@ -195,7 +198,7 @@ def _result(
         assumed={
             name: option
             for name in (*uses, "reader_error")
-            if (option := getattr(asked, name)) is not None
+            if (option := getattr(planning, name)) is not None
         },
         table=pd.DataFrame({"half_width": widths, "patients": patients, "images": images}),
         readings=readings,
@@ -220,8 +223,9 @@ def patients_for(half_width: Callable[[int], float], wanted: float) -> int:
     while half_width(high) > wanted + 1e-9:
         if high > MOST_PATIENTS:
             raise SrjtError(
-                f"For ± {wanted:g} more than 100 million patients are needed: give a larger"
-                " `half_width`."
+                f"For ± {wanted:g} more than 100 million patients are needed: give a larger ",
+                Option("half_width"),
+                ".",
             )
         low = high
         high = 2 * high
@@ -258,14 +262,14 @@ def wilson_half_width(patients: int, deviation: float, *, share: float) -> float
 
 
 def _half_width(
-    asked: Planning, *, value: float, deviation: float, error: float
+    planning: Planning, *, value: float, deviation: float, error: float
 ) -> Callable[[int], float]:
     """What ``srjt evaluate`` gives for so many patients."""
-    if asked.metric in ("sensitivity", "specificity"):
+    if planning.metric in ("sensitivity", "specificity"):
         return lambda patients: wilson_half_width(patients, deviation, share=value)
-    if asked.metric == "accuracy":
+    if planning.metric == "accuracy":
         return lambda patients: exact_half_width(patients, deviation, share=value)
-    if asked.metric == "mae" and 0.0 < value < error:
+    if planning.metric == "mae" and 0.0 < value < error:
         return lambda patients: (
             error * exact_half_width(patients, deviation / error, share=value / error)
         )
@@ -290,9 +294,10 @@ def kappa_deviation(value: float, shares: npt.ArrayLike) -> list[tuple[float, fl
     """
     share = np.asarray(shares, dtype=np.float64)
     kappa = METRICS["qwk"].function
-    found = []
+    pairs = []
     for table_of in (_wrong_by_one(share), _seen_with_error(share)):
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         if float(kappa(table_of(high)[None])[0]) > value:
             continue
         for _ in range(40):
@@ -301,8 +306,8 @@ def kappa_deviation(value: float, shares: npt.ArrayLike) -> list[tuple[float, fl
                 low = middle
             else:
                 high = middle
-        found.append(_large_sample(kappa, table_of(high)))
-    return found
+        pairs.append(_large_sample(kappa, table_of(high)))
+    return pairs
 
 
 def _large_sample(score: Any, table: Floats) -> tuple[float, float]:
@@ -315,7 +320,8 @@ def _large_sample(score: Any, table: Floats) -> tuple[float, float]:
 
 def _wrong_by_one(share: Floats) -> Callable[[float], Floats]:
     """The table (C, C) of a share of wrong answers, which are one grade off."""
-    right, near = np.eye(len(share)), wrong_by(1, len(share))
+    right = np.eye(len(share))
+    near = wrong_by(1, len(share))
     return lambda wrong: share[:, None] * ((1.0 - wrong) * right + wrong * near)
 
 
@@ -345,49 +351,56 @@ def _grade_shares(text: str) -> list[float]:
         min(shares) > 0 and abs(sum(shares) - 1.0) <= 0.02
     ):  # nan is neither
         raise SrjtError(
-            f"`grade_shares` are positive numbers with sum 1, such as {SHARES}; got {text!r}."
+            Option("grade_shares"),
+            f" are positive numbers with sum 1, such as {SHARES}; got {text!r}.",
         )
     return [share / sum(shares) for share in shares]
 
 
-def _assumed(asked: Planning) -> SamplePlan:
-    value, metric, error = asked.value, asked.metric, 0.0
+def _assumed(planning: Planning) -> SamplePlan:
+    value = planning.value
+    metric = planning.metric
+    error = 0.0
     if value is None:
         raise SrjtError(
-            "Without a pilot, `value` says what the score will probably be, such as 0.9."
+            "Without a pilot, ",
+            Option("value"),
+            " says what the score will probably be, such as 0.9.",
         )
     if metric == "mae":
-        if asked.spread is None and value >= 1.0:
+        if planning.spread is None and value >= 1.0:
             raise SrjtError(
-                "An MAE of 1 or more has errors by several grades: give their `spread`."
+                "An MAE of 1 or more has errors by several grades: give their ",
+                Option("spread"),
+                ".",
             )
-        variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
+        variance = planning.spread**2 if planning.spread is not None else value * (1.0 - value)
         error = _error_size(value, variance)
     elif not 0.0 < value < 1.0:
         raise SrjtError(f"The {metric} to plan for must lie between 0 and 1; got {value:g}.")
     elif metric == "qwk":
-        asked = replace(asked, grade_shares=asked.grade_shares or SHARES)
+        planning = replace(planning, grade_shares=planning.grade_shares or SHARES)
         # the kind of errors that needs more patients
-        pairs = kappa_deviation(value, _grade_shares(str(asked.grade_shares)))
+        pairs = kappa_deviation(value, _grade_shares(str(planning.grade_shares)))
         variance, error = max(
             pairs, key=lambda pair: student_half_width(100, math.sqrt(pair[0]), added=pair[1])
         )
     else:
         variance = value * (1.0 - value)
-    shares = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}
+    shares = {"sensitivity": planning.prevalence, "specificity": 1.0 - planning.prevalence}
     share = shares.get(metric, 1.0)
-    images = asked.images_per_patient
-    effect = 1.0 + max(images - 1.0, 0.0) * asked.correlation
+    images = planning.images_per_patient
+    effect = 1.0 + max(images - 1.0, 0.0) * planning.correlation
     deviation = math.sqrt(variance * effect / (images * share))
-    own = {
+    options_of_metric = {
         "mae": ("spread",),
         "qwk": ("grade_shares",),
         "sensitivity": ("prevalence",),
         "specificity": ("prevalence",),
     }
-    uses = (*CLUSTERED, *own.get(metric, ()))
+    uses = (*CLUSTERED, *options_of_metric.get(metric, ()))
     return _result(
-        asked,
+        planning,
         value=value,
         deviation=deviation,
         error=error * effect / images if metric == "qwk" else error,
@@ -397,13 +410,14 @@ def _assumed(asked: Planning) -> SamplePlan:
     )
 
 
-def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
-    rows, classes = pilot.answers, len(pilot.grades)
+def _from_pilot(pilot: Evaluation, planning: Planning, *, resamples: int = 1000) -> SamplePlan:
+    rows = pilot.answers
+    classes = len(pilot.grades)
     true, answer = (np.array([*map(pilot.grades.index, rows[name])]) for name in ("label", "grade"))
     owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))
     patients = int(owner.max()) + 1
-    own = patient_tables(true, answer, num_classes=classes, groups=owner.tolist())
-    scores = _score(asked, pilot)(resampled_tables(own, resamples=resamples, seed=0))
+    by_patient = patient_tables(true, answer, num_classes=classes, groups=owner.tolist())
+    scores = _score(planning, pilot)(resampled_tables(by_patient, resamples=resamples, seed=0))
     spread = scores[1:][np.isfinite(scores[1:])]
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
         raise SrjtError(
@@ -414,14 +428,15 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     deviation = float(spread.std(ddof=1)) * math.sqrt(
         patients * (effective + 1.0) / (effective - 1.0)
     )
-    value, error = float(scores[0]), 0.0
-    if asked.metric == "mae":
+    value = float(scores[0])
+    error = 0.0
+    if planning.metric == "mae":
         off = np.abs(true - answer)
         error = _error_size(value, float(off.var()))
-    elif asked.metric == "qwk":
-        error = _kappa_error(own)
+    elif planning.metric == "qwk":
+        error = _kappa_error(by_patient)
     result = _result(
-        asked,
+        planning,
         value=value,
         deviation=deviation,
         error=error,
@@ -430,21 +445,21 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
         source=(
             f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}{of_run}"
         ),
-        uses=() if asked.metric in METRICS else ("refer_from",),
+        uses=() if planning.metric in METRICS else ("refer_from",),
     )
-    degrees = min(effective - 1.0, _degrees(_score(asked, pilot), own))
+    degrees = min(effective - 1.0, _degrees(_score(planning, pilot), by_patient))
     ends = [degrees / float(chdtri(degrees, tail)) for tail in (0.025, 0.975)]
     plausible = []
     for end in ends:
         half_width = _half_width(
-            asked, value=value, deviation=deviation * math.sqrt(end), error=error
+            planning, value=value, deviation=deviation * math.sqrt(end), error=error
         )
-        plausible.append(patients_for(half_width, asked.half_width))
+        plausible.append(patients_for(half_width, planning.half_width))
     result = replace(result, plausible=(plausible[0], plausible[1]))
     truly = pilot.true_scores
-    if truly is None or not truly.verified or asked.metric not in truly.scores:
+    if truly is None or not truly.verified or planning.metric not in truly.scores:
         return result
-    _, low, high = truly.scores[asked.metric]
+    _, low, high = truly.scores[planning.metric]
     verified = np.ceil(truly.verified * ((high - low) / 2.0 / result.table["half_width"]) ** 2)
     return replace(result, table=result.table.assign(verified=verified.astype(np.int64)))
 
@@ -455,72 +470,79 @@ def _error_size(value: float, variance: float) -> float:
     return value + variance / value if value > 0.0 else 1.0
 
 
-def _kappa_error(own: Floats) -> float:
+def _kappa_error(by_patient: Floats) -> float:
     """By how much an error more and one less change the κ of one patient, as ``score_draws`` adds
     them.
 
-    own: (G, C, C) the confusion matrix of each patient.
+    by_patient: (G, C, C) the confusion matrix of each patient.
     """
-    grade = np.arange(own.shape[-1])
-    total, images = own.sum(axis=0), own.sum(axis=(1, 2))
-    worth = images_worth_one(own, grade[:, None] != grade, images)
+    grade = np.arange(by_patient.shape[-1])
+    total = by_patient.sum(axis=0)
+    images = by_patient.sum(axis=(1, 2))
+    worth = images_worth_one(by_patient, grade[:, None] != grade, images)
     _, changed = _large_sample(METRICS["qwk"].function, total / total.sum())
     return worth / float(images.mean()) * changed
 
 
-def _degrees(score: Any, own: Floats) -> float:
+def _degrees(score: Any, by_patient: Floats) -> float:
     """The degrees of freedom of a variance between patients: 2 n / (κ − 1), where κ is the kurtosis
     of what each contributes to a score (3 if that is normal). Rare errors have a large one, so
     their variance is known less well. n are the effective patients: few large ones show too little
     of the kurtosis.
 
-    own: (G, C, C) the confusion matrix of each patient.
+    by_patient: (G, C, C) the confusion matrix of each patient.
     """
-    total, images = own.sum(axis=0), own.sum(axis=(1, 2))
+    total = by_patient.sum(axis=0)
+    images = by_patient.sum(axis=(1, 2))
     effective = float(images.sum() ** 2 / (images**2).sum())
-    squared = (own * slopes(score, total / total.sum())).sum(axis=(1, 2)) ** 2
-    excess = float((squared**2).sum() / squared.sum() ** 2) - 1.0 / len(own)
-    return 2.0 * effective / len(own) / excess if excess > 0.0 else math.inf
+    squared = (by_patient * slopes(score, total / total.sum())).sum(axis=(1, 2)) ** 2
+    excess = float((squared**2).sum() / squared.sum() ** 2) - 1.0 / len(by_patient)
+    return 2.0 * effective / len(by_patient) / excess if excess > 0.0 else math.inf
 
 
-def _score(asked: Planning, pilot: Evaluation) -> Any:
+def _score(planning: Planning, pilot: Evaluation) -> Any:
     """A function of confusion matrices (..., C, C)."""
-    if asked.metric in METRICS:
-        return METRICS[asked.metric].function
-    if asked.refer_from is None:
+    if planning.metric in METRICS:
+        return METRICS[planning.metric].function
+    if planning.refer_from is None:
         raise SrjtError(
-            f"The {asked.metric} of a pilot needs `refer_from`, the lowest grade to refer."
+            f"The {planning.metric} of a pilot needs ",
+            Option("refer_from"),
+            ", the lowest grade to refer.",
         )
-    cut = pilot.grades.find(asked.refer_from)
-    part = slice(cut, None) if asked.metric == "sensitivity" else slice(None, cut)
+    cut = pilot.grades.find(planning.refer_from)
+    part = slice(cut, None) if planning.metric == "sensitivity" else slice(None, cut)
 
     def share(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        own = counts[..., part, :]
+        of_part = counts[..., part, :]
         with np.errstate(invalid="ignore"):
-            return np.asarray(own[..., part].sum(axis=(-2, -1)) / own.sum(axis=(-2, -1)))
+            return np.asarray(of_part[..., part].sum(axis=(-2, -1)) / of_part.sum(axis=(-2, -1)))
 
     return share
 
 
-def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePlan:
+def _noise_plan(pilot: RunLike | Evaluation | None, planning: Planning) -> SamplePlan:
     """Labels to verify, by the exact interval; a pilot's noise estimate says what the rate is."""
-    value, source = asked.value, "from a rate that is assumed"
+    value = planning.value
+    source = "from a rate that is assumed"
     if value is None and pilot is not None and not isinstance(pilot, Evaluation):
         run = open_run(pilot)
         if (estimate := run.noise_estimate) is not None:
             name = "the run" if run.folder is None else run.folder.resolve().name
-            value, source = estimate.rate, f"from the noise estimate of {name}"
+            value = estimate.rate
+            source = f"from the noise estimate of {name}"
     if value is None:
-        value, source = 0.5, "for the worst rate, one half"
-    per_patient = asked.images_per_patient
-    effect = 1.0 + max(per_patient - 1.0, 0.0) * asked.correlation
+        value = 0.5
+        source = "for the worst rate, one half"
+    per_patient = planning.images_per_patient
+    effect = 1.0 + max(per_patient - 1.0, 0.0) * planning.correlation
     numbers = [
-        labels_to_verify(value, within=min(asked.half_width * factor, 0.49)) for factor in WIDTHS
+        labels_to_verify(value, within=min(planning.half_width * factor, 0.49)) for factor in WIDTHS
     ]
     images = [math.ceil(number * effect) for number in numbers]
     deviation = math.sqrt(value * (1.0 - value) * effect / per_patient)
     return _result(
-        asked,
+        planning,
         value=value,
         deviation=deviation,
         per_patient=per_patient,

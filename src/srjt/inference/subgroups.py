@@ -14,7 +14,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, as_text
 from srjt.data.images.store import ImageStore
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers
 from srjt.inference.aspects import Calibration
 from srjt.inference.prepare import judging_labels, prepare_grades
@@ -25,7 +25,8 @@ from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval, Ints, Score
 from srjt.progress import Plain, plain
 
 MOST_GROUPS = 60  # of a column; one with more is an id, or a number that needs a width
-UNKNOWN, SEVERAL = "(missing)", "(several)"
+UNKNOWN = "(missing)"
+SEVERAL = "(several)"
 BINS = 15  # of the confidence, as for the calibration error of all samples
 
 
@@ -67,9 +68,11 @@ class Subgroup:
         Answers, and the patients who are resampled; without patient ids, both are the samples.
     scores : dict of str to Interval
         Every metric, ``calibration_error`` and, with ranges, ``coverage``; empty if there are too
-        few patients.
+        few patients. Means over grades and κ are without an interval if a grade has fewer than ten
+        patients in the group.
     gaps : dict of str to Gap
-        By metric; empty if there are too few patients in the group or outside of it.
+        By metric; empty if there are too few patients in the group or outside of it. Of means over
+        grades and κ without interval and p-value if a grade has fewer than ten on either side.
     """
 
     column: str
@@ -155,12 +158,12 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
     the column does not exist, has too many values, or has no numbers where a width is given.
     """
     column, _, width = (text, "", "") if text in table or ":" not in text else text.rpartition(":")
-    own = (
+    source = (
         f"{column}_source" if f"{column}_source" in table else column
     )  # srjt has one of that name, too
-    if own not in table:
-        raise unknown_name("column (for `by`)", column, [str(name) for name in table.columns])
-    cells = [as_text(cell).strip() for cell in table[own]]
+    if source not in table:
+        raise unknown_name("column", column, map(str, table.columns), option="by")
+    cells = [as_text(cell).strip() for cell in table[source]]
     cells = [UNKNOWN if cell.casefold() in MISSING else cell for cell in cells]
     numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
     words = [cell for cell, number in zip(cells, numbers.tolist(), strict=True)
@@ -185,9 +188,13 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
         set(cells), key=lambda name: (name == UNKNOWN, name == SEVERAL, start.get(name, 0.0), name)
     )
     if len(names) > MOST_GROUPS:
-        hint = "" if words else f" Numbers need a width, or a larger one: `by='{column}:10'`."
+        numbered = Option("by", f"{column}:10")
+        hint = [] if words else [" Numbers need a width, or a larger one: ", numbered, "."]
         raise SrjtError(
-            f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}"
+            f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.",
+            *hint,
+            code="too_many_groups",
+            option="by",
         )
     return pd.Series(pd.Categorical(cells, names), name=column)
 
@@ -218,36 +225,39 @@ def judge_subgroups(
     -------
     Subgroups
     """
-    labels, count, num_classes = answers.labels, len(answers), answers.classes
+    labels = answers.labels
+    count = len(answers)
+    num_classes = answers.classes
     owner = metrics.patient_codes(answers.groups, count)
     patients = int(owner.max()) + 1
     confidence = answers.probabilities.max(axis=1)
     right = answers.probabilities.argmax(axis=1) == labels
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-    cells, inside = num_classes * num_classes, None
+    cells = num_classes * num_classes
+    inside = None
     if answers.ranges is not None:
         inside = (answers.ranges[0] <= labels) & (labels <= answers.ranges[1])
 
     def sums(rows: Ints) -> Floats:
         """(G, …) of each patient's answers the confusion matrix and, per bin, Σ (confidence −
         right)."""
-        own = np.zeros((patients, cells + BINS))
-        np.add.at(own, (owner[rows], labels[rows] * num_classes + answers.grades[rows]), 1.0)
-        np.add.at(own, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
-        return own
+        of_patient = np.zeros((patients, cells + BINS))
+        np.add.at(of_patient, (owner[rows], labels[rows] * num_classes + answers.grades[rows]), 1.0)
+        np.add.at(of_patient, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
+        return of_patient
 
     def tables(sums_of_cells: Floats) -> Floats:
         return np.asarray(sums_of_cells[:, :cells].reshape(-1, num_classes, num_classes))
 
-    found = [
+    chosen = [
         (str(grouping.name), name, np.flatnonzero(grouping == name))
         for grouping in groupings
         for name in grouping.cat.categories
     ]
-    of_groups = [sums(rows) for _, _, rows in found]
-    members = [np.unique(owner[rows]) for _, _, rows in found]
+    of_groups = [sums(rows) for _, _, rows in chosen]
+    members = [np.unique(owner[rows]) for _, _, rows in chosen]
     whole = sums(np.arange(count))
-    drawn: list[list[Floats]] = [[] for _ in found]
+    drawn: list[list[Floats]] = [[] for _ in chosen]
     totals = []
     for weights in metrics.patient_draws(patients, max(resamples, 2), seed=0):
         totals.append(weights @ whole)
@@ -256,15 +266,21 @@ def judge_subgroups(
     total = np.concatenate(totals)
     groups = []
     permuted: dict[int, _Permuted] = {}  # by place, of the groups that are tested
-    for place, (column, name, rows) in enumerate(found):
-        who, of_group, draws = members[place], of_groups[place], np.concatenate(drawn[place])
+    for place, (column, name, rows) in enumerate(chosen):
+        who = members[place]
+        of_group = of_groups[place]
+        draws = np.concatenate(drawn[place])
         of_rest = whole - of_group
         outside = int((tables(of_rest).sum(axis=(1, 2)) > 0).sum())
         scores: dict[str, Interval] = {}
         gaps: dict[str, Gap] = {}
         if len(who) >= TOO_FEW:
-            own = metrics.score_draws(tables(of_group[who]), tables(draws))
-            scores = {metric: metrics.score_interval(own, metric) for metric in METRICS}
+            group_draws = metrics.score_draws(tables(of_group[who]), tables(draws))
+            behind = metrics.patients_behind(tables(of_group[who]))
+            scores = {
+                metric: _if_known(metrics.score_interval(group_draws, metric), behind[metric])
+                for metric in METRICS
+            }
             # without an interval: those of ten patients held the truth in three quarters of the
             # simulations only
             scores["calibration_error"] = Interval(
@@ -275,17 +291,22 @@ def judge_subgroups(
                 equal = calibration.patient_weights(owners, len(rows))
                 scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
             if outside >= TOO_FEW:
-                others = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)
-                nothing = {"p_value": math.nan, "adjusted": math.nan}
-                gaps = {
-                    metric: Gap(difference=gap_interval(own, others, metric), **nothing)
-                    for metric in METRICS
-                }
+                rest_draws = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)
+                behind_rest = metrics.patients_behind(tables(of_rest))
+                for metric in METRICS:
+                    fewer = min(behind[metric], behind_rest[metric])
+                    gap = _if_known(gap_interval(group_draws, rest_draws, metric), fewer)
+                    gaps[metric] = Gap(difference=gap, p_value=math.nan, adjusted=math.nan)
                 permuted[place] = _Permuted.between(tables(of_group), tables(of_rest))
         counts = {"samples": len(rows), "patients": len(who)}
         groups.append(Subgroup(column=column, name=name, scores=scores, gaps=gaps, **counts))
     _test(groups, permuted, permutations=resamples)
     return Subgroups(groups=tuple(groups))
+
+
+def _if_known(score: Interval, patients: float) -> Interval:
+    """Without ends if no number of patients is behind it (``metrics.patients_behind``)."""
+    return score if patients else Interval(score.value, math.nan, math.nan)
 
 
 def gap_interval(
@@ -301,7 +322,8 @@ def gap_interval(
     if not math.isfinite(value):
         return Interval(value, math.nan, math.nan)
     tail = float(metrics.percentile_tails(min(group.patients, rest.patients), level=level)[0])
-    low, high = float(np.nanquantile(lower, tail)), float(np.nanquantile(higher, 1.0 - tail))
+    low = float(np.nanquantile(lower, tail))
+    high = float(np.nanquantile(higher, 1.0 - tail))
     return Interval(value, min(value, low), max(value, high))
 
 
@@ -354,8 +376,10 @@ class _Permuted:
         influence = [side @ by_metric for side in cells]
 
         def sums(side: int) -> Floats:
-            m, z = samples[side], influence[side]
-            other_m, other_z = samples[1 - side], influence[1 - side]
+            m = samples[side]
+            z = influence[side]
+            other_m = samples[1 - side]
+            other_z = influence[1 - side]
             mixed = [z * z, z * m, z * other_m, z * other_z / 2.0]
             return np.concatenate([cells[side], m, m * m, m * other_m / 2.0, z, *mixed], axis=1)
 
@@ -378,9 +402,11 @@ class _Permuted:
         drawn = np.zeros(keys.shape)
         drawn[:, self.both_sides] = keys[:, self.both_sides] < 0.5
         if self.in_group and len(self.one_side):
-            own = keys[:, self.one_side]
-            last = np.partition(own, self.in_group - 1, axis=1)[:, self.in_group - 1, None]
-            drawn[:, self.one_side] = own <= last
+            keys_of_one_side = keys[:, self.one_side]
+            last = np.partition(keys_of_one_side, self.in_group - 1, axis=1)[
+                :, self.in_group - 1, None
+            ]
+            drawn[:, self.one_side] = keys_of_one_side <= last
         return drawn
 
     def statistics(self, drawn: Floats) -> Floats:
@@ -459,7 +485,8 @@ def _test(groups: list[Subgroup], permuted: dict[int, _Permuted], *, permutation
             for test in undecided:
                 of_test = permuted[tests[test]]
                 drawn = of_test.statistics(of_test.permuted(keys))
-                high, low = drawn >= observed[test] - 1e-9, drawn <= observed[test] + 1e-9
+                high = drawn >= observed[test] - 1e-9
+                low = drawn <= observed[test] + 1e-9
                 counts[test] += np.stack([high, low, np.isfinite(drawn)]).sum(axis=1)
         undecided = [test for test in undecided if counts[test][:2].min() < 10]
     p_values = {}
@@ -471,7 +498,9 @@ def _test(groups: list[Subgroup], permuted: dict[int, _Permuted], *, permutation
         for metric, p_value in zip(
             METRICS, p_values[_test_of(group, groups)].tolist(), strict=True
         ):
-            group.gaps[metric] = replace(group.gaps[metric], p_value=p_value)
+            gap = group.gaps[metric]
+            if math.isfinite(gap.difference.low):  # a grade is too rare: no interval, no test
+                group.gaps[metric] = replace(gap, p_value=p_value)
     _correct(groups)
 
 
@@ -573,8 +602,10 @@ def beside_own_test_side(
 ) -> External | None:
     """The comparison of samples that the run does not know; None without a test side, and for
     answers per patient."""
-    run, options = prepared.run, prepared.options
-    side, fitted = run.held_out.get("test"), prepared.calibrate_on
+    run = prepared.run
+    options = prepared.options
+    side = run.held_out.get("test")
+    fitted = prepared.calibrate_on
     if side is None or not len(side) or options.per or images.outputs is None:
         return None
     trained = prepared
@@ -586,10 +617,8 @@ def beside_own_test_side(
     )
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
-    mae, mixed = (
-        home.intervals["mae"].value,
-        float((here.shares * home.grade_errors)[present].sum()),
-    )
+    mae = home.intervals["mae"].value
+    mixed = float((here.shares * home.grade_errors)[present].sum())
     patients = None if fitted is None or fitted.patients is None else len(set(fitted.patients))
     return External(
         home=home,
@@ -602,7 +631,8 @@ def beside_own_test_side(
 
 
 def scores_of(answers: Answers, *, resamples: int) -> Scores:
-    labels, p = answers.labels, answers.probabilities
+    labels = answers.labels
+    p = answers.probabilities
     return Scores(
         intervals=answers.intervals(resamples=resamples),
         calibration_error=calibration.expected_calibration_error(p, labels),

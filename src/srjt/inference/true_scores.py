@@ -135,7 +135,9 @@ def true_scores(
     >>> bool((true == labels).mean() < 0.85), found.scores["accuracy"].high > 0.97
     (True, True)
     """
-    grade, label, classes = answers.grades, answers.labels, answers.classes
+    grade = answers.grades
+    label = answers.labels
+    classes = answers.classes
     owner = metrics.patient_codes(answers.groups, len(grade))
     table = _Table(answer=grade, owner=owner, classes=classes, refer_from=None, resamples=resamples)
     if refer is not None:
@@ -195,60 +197,62 @@ class _Table:
             """Of the samples with one of these true grades, those with one of these answers."""
 
             def of(counts: Floats) -> Floats:
-                own = counts[..., rows.start : rows.stop, :]
-                part = own[..., list(columns)].sum(axis=(-2, -1))
-                return metrics.divide(part, np.maximum(own.sum(axis=(-2, -1)), 0.0), empty=np.nan)
+                of_rows = counts[..., rows.start : rows.stop, :]
+                part = of_rows[..., list(columns)].sum(axis=(-2, -1))
+                return metrics.divide(
+                    part, np.maximum(of_rows.sum(axis=(-2, -1)), 0.0), empty=np.nan
+                )
 
             return of
 
-        found = {name: metric(name) for name in ("mae", "accuracy", "qwk")}
+        by_name = {name: metric(name) for name in ("mae", "accuracy", "qwk")}
         for grade in range(classes):
             answers = range(grade, self.answers, classes)  # referred or not
-            found[f"recall_{grade}"] = share(range(grade, grade + 1), answers)
+            by_name[f"recall_{grade}"] = share(range(grade, grade + 1), answers)
         if self.refer_from is not None:
-            found["sensitivity"] = share(
+            by_name["sensitivity"] = share(
                 range(self.refer_from, classes), range(classes, 2 * classes)
             )
-            found["specificity"] = share(range(self.refer_from), range(classes))
-        return found
+            by_name["specificity"] = share(range(self.refer_from), range(classes))
+        return by_name
 
     def by_patient(self, weights: Floats) -> Floats:
         """(G, C, K) the table of each patient. weights: (N, C) of each true grade."""
-        own = np.zeros((int(self.owner.max()) + 1, self.answers, weights.shape[1]))
-        np.add.at(own, (self.owner, self.answer), weights)
-        return own.transpose(0, 2, 1)
+        tables = np.zeros((int(self.owner.max()) + 1, self.answers, weights.shape[1]))
+        np.add.at(tables, (self.owner, self.answer), weights)
+        return tables.transpose(0, 2, 1)
 
     def resampled(self, weights: Floats) -> Scores:
         """Each score with its interval over patients."""
-        own = self.by_patient(weights)
-        drawn = metrics.resampled_tables(own, resamples=max(self.resamples, 1), seed=0)
+        by_patient = self.by_patient(weights)
+        drawn = metrics.resampled_tables(by_patient, resamples=max(self.resamples, 1), seed=0)
         right, wrong = self.added()
-        seen = np.maximum(own, 0.0)  # inverse weights may be negative
+        seen = np.maximum(by_patient, 0.0)  # inverse weights may be negative
         worth = metrics.images_worth_one(seen, wrong > 0, seen.sum(axis=(1, 2)))
         rng = np.random.Generator(np.random.PCG64(1))
         # half a sample of each grade, as for the metrics of which a rare grade is a part
         more = rng.standard_gamma(0.5, (len(drawn) - 1, self.classes, 1)) * worth
-        better, worse = drawn[1:] + more * right, drawn[1:] + more * wrong
+        better = drawn[1:] + more * right
+        worse = drawn[1:] + more * wrong
         patients = metrics.effective_patients(self.owner)
         tail = float(metrics.percentile_tails(patients)[0])
-        found: Scores = {}
+        intervals: Scores = {}
         for name, score in self.scores().items():
             value = float(score(drawn[:1])[0])
             first, last = (better, worse) if name == "mae" else (worse, better)
             interval = Interval(value, np.nan, np.nan)
             if np.isfinite(value) and patients > 1:
-                low, high = (
-                    np.nanquantile(score(first), tail),
-                    np.nanquantile(score(last), 1.0 - tail),
-                )
+                low = np.nanquantile(score(first), tail)
+                high = np.nanquantile(score(last), 1.0 - tail)
                 interval = Interval(value, min(value, float(low)), max(value, float(high)))
-            found[name] = _inside(name, interval)
-        return found
+            intervals[name] = _inside(name, interval)
+        return intervals
 
     def added(self) -> tuple[Floats, Floats]:
         """(C, K) a right and a wrong answer to each true grade: wrong by one grade and, with a
         referral, in it, too."""
-        eye, off = np.eye(self.classes), metrics.wrong_by(1, self.classes)
+        eye = np.eye(self.classes)
+        off = metrics.wrong_by(1, self.classes)
         if self.refer_from is None:
             return eye, off
         referred = (np.arange(self.classes) >= self.refer_from)[:, None]
@@ -269,7 +273,8 @@ def _inside(name: str, interval: Interval) -> Interval:
 
 def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
     one_hot = np.eye(table.classes)
-    rows, weights = verified.rows, verified.weights
+    rows = verified.rows
+    weights = verified.weights
     size = 1.0 / float((weights**2).sum())  # of a simple random sample that would tell as much
     total = len(labels)
     by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
@@ -280,13 +285,13 @@ def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
     )
     patients = max(metrics.effective_patients(part.owner) * size / len(rows), 2.0)
     quantile = float(stdtrit(patients - 1, 0.975))
-    found: Scores = {}
+    intervals: Scores = {}
     for name, score in table.scores().items():
         # The score is linear in the table near the estimate: each sample counts with the slope of
         # its cell.
         slope = metrics.slopes(score, true_part)
         if not np.isfinite(slope).all():
-            found[name] = Interval(np.nan, np.nan, np.nan)
+            intervals[name] = Interval(np.nan, np.nan, np.nan)
             continue
         by = slope[labels, table.answer] - float((slope * by_label).sum())
         true = slope[verified.true, table.answer[rows]] - float((slope * true_part).sum())
@@ -305,13 +310,13 @@ def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
             mass = (true_part[:-1] + true_part[1:]) / 2.0
             variance += 2.0 * float((mass * jumps).sum() / mass.sum()) / (size * patients)
             half = quantile * np.sqrt(variance)
-            found[name] = _inside(name, Interval(value, value - half, value + half))
+            intervals[name] = _inside(name, Interval(value, value - half, value + half))
         else:
             share = min(max(value, 0.0), 1.0)
             counted = float(true_part[np.abs(slope).max(axis=1) > 1e-9].sum()) * patients
             equal = max(share * (1.0 - share) / (variance + 2.0 / counted**2), counted)
-            found[name] = Interval(share, *exact_interval(share, equal))
-    return found
+            intervals[name] = Interval(share, *exact_interval(share, equal))
+    return intervals
 
 
 def _factor(true: Floats, by: Floats, weights: Floats) -> float:
@@ -352,7 +357,9 @@ def _by_readings(
     alike = _refitted(table, variants)
     mean = variants.mean(lambda fit: fit.counts.sum(axis=0))
     mean = mean / mean.sum(axis=1, keepdims=True)
-    never, misled, immune = np.eye(table.classes), true_given_seen(mean, 1.0), np.linalg.pinv(mean)
+    never = np.eye(table.classes)
+    misled = true_given_seen(mean, 1.0)
+    immune = np.linalg.pinv(mean)
 
     def scored(tables: Floats, shared: Floats) -> Scores:
         """shared: (C, C) weights of the true grades, given what all readers see."""
@@ -411,7 +418,8 @@ def _by_matrix(
     alike = []
     if label_noise != "class-conditional" or not apart:
         alike = [table.resampled(posterior_weights(labels, joint)) for joint in joints]
-    scores, ends = _hull([*apart, *alike]), (_hull(apart), _hull(alike))
+    scores = _hull([*apart, *alike])
+    ends = (_hull(apart), _hull(alike))
     return TrueScores(
         basis="noise matrix", scores=scores, apart=ends[0], alike=ends[1], wrong=noise.rates
     )
@@ -423,10 +431,10 @@ def _bounds(table: _Table, labels: Ints, noise: NoiseBounds) -> Scores:
     by_label = table.resampled(np.eye(table.classes)[labels])
     distance = sum(noise.wrong_by(grades) for grades in range(1, table.classes))
     most = {"accuracy": noise.rates[1], "mae": distance}
-    found = {}
+    intervals = {}
     for name, (value, low, high) in by_label.items():
         more = most.get(name, np.nan)
-        found[name] = _inside(
+        intervals[name] = _inside(
             name, Interval(value if name in most else np.nan, low - more, high + more)
         )
-    return found
+    return intervals

@@ -33,8 +33,8 @@ BY_PROGRAM = {
 }
 # A choice that is no grade: the image could not be graded, or nobody knows.
 NO_GRADE = re.compile(
-    r"(un|not"
-    r" |non-?)(gradable|gradeable|assess|known|readable|done|applicable)|\bn/?a\b|missing|cannot|can't",
+    r"(un|not |non-?)(gradable|gradeable|assess|known|readable|done|applicable)"
+    r"|\bn/?a\b|missing|cannot|can't",
     re.I,
 )
 MOST_FILES = 200  # beside an export that are looked at

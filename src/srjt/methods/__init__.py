@@ -1,9 +1,8 @@
 """The methods of the paper, further baselines, our recipe, and yours.
 
-``names()`` lists them, ``create(name, …)`` makes one. Here are the table of those that come with
-srjt, how a method is registered, looked up and made, and the plug-ins that add more. Classes are
-imported on first use, because they load torch; nothing here does, so ``srjt methods`` answers at
-once.
+``names()`` lists them, ``create(name, …)`` makes one. Here is how a method is registered, looked up
+and made, and the plug-ins that add more. Classes are imported on first use, because they load
+torch; nothing here does, so ``srjt methods`` answers at once.
 """
 
 from __future__ import annotations
@@ -11,13 +10,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from srjt.errors import SrjtError, UnknownNameError, lazy_names, unknown_name, warn
+from srjt.errors import Option, SrjtError, UnknownNameError, unknown_name, warn
+from srjt.lazy import lazy_names
+from srjt.methods.table import METHODS, Recipe, RegisteredMethod
 
 if TYPE_CHECKING:
     from srjt.methods.base import Loss as Loss, Method as Method, SingleNetwork as SingleNetwork
@@ -34,9 +35,8 @@ def import_modules(names: Iterable[str]) -> None:
     """Import modules that register methods. Modules in the current folder are found too."""
     for name in names:
         if os.getcwd() not in sys.path:
-            sys.path.append(
-                os.getcwd()
-            )  # a console script has its own folder there; last, to shadow nothing
+            # a console script has its own folder there; last, to shadow nothing
+            sys.path.append(os.getcwd())
         try:
             importlib.import_module(name)
         except Exception as problem:
@@ -52,9 +52,8 @@ def load_entry_points() -> frozenset[str]:
 
     A broken plug-in is a warning: all other methods still work.
     """
-    from importlib.metadata import (
-        entry_points,
-    )  # here: it takes a while, and a help page needs none
+    # here: it takes a while, and a help page needs none
+    from importlib.metadata import entry_points
 
     plugins = entry_points(group=GROUP)
     for plugin in plugins:
@@ -80,77 +79,6 @@ M = TypeVar("M", bound="type[Method]")
 
 _COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'s own arguments
 _REGISTRY: dict[str, RegisteredMethod] = {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How a method is trained by default. Without arguments: as the paper trains all methods.
-
-    Parameters
-    ----------
-    noise_rate : "auto", optional
-        ``"auto"``: the noise rate is estimated unless it is given.
-    balance : float
-        Grade c is drawn with probability ∝ n_c^(1 − balance).
-    ramp_share : float, optional
-        Share of the epochs until only 1 − ε of a batch is kept. Default: the method's own number of
-        epochs.
-    for_images : mapping
-        Settings of a training on images that are other ones than the paper's, such as
-        ``{"optimizer": "adamw"}``.
-    length_by_size : bool
-        Whether epochs and batch size of a training on images follow from their number; else they
-        are the paper's.
-    for_features : mapping
-        Options of the method that are other ones for features than for images.
-
-    Examples
-    --------
-    >>> from srjt.methods import Recipe
-    >>> Recipe(noise_rate="auto", ramp_share=0.4).ramp_epochs(30)
-    12
-    """
-
-    noise_rate: Literal["auto"] | None = None
-    balance: float = 0.0
-    ramp_share: float | None = None
-    for_images: Mapping[str, Any] = field(default_factory=dict)
-    length_by_size: bool = False
-    for_features: Mapping[str, Any] = field(default_factory=dict)
-
-    def ramp_epochs(self, epochs: int) -> int | None:
-        """T' of a training of so many epochs; None: the method's own."""
-        return None if self.ramp_share is None else max(1, round(self.ramp_share * epochs))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegisteredMethod:
-    """What is known of a method: a row of the table that ``srjt methods`` prints, and its class."""
-
-    name: str
-    location: str  # "module:class", which is loaded when it is needed
-    updates: str  # what it learns from
-    paper: str
-    scores: str = "–"  # how it judges samples
-    networks: int = 1
-    needs: tuple[str, ...] = ()  # of "noise_rate", "transition": what must be known before training
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    recipe: Recipe = field(default_factory=Recipe)
-    compared: bool = True  # whether ``all`` in a study contains it, unless it is a recipe
-    registered: type[Method] | None = None  # the class of a method from outside
-
-    @property
-    def method(self) -> type[Method]:
-        """The class; loads torch."""
-        module, _, name = self.location.partition(":")
-        method: type[Method] = self.registered or getattr(importlib.import_module(module), name)
-        return method
-
-    @property
-    def is_recipe(self) -> bool:
-        """Whether it is trained in its own way: then it is no part of a comparison under equal
-        conditions."""
-        return self.recipe != Recipe()
 
 
 def register(
@@ -180,7 +108,8 @@ def register(
     Examples
     --------
     >>> from srjt.methods import CoTeaching, register
-    >>> _ = register("mine", scores="ℓ_h(τ)", updates="soft label", paper="mine", update="soft")(CoTeaching)
+    >>> row = {"scores": "ℓ_h(τ)", "updates": "soft label", "paper": "mine"}
+    >>> _ = register("mine", **row, update="soft")(CoTeaching)
     """
 
     def enter(method: M) -> M:
@@ -196,14 +125,19 @@ def register(
             defaults=MappingProxyType(defaults),
             recipe=recipe or Recipe(),
         )
-        registered = _REGISTRY.get(name)
-        # the same class once more is a notebook cell run again
-        if registered and registered.location != row.location:
-            raise SrjtError(f"A method named {name!r} exists already; choose another name.")
-        _REGISTRY[name] = row
+        _enter(row)
         return method
 
     return enter
+
+
+def _enter(row: RegisteredMethod) -> None:
+    """The one way into the registry: of our table, and of ``register``."""
+    known = _REGISTRY.get(row.name)
+    # the same class once more is a notebook cell run again
+    if known and known.location != row.location:
+        raise SrjtError(f"A method named {row.name!r} exists already; choose another name.")
+    _REGISTRY[row.name] = row
 
 
 def names() -> tuple[str, ...]:
@@ -256,7 +190,11 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
             )
         unknown = unknown_name("method", name, _registry())
         raise UnknownNameError(
-            f"{unknown} One of your own is known once its module is imported (`imports`)."
+            unknown,
+            " One of your own is known once its module is imported (",
+            Option("imports"),
+            ").",
+            code=unknown.code,
         )
     return row
 
@@ -353,80 +291,18 @@ _WHAT = {
 }
 
 
-# The methods that come with srjt: a row each, and no code. The paper's fourteen in the order of its
-# tables, six further baselines, and our recipe.
-#
-# A row names its class by module, so that ``srjt methods`` and the settings read the table without
-# loading torch.
-#
-# "+ours" is Self-Relaxed Joint Training (Takezaki et al., WACV 2025) on a host, that is, on the
-# joint method that it is added to: rank by the hard loss, sharpened by τ = 0.1; learn from the soft
-# label (Algorithms 1–3). A host becomes "+ours" by a row with ``update="soft"``.
+for _row in METHODS:
+    _enter(_row)
 
-OURS = "Takezaki et al., WACV 2025"
+_PUBLIC = {
+    "srjt.methods.base": ["Loss", "Method", "SingleNetwork"],
+    "srjt.methods.joint": ["JointTraining"],
+}
+for _row in METHODS:
+    _module, _, _class = _row.location.partition(":")
+    _PUBLIC.setdefault(_module, []).append(_class)
 
-
-def _one(name: str, where: str, updates: str, paper: str, **about: Any) -> RegisteredMethod:
-    return RegisteredMethod(
-        name=name, location=f"srjt.methods.{where}", updates=updates, paper=paper, **about
-    )
-
-
-def _two(name: str, where: str, scores: str, updates: str, paper: str) -> RegisteredMethod:
-    defaults = {"update": "soft"} if name.endswith("+ours") else {}
-    needs = ("noise_rate",)
-    return _one(
-        name, where, updates, paper, scores=scores, networks=2, needs=needs, defaults=defaults
-    )
-
-
-METHODS = (
-    # the name, the class, how it judges samples (of two networks), what it learns from, where it
-    # was published
-    _one("standard", "single:Standard", "hard label", "baseline"),
-    _one("sord", "single:Sord", "soft label", "Díaz & Marathe, CVPR 2019"),
-    _one("label-smooth", "single:LabelSmooth", "label smoothed by 0.1", "Szegedy et al., CVPR 2016"),
-    _one("f-correction", "single:ForwardCorrection", "−log (Pᵀp) at the label", "Patrini et al., CVPR 2017",
-         needs=("transition",)),
-    _one("reweight", "single:Reweight", "weighted hard label", "Liu & Tao, TPAMI 2016", needs=("transition",),
-         scores="p / (Pᵀp), a weight"),
-    _one("mixup", "single:Mixup", "blended hard labels", "Zhang et al., ICLR 2018"),
-    _one("cdr", "single:Cdr", "hard label, critical weights", "Xia et al., ICLR 2021", needs=("noise_rate",),
-         scores="|w·g| of each weight"),
-    _one("garg", "single:Garg", "Σ_j (P⁻¹)_ỹj ℓ_coral(j)", "Garg & Manwani, ACML 2020", needs=("transition",)),
-    _two("co-teaching", "joint:CoTeaching", "ℓ_h", "hard label, peer's choice", "Han et al., NeurIPS 2018"),
-    _two("jocor", "joint:JoCor", "ℓ_h1 + ℓ_h2 + λD", "hard label + λD, common choice", "Wei et al., CVPR 2020"),
-    _two("codis", "joint:CoDis", "ℓ_h − λD", "hard label, peer's choice", "Xia et al., ICCV 2023"),
-    _two("co-teaching+ours", "joint:CoTeaching", "ℓ_h(τ)", "soft label, peer's choice", OURS),
-    _two("jocor+ours", "joint:JoCor", "ℓ_h1(τ) + ℓ_h2(τ) + λD(τ)", "soft label + λD, common choice", OURS),
-    _two("codis+ours", "joint:CoDis", "ℓ_h(τ) − λD(τ)", "soft label, peer's choice", OURS),
-    # Baselines that the paper does not compare with; ``all`` in a study leaves them out.
-    _one("eae", "single:ExpectedAbsoluteError", "E_p |grade − label| after cross-entropy", "this project",
-         compared=False),
-    _one("gce", "single:GeneralisedCrossEntropy", "(1 − p^q) / q", "Zhang & Sabuncu, NeurIPS 2018", compared=False),
-    _one("elr", "single:EarlyLearning", "hard label + λ log(1 − ⟨running average, p⟩)", "Liu et al., NeurIPS 2020",
-         compared=False),
-    _one("sce", "single:SymmetricCrossEntropy", "−α log p − βA (1 − p)", "Wang et al., ICCV 2019", compared=False),
-    _one("corn", "single:Corn", "Pr(grade > k | grade ≥ k) for all k ≤ label", "Shi et al., PAA 2023",
-         compared=False),
-    _one("cdw-ce", "single:ClassDistanceWeighted", "−Σ_c |c − label|^α log(1 − p^c)", "Polat et al., MIUA 2022",
-         compared=False),
-    # Our recipe, told nothing: the matrix of label errors is estimated.
-    # benchmarks/recipe_on_features.py says what it is worth; this is the only place to change it.
-    _one("srjt", "joint:ForwardAgreement", "−log (Pᵀp) at the label, P estimated; λD on all samples", "this project",
-         networks=2, needs=("transition",),
-         recipe=Recipe(
-             noise_rate="auto",
-             for_images={"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3},
-             length_by_size=True,
-             for_features={"co_lambda": 4.0},
-         ),
-         defaults={"co_lambda": 10.0, "grows_with": "fit"}),
-)  # fmt: skip
-
-_REGISTRY.update((row.name, row) for row in METHODS)
-
-__all__, __getattr__, __dir__ = lazy_names(__name__, [row.location for row in METHODS])
+__all__, __getattr__, __dir__ = lazy_names(__name__, _PUBLIC)
 __all__ += [
     "Recipe",
     "RegisteredMethod",

@@ -127,15 +127,24 @@ class Method(ABC):
         Most remember nothing.
 
         A method that remembers gets ``memory`` and ``rows`` (B,), the positions of the batch among
-        the samples, as further arguments of ``loss``, and changes the tensors in place; a host of
-        ``JointTraining`` gets them in ``selection``. Two networks that remember different things
-        have a tensor of shape (2, samples, …). The loop moves, saves and restores them, and sets
-        one that is named ``progress`` to the share of the epochs that are done.
+        the samples, in ``loss``, and changes the tensors in place; a ``SingleNetwork`` gets them in
+        ``per_sample``, too, and a host of ``JointTraining`` in ``selection``. Two networks that
+        remember different things have a tensor of shape (2, samples, …). The loop moves, saves and
+        restores them, and sets one that is named ``progress`` to the share of the epochs that are
+        done.
         """
         return {}
 
     @abstractmethod
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None) -> Loss:
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: Keep = None,
+        memory: Memory = None,
+        rows: Tensor | None = None,
+    ) -> Loss:
         """The loss of a batch.
 
         Parameters
@@ -145,6 +154,11 @@ class Method(ABC):
             Grades; or probabilities, or likelihoods of readings, if the method takes them.
         keep : int or 0-d Tensor on the device, optional
             Number of samples to select. Default: all.
+        memory : dict of Tensor, optional
+            What the method remembers (see ``memory``). A method that remembers nothing need not
+            take it.
+        rows : Tensor, shape (B,), optional
+            Positions of the batch among the training samples; given with ``memory``.
         """
 
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:  # noqa: B027 (most methods do nothing)
@@ -210,7 +224,16 @@ def as_rows(matrix: Any, num_classes: int, *, name: str) -> Tensor | None:
     checked = torch.from_numpy(
         np.array(noise.check_matrix(array, num_classes=num_classes, name=name))
     )
-    return checked.to(matrix.device) if isinstance(matrix, Tensor) else checked
+    if isinstance(matrix, Tensor):
+        return checked.to(matrix.device)
+    return checked
+
+
+def remembered(memory: Memory, rows: Tensor | None) -> dict[str, Any]:
+    """``memory`` and ``rows`` as further arguments, which only a method that remembers takes."""
+    if not memory:
+        return {}
+    return {"memory": memory, "rows": rows}
 
 
 class SingleNetwork(Method):
@@ -222,8 +245,16 @@ class SingleNetwork(Method):
         """(B, C) logits, targets → (B,) losses. A method that remembers gets ``memory`` and
         ``rows``, too."""
 
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, **memory: Any) -> Loss:
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: Keep = None,
+        memory: Memory = None,
+        rows: Tensor | None = None,
+    ) -> Loss:
         self.check_shapes(logits, targets)
-        total = self.per_sample(logits[0], targets, **memory).mean()
+        total = self.per_sample(logits[0], targets, **remembered(memory, rows)).mean()
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         return Loss(total, total.detach()[None], everything)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
-from srjt.methods.base import Keep, Loss, Memory, Method
+from srjt.methods.base import Keep, Loss, Memory, Method, remembered
 from srjt.ordinal import losses
 from srjt.settings import setting
 
 # Joint training: two networks select clean samples for each other. One framework, three switches.
 #
-#     exchange   peer: each network learns from the other's selection; common: both from one selection
+#     exchange   peer: each network learns from the other's selection; common: both from one
 #     select     the loss that ranks samples: hard (with temperature τ) or soft
 #     update     the loss to learn from: hard or soft
 #
@@ -100,7 +100,9 @@ class JointTraining(Method):
         """The temperature of everything inside the selection score."""
         if self.temperature is not None:  # of a hard selection
             return self.temperature
-        return SHARPENED if self.select == "hard" and self.update == "soft" else 1.0
+        if self.select == "hard" and self.update == "soft":
+            return SHARPENED
+        return 1.0
 
     @property
     def takes_probabilities(self) -> bool:
@@ -140,7 +142,15 @@ class JointTraining(Method):
         )
         return losses.keep_count(batch_size, rate, convention=self.convention)
 
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, **memory: Any) -> Loss:
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: Keep = None,
+        memory: Memory = None,
+        rows: Tensor | None = None,
+    ) -> Loss:
         self.check_shapes(logits, targets)
         if targets.ndim != 1 and not self.takes_probabilities:
             raise SrjtError(
@@ -153,16 +163,13 @@ class JointTraining(Method):
         with torch.no_grad():  # a rank has no gradient
             ranking = self._losses(logits, labels, targets, self.select, self.tau)
             if self.per_class:
-                selected = losses.select_smallest(
-                    self.score(ranking, logits), keep=keep, labels=labels
-                )
+                scores = self.score(ranking, logits)
+                selected = losses.select_smallest(scores, keep=keep, labels=labels)
             else:
-                selected = self._checked_mask(
-                    self.selection(ranking, logits, keep, **memory), ranking
-                )
-        return self.combine(
-            self._losses(logits, labels, targets, self.update, 1.0), logits, selected
-        )
+                mask = self.selection(ranking, logits, keep, **remembered(memory, rows))
+                selected = self._checked_mask(mask, ranking)
+        learnt = self._losses(logits, labels, targets, self.update, 1.0)
+        return self.combine(learnt, logits, selected)
 
     def _losses(
         self, logits: Tensor, labels: Tensor, targets: Tensor, kind: LabelKind, tau: float
@@ -179,7 +186,9 @@ class JointTraining(Method):
 
     def learnt_soft_labels(self) -> Tensor | None:
         from_eq_3 = self.update == "soft" and self.label_matrix is None
-        return losses.soft_label_matrix(self.num_classes) if from_eq_3 else None
+        if from_eq_3:
+            return losses.soft_label_matrix(self.num_classes)
+        return None
 
     def _checked_mask(self, mask: Tensor, ranking: Tensor) -> Tensor:
         """(2, B) or (B,), of bool → (2, B)."""
@@ -250,8 +259,8 @@ def _select_matters(method: JointTraining, *, samples: int = 64, seed: int = 0) 
             for kind, memory in zip(kinds, memories, strict=True):
                 if "progress" in memory:
                     memory["progress"].fill_(progress)
-                remembered = {"memory": memory, "rows": torch.arange(samples)} if memory else {}
-                masks.append(kind.loss(logits, labels, keep=samples // 2, **remembered).selected)
+                given = remembered(memory, torch.arange(samples))
+                masks.append(kind.loss(logits, labels, keep=samples // 2, **given).selected)
             if not torch.equal(*masks):
                 return True
     return False
@@ -262,21 +271,25 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, values, 0.0).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
 
 
-# Co-teaching (Han et al., NeurIPS 2018): each network learns from the samples that the other
-# selects.
-
-
 class CoTeaching(JointTraining):
+    """Co-teaching (Han et al., NeurIPS 2018): each network learns from the samples that the other
+    selects. Options as for ``JointTraining``.
+    """
+
     def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         return losses_KB
 
 
-# JoCoR (Wei et al., CVPR 2020): one common selection, and a loss that makes the networks agree.
-
-
 @dataclass(frozen=True, kw_only=True)
 class JoCor(JointTraining):
-    # samples on which the networks shall agree; all: the discarded ones too
+    """JoCoR (Wei et al., CVPR 2020): one common selection, and a loss that makes networks agree.
+
+    Parameters
+    ----------
+    agree : {"selected", "all"}
+        Samples on which the networks shall agree: the selected ones, or the discarded ones too.
+    """
+
     agree: Literal["selected", "all"] = "selected"
 
     def __post_init__(self) -> None:
@@ -306,7 +319,8 @@ class JoCor(JointTraining):
 
         D needs no label: with ``agree="all"`` the discarded samples contribute to it too.
         """
-        both, divergence = self._losses_of_both(losses_KB), self._disagreement(logits, 1.0)
+        both = self._losses_of_both(losses_KB)
+        divergence = self._disagreement(logits, 1.0)
         if self.agree == "all":
             total = masked_mean(both, selected[0]) + divergence.mean()
         else:
@@ -315,17 +329,19 @@ class JoCor(JointTraining):
 
     def _losses_of_both(self, losses_KB: Tensor) -> Tensor:
         """(2, B) → (B,) ℓ₁ + ℓ₂, weighted by 1 − λ in the published code and in the original."""
-        return (1.0 - self.co_lambda if self._weighted else 1.0) * losses_KB.sum(dim=0)
+        weight = 1.0 - self.co_lambda if self._weighted else 1.0
+        return weight * losses_KB.sum(dim=0)
 
     def _disagreement(self, logits: Tensor, tau: float) -> Tensor:
         """(2, B, C) logits → (B,) λD."""
         return self.co_lambda * losses.jeffreys(logits[0], logits[1], temperature=tau)
 
 
-# CoDis (Xia et al., ICCV 2023): prefer samples on which the two networks disagree.
-
-
 class CoDis(JointTraining):
+    """CoDis (Xia et al., ICCV 2023): prefer samples on which the two networks disagree. Options as
+    for ``JointTraining``.
+    """
+
     def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         """ℓ(f_n) − λD(p₁, p₂) (Eq. 8), with D at the selection's temperature in all conventions."""
         return losses_KB - self.co_lambda * self._divergence(logits[0], logits[1], self.tau)
@@ -344,20 +360,18 @@ class CoDis(JointTraining):
 
     def _divergence(self, p: Tensor, q: Tensor, tau: float) -> Tensor:
         """(..., C) logits of the two networks → (...,) D."""
-        divergence = (
-            losses.jeffreys if self.convention == "paper" else losses.reverse_jensen_shannon
-        )
-        return divergence(p, q, temperature=tau)
-
-
-# Our recipe: two networks learn from every label through the matrix of label errors, and agree on
-# every image.
+        if self.convention == "paper":
+            return losses.jeffreys(p, q, temperature=tau)
+        return losses.reverse_jensen_shannon(p, q, temperature=tau)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardAgreement(Method):
-    """Forward correction of both networks, plus their Jeffreys divergence on all samples; none is
-    discarded.
+    """Our recipe: two networks learn from every label through the matrix of label errors, and agree
+    on every image.
+
+    The loss is the forward correction of both networks, plus their Jeffreys divergence on all
+    samples; none is discarded.
 
     Two networks memorise different wrong labels. Agreement, which needs no label, undoes both. Its
     weight grows, so that networks that have learnt little yet are not held back.
@@ -380,7 +394,9 @@ class ForwardAgreement(Method):
     grows_with: Literal["training", "fit"] = "fit"
 
     def memory(self, samples: int) -> dict[str, Tensor]:
-        return {"progress": torch.zeros(())} if self.grows_with == "training" else {}
+        if self.grows_with == "training":
+            return {"progress": torch.zeros(())}
+        return {}
 
     def loss(
         self,
@@ -389,26 +405,28 @@ class ForwardAgreement(Method):
         *,
         keep: Keep = None,
         memory: Memory = None,
-        **rows: Any,
+        rows: Tensor | None = None,
     ) -> Loss:
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""
         self.check_shapes(logits, targets)
-        if (
-            targets.ndim == 2
-        ):  # probabilities of the true grades, by several readers: nothing to correct
-            own = losses.soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
-        elif targets.ndim == 3:
-            own = losses.readings_likelihood(logits, targets).mean(dim=-1)
-        else:
-            labels = targets.expand(len(logits), -1)
-            own = losses.forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
+        per_network = self._label_losses(logits, targets).mean(dim=-1)  # (2,)
         disagreement = losses.jeffreys(logits[0], logits[1]).mean()
         if self.grows_with == "fit":
             disagreement = disagreement * _fit(logits, targets)
         elif memory is not None:
             disagreement = disagreement * memory["progress"].to(disagreement.dtype)
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        return Loss(own.sum() + self.co_lambda * disagreement, own.detach(), everything)
+        total = per_network.sum() + self.co_lambda * disagreement
+        return Loss(total, per_network.detach(), everything)
+
+    def _label_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """(2, B) each network's loss on each sample."""
+        if targets.ndim == 2:  # probabilities of the true grades: nothing to correct
+            return losses.soft_cross_entropy(logits, targets)
+        if targets.ndim == 3:
+            return losses.readings_likelihood(logits, targets)
+        labels = targets.expand(len(logits), -1)
+        return losses.forward_corrected(logits, labels, transition=self.transition)
 
 
 @torch.no_grad()

@@ -19,10 +19,10 @@ from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
 from srjt.settings import setting
 
-# Standard: one network that learns from the label as given: the baseline.
-
 
 class Standard(SingleNetwork):
+    """The baseline: one network that learns from the label as given."""
+
     takes: ClassVar[tuple[str, ...]] = ("probabilities",)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -31,14 +31,19 @@ class Standard(SingleNetwork):
         return losses.hard_cross_entropy(logits, targets)
 
 
-# SORD (Díaz and Marathe, CVPR 2019): one network that learns from soft labels.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sord(SingleNetwork):
+    """SORD (Díaz and Marathe, CVPR 2019): one network that learns from soft labels.
+
+    Parameters
+    ----------
+    label_matrix : array-like, optional
+        Soft labels by given grade, shape (C, C), instead of those of Eq. 3.
+    """
+
     takes: ClassVar[tuple[str, ...]] = ("probabilities",)
 
-    label_matrix: Any = None  # (C, C): rows to use instead of Eq. 3
+    label_matrix: Any = None
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 1:  # else probabilities of several readers, in place of the soft labels
@@ -46,27 +51,34 @@ class Sord(SingleNetwork):
         return losses.soft_cross_entropy(logits, targets)
 
     def learnt_soft_labels(self) -> Tensor | None:
-        return losses.soft_label_matrix(self.num_classes) if self.label_matrix is None else None
-
-
-# Label smoothing (Szegedy et al., CVPR 2016): a little probability for every grade, whatever its
-# distance.
+        if self.label_matrix is None:
+            return losses.soft_label_matrix(self.num_classes)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSmooth(SingleNetwork):
-    smoothing: float = setting(0.1, ge=0, le=1)  # spread uniformly over all C grades
+    """Label smoothing (Szegedy et al., CVPR 2016): a little probability for every grade, whatever
+    its distance.
+
+    Parameters
+    ----------
+    smoothing : float
+        The probability that is spread uniformly over all C grades.
+    """
+
+    smoothing: float = setting(0.1, ge=0, le=1)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         smooth = losses.smooth_labels(targets, self.num_classes, smoothing=self.smoothing)
         return losses.soft_cross_entropy(logits, smooth)
 
 
-# F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade
-# would get.
-
-
 class ForwardCorrection(SingleNetwork):
+    """F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade
+    would get.
+    """
+
     needs: ClassVar[tuple[str, ...]] = ("transition",)
     takes: ClassVar[tuple[str, ...]] = ("likelihoods",)
 
@@ -76,22 +88,28 @@ class ForwardCorrection(SingleNetwork):
         return losses.forward_corrected(logits, targets, transition=self.transition)
 
 
-# Reweight (Liu and Tao, TPAMI 2016): each sample is weighted by how likely its label is right.
-
-
 class Reweight(SingleNetwork):
+    """Reweight (Liu and Tao, TPAMI 2016): each sample is weighted by how likely its label is
+    right.
+    """
+
     needs: ClassVar[tuple[str, ...]] = ("transition",)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return losses.reweighted(logits, targets, transition=self.transition)
 
 
-# Mixup (Zhang et al., ICLR 2018): learn from blends of two samples and of their labels.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Mixup(Standard):
-    alpha: float = setting(0.5, gt=0)  # of Beta(α, α)
+    """Mixup (Zhang et al., ICLR 2018): learn from blends of two samples and of their labels.
+
+    Parameters
+    ----------
+    alpha : float
+        α of Beta(α, α), from which the shares of the two samples are drawn.
+    """
+
+    alpha: float = setting(0.5, gt=0)
 
     def prepare(
         self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
@@ -105,10 +123,11 @@ class Mixup(Standard):
         return torch.lerp(x[partner], x, share), torch.lerp(targets[partner], targets, share)
 
 
-# CDR (Xia et al., ICLR 2021): only the weights that matter most are updated; the others decay.
-
-
 class Cdr(Standard):
+    """CDR (Xia et al., ICLR 2021): only the weights that matter most are updated; the others
+    decay.
+    """
+
     needs: ClassVar[tuple[str, ...]] = ("noise_rate",)
 
     @torch.no_grad()
@@ -126,9 +145,10 @@ class Cdr(Standard):
         importance = torch.cat([(p * gradient).abs().flatten() for p, gradient in weights])
         critical = max(1, round(clean * importance.numel()))
         place = importance.numel() - critical
-        # On a GPU kthvalue is far slower than sorting: one block of threads works on one row.
-        found = importance.sort() if importance.is_cuda else importance.kthvalue(place + 1)
-        threshold = found.values[place] if importance.is_cuda else found.values
+        if importance.is_cuda:  # where kthvalue, one block of threads per row, is far slower
+            threshold = importance.sort().values[place]
+        else:
+            threshold = importance.kthvalue(place + 1).values
         for parameter, gradient in weights:
             gradient.mul_(((parameter * gradient).abs() >= threshold) * clean)
 
@@ -146,12 +166,9 @@ class Thresholds(SingleNetwork):
         return median_grade(probabilities)
 
 
-# Garg and Manwani (ACML 2020): ordinal regression whose loss is unbiased under known label noise.
-
 # The distance between neighbouring thresholds at the start. A middle grade is most likely halfway
-# between its two thresholds, where its probability is σ(d/2) − σ(−d/2) = tanh(d/4). of proportional
-# odds: 0.76, so that every grade can be three times as likely as all others together
-SPACING = 4.0
+# between its two thresholds, where its probability is σ(d/2) − σ(−d/2) = tanh(d/4).
+SPACING = 4.0  # of proportional odds: 0.76, three times as likely as all other grades together
 GARG_SPACING = 2.0
 # Biases are single numbers, which Adam moves by at most its learning rate in a step: 0.5 in 5,000
 # steps at 1e-4, where the distance that fits is several units. Garg's are learnt as multiples of
@@ -199,6 +216,10 @@ class FastOrdinalHead(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Garg(Thresholds):
+    """Garg and Manwani (ACML 2020): ordinal regression whose loss is unbiased under known label
+    noise.
+    """
+
     needs: ClassVar[tuple[str, ...]] = ("transition",)
     inverse: Tensor = field(init=False, repr=False)  # P⁻¹
 
@@ -232,10 +253,10 @@ class Garg(Thresholds):
     def probabilities(self, logits: Tensor) -> Tensor:
         """Differences of Pr(grade > k), clamped at 0 (thresholds can cross) and renormalised."""
         above = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
-        ones, zeros = torch.ones_like(above[..., :1]), torch.zeros_like(above[..., :1])
-        differences = (torch.cat([ones, above], dim=-1) - torch.cat([above, zeros], dim=-1)).clamp(
-            min=0
-        )
+        ones = torch.ones_like(above[..., :1])
+        zeros = torch.zeros_like(above[..., :1])
+        at_least = torch.cat([ones, above], dim=-1)
+        differences = (at_least - torch.cat([above, zeros], dim=-1)).clamp(min=0)
         return differences / differences.sum(dim=-1, keepdim=True)
 
     def grades(self, logits: Tensor) -> Tensor:
@@ -243,13 +264,12 @@ class Garg(Thresholds):
         return (logits > 0).sum(dim=-1)
 
 
-# The proportional-odds model, whose weights srjt.training.odds fits at once.
-
-
 class ProportionalOdds(Thresholds):
-    """One severity w·x and C − 1 thresholds: Pr(grade > k) = σ(w·x − θ_k). It is not in the table
-    of methods: it is what ``standard``, ``f-correction`` and ``srjt`` become with the network
-    ``odds``.
+    """The proportional-odds model: one severity w·x and C − 1 thresholds, Pr(grade > k) =
+    σ(w·x − θ_k).
+
+    It is not in the table of methods: it is what ``standard``, ``f-correction`` and ``srjt`` become
+    with the network ``odds``. ``srjt.training.odds`` fits its weights at once.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("probabilities", "likelihoods")
@@ -271,7 +291,8 @@ class ProportionalOdds(Thresholds):
         """σ(a) − σ(b) = σ(a) σ(−b) (1 − e^(b − a)): the difference itself would round to 0 where
         both are near 1."""
         z = logits if logits.dtype == torch.float64 else logits.float()
-        above, below = torch.sigmoid(z), torch.sigmoid(-z)
+        above = torch.sigmoid(z)
+        below = torch.sigmoid(-z)
         ones = torch.ones_like(above[..., :1])
         gaps = 1.0 - torch.exp(z[..., 1:] - z[..., :-1])
         p = torch.cat([ones, above], dim=-1) * torch.cat([below, ones], dim=-1)
@@ -283,12 +304,11 @@ class ProportionalOdds(Thresholds):
         return (logits > 0).sum(dim=-1)
 
 
-# Expected absolute error: one network whose loss is smallest at the median of the noisy labels.
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAbsoluteError(SingleNetwork):
-    """Begins with cross-entropy, because the bounded loss alone can stall on the middle grade.
+    """Expected absolute error: a network whose loss is smallest at the median of the noisy labels.
+
+    It begins with cross-entropy, because the bounded loss alone can stall on the middle grade.
 
     Parameters
     ----------
@@ -317,35 +337,42 @@ class ExpectedAbsoluteError(SingleNetwork):
         error = losses.expected_absolute_error(logits, targets)
         if memory is None:
             return error
-        share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(
-            0.0, 1.0
-        )
+        moved = (memory["progress"] - self.move_from) / (self.move_to - self.move_from)
+        share = moved.clamp(0.0, 1.0)
         return torch.lerp(losses.hard_cross_entropy(logits, targets), error, share.to(error.dtype))
-
-
-# Generalised cross-entropy (Zhang and Sabuncu, NeurIPS 2018): a confident mistake weighs less.
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralisedCrossEntropy(SingleNetwork):
-    q: float = setting(0.7, gt=0, le=1)  # towards 0: cross-entropy; 1: 1 − p
+    """Generalised cross-entropy (Zhang and Sabuncu, NeurIPS 2018): a confident mistake weighs less.
+
+    Parameters
+    ----------
+    q : float
+        Towards 0 the loss is cross-entropy; with 1 it is 1 − p.
+    """
+
+    q: float = setting(0.7, gt=0, le=1)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return losses.generalised_cross_entropy(logits, targets, q=self.q)
 
 
-# Early-learning regularisation (Liu et al., NeurIPS 2020): stay with what was learnt before labels
-# are memorised.
-
-
 @dataclass(frozen=True, kw_only=True)
 class EarlyLearning(SingleNetwork):
-    weight: float = setting(
-        3.0, ge=0
-    )  # λ of the regularisation, as the authors set it for ten classes
-    momentum: float = setting(
-        0.7, ge=0, lt=1
-    )  # β: share of the old value in a sample's running average
+    """Early-learning regularisation (Liu et al., NeurIPS 2020): stay with what was learnt before
+    labels are memorised.
+
+    Parameters
+    ----------
+    weight : float
+        λ of the regularisation, as the authors set it for ten classes.
+    momentum : float
+        β, the share of the old value in a sample's running average.
+    """
+
+    weight: float = setting(3.0, ge=0)
+    momentum: float = setting(0.7, ge=0, lt=1)
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"averages": torch.zeros(samples, self.num_classes)}
@@ -359,23 +386,26 @@ class EarlyLearning(SingleNetwork):
             if memory is not None and rows is not None:
                 averages += self.momentum * memory["averages"].index_select(0, rows)
                 memory["averages"].index_copy_(0, rows, averages.float())
-        return losses.hard_cross_entropy(logits, targets) + self.weight * losses.early_learning(
-            logits, averages
-        )
-
-
-# Symmetric cross-entropy (Wang et al., ICCV 2019): cross-entropy, plus that of the label under the
-# prediction.
+        regularisation = losses.early_learning(logits, averages)
+        return losses.hard_cross_entropy(logits, targets) + self.weight * regularisation
 
 
 @dataclass(frozen=True, kw_only=True)
 class SymmetricCrossEntropy(SingleNetwork):
-    """α · cross-entropy + β · reverse cross-entropy. The defaults are the authors' for ten classes
-    (CIFAR-10)."""
+    """Symmetric cross-entropy (Wang et al., ICCV 2019): cross-entropy, plus that of the label under
+    the prediction. The defaults are the authors' for ten classes (CIFAR-10).
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Weights of cross-entropy and of reverse cross-entropy.
+    log_zero : float
+        A, what log 0 of the grades that are not the label counts as.
+    """
 
     alpha: float = setting(0.1, ge=0)
     beta: float = setting(1.0, ge=0)
-    log_zero: float = -4.0  # A: what log 0 of the grades that are not the label counts as
+    log_zero: float = -4.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -384,44 +414,44 @@ class SymmetricCrossEntropy(SingleNetwork):
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         loss = losses.hard_cross_entropy(logits, targets)
-        reverse = (
-            self.log_zero * (-loss).expm1()
-        )  # −Σ_c p^c log l^c = −A (1 − p^ỹ) for a hard label l
+        # −Σ_c p^c log l^c = −A (1 − p^ỹ) for a hard label l
+        reverse = self.log_zero * (-loss).expm1()
         return self.alpha * loss + self.beta * reverse
-
-
-# Class distance weighted cross-entropy (Polat et al., MIUA 2022): a far grade costs more than a
-# near one.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassDistanceWeighted(SingleNetwork):
-    """−Σ_c |c − ỹ|^α log(1 − p^c): it pushes other grades down, and does not ask for the label
-    itself.
+    """Class distance weighted cross-entropy (Polat et al., MIUA 2022): a far grade costs more than
+    a near one.
 
-    It is no proper score: its probabilities order the grades, and are not those of the labels.
+    The loss −Σ_c |c − ỹ|^α log(1 − p^c) pushes other grades down, and does not ask for the label
+    itself. It is no proper score: its probabilities order the grades, and are not those of the
+    labels.
+
+    Parameters
+    ----------
+    alpha : float
+        The power of the distance. 5 is common for LIMUC's four grades; the authors choose it for
+        each network.
     """
 
-    # the power of the distance; 5 is common for LIMUC's four grades, the authors choose it for each
-    # network
     alpha: float = setting(5.0, gt=0)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         log_p = losses.log_probabilities(logits)
         grade = torch.arange(self.num_classes, device=log_p.device)
-        # 1 − p^c is the sum of the other probabilities: its logarithm is finite where p^c rounds to
-        # 1
+        # log(1 − p^c) by the sum of the other probabilities is finite where p^c rounds to 1
         others = log_p[:, None, :].masked_fill(grade == grade[:, None], -math.inf)  # (B, C, C)
         weight = (grade - targets[:, None]).abs().to(log_p.dtype) ** self.alpha  # (B, C)
         return -(weight * others.logsumexp(dim=-1)).sum(dim=-1)
 
 
-# CORN (Shi, Cao and Raschka, 2021): is the grade above k, given that it is above k − 1?
-
-
 class Corn(Thresholds):
-    """C − 1 logits, each of Pr(grade > k | grade > k − 1); the chain rule makes probabilities of
-    them."""
+    """CORN (Shi, Cao and Raschka, 2021): is the grade above k, given that it is above k − 1?
+
+    There are C − 1 logits, each of Pr(grade > k | grade > k − 1); the chain rule makes
+    probabilities of them.
+    """
 
     def head(self, features: int, classes: int) -> nn.Module:
         return nn.Linear(features, classes - 1)

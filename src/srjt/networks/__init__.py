@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from srjt.errors import lazy_names
+from srjt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from srjt.networks.layers import (
@@ -37,5 +37,23 @@ if TYPE_CHECKING:
     )
     from srjt.networks.weights import load_weights as load_weights, read_weights as read_weights
 
-_, __getattr__, __dir__ = lazy_names(__name__)
+_, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "srjt.networks.layers": ("DEPTHS", "ResNet", "Standardise", "standardise", "tiny"),
+        "srjt.networks.network": ("build", "count_features", "fetch_weights"),
+        "srjt.networks.registry": (
+            "IMAGENET_MEAN",
+            "IMAGENET_STD",
+            "Backbone",
+            "PublishedWeights",
+            "find",
+            "known",
+            "names",
+            "register_backbone",
+            "takes_rows",
+        ),
+        "srjt.networks.weights": ("load_weights", "read_weights"),
+    },
+)
 __all__ = ["PublishedWeights", "build", "fetch_weights", "names", "register_backbone"]

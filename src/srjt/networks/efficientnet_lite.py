@@ -36,7 +36,8 @@ class PaddedConv2d(nn.Conv2d):
         super().__init__(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel, stride = self.kernel_size[0], self.stride[0]
+        kernel = self.kernel_size[0]
+        stride = self.stride[0]
         rows, columns = (
             max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:]
         )

@@ -40,9 +40,9 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
 def mlp(*, inputs: int, hidden: int = 128, dropout: float = 0.1) -> nn.Module:
     """One hidden layer on standardised columns: (B, inputs) to (B, hidden).
 
-    The width is 128 because, on embeddings with noisy labels, wider layers memorised more and took longer. LayerNorm
-    would remove the information in rows of one or two columns and mix columns of different units; batch norm would
-    make the output of a sample depend on the others.
+    The width is 128 because, on embeddings with noisy labels, wider layers memorised more and took
+    longer. LayerNorm would remove the information in rows of one or two columns and mix columns of
+    different units; batch norm would make the output of a sample depend on the others.
     """
     return nn.Sequential(
         Standardise(inputs), nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout)
@@ -150,9 +150,11 @@ class ResNet(nn.Module):
         self.conv1 = convolution(channels, 64, kernel=7, stride=2)
         self.bn1 = nn.BatchNorm2d(64)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        inputs, stages = 64, []
+        inputs = 64
+        stages = []
         for index, count in enumerate(blocks):
-            width, layers = 64 * 2**index, []
+            width = 64 * 2**index
+            layers = []
             for place in range(count):  # the first block of a stage has its stride
                 stride = 2 if index > 0 and place == 0 else 1
                 layers.append(Block(inputs, width, stride=stride, bottleneck=bottleneck))

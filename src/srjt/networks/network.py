@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from srjt import errors
-from srjt.errors import SrjtError, reason_of
+from srjt.errors import Message, Option, SrjtError, warn
 from srjt.networks import registry
 from srjt.networks.layers import Standardise
 from srjt.networks.registry import IMAGENET_MEAN, IMAGENET_STD
 from srjt.networks.weights import INSTEAD, fetch_published, load_weights, read_weights
+from srjt.text import reason_of
 
 Maker = Callable[[], nn.Module]
 Weights = bool | str | os.PathLike[str] | None  # published ones, those of a file, or none
@@ -58,7 +58,9 @@ def build(
     --------
     >>> import torch
     >>> from srjt import networks
-    >>> network = networks.build("tiny", head=lambda features: torch.nn.Linear(features, 4), in_shape=(3, 32, 32))
+    >>> def head(features):
+    ...     return torch.nn.Linear(features, 4)
+    >>> network = networks.build("tiny", head=head, in_shape=(3, 32, 32))
     >>> network(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 4])
     """
@@ -106,9 +108,12 @@ def fetch_weights(
             make()  # timm downloads them when it builds a network
         trained = row.trained_input() if pretrained and row.loads_own_weights else None
         if trained is not None and trained.size != in_shape[-1]:
-            errors.warn(
-                f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}:"
-                f" `crop={trained.size}` is better."
+            warn(
+                Message(
+                    f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}: ",
+                    Option("crop", trained.size),
+                    " is better.",
+                )
             )
     if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
@@ -167,7 +172,9 @@ def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
         published = [name for name in registry.names() if registry.find(name).weights is not None]
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for"
-            f" {', '.join(published)}: {INSTEAD}."
+            f" {', '.join(published)}: ",
+            INSTEAD,
+            ".",
         )
     return fetch_published(row.weights)
 
@@ -221,4 +228,6 @@ def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) ->
 
 
 def _name(network: str | Maker) -> str:
-    return f"the network {network!r}" if isinstance(network, str) else "your own network"
+    if isinstance(network, str):
+        return f"the network {network!r}"
+    return "your own network"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from srjt.errors import SrjtError, missing_extra, unknown_name
+from srjt.text import few
 
 if TYPE_CHECKING:
     from torch import nn
@@ -161,6 +162,20 @@ def takes_rows(name: str) -> bool:
     """Whether the network reads rows (B, F) of features rather than images (B, channels, H, W)."""
     row = known(name)
     return row is not None and row.reads == "rows"
+
+
+def small_network() -> str:
+    """The network for small images: the first that a CPU trains in minutes."""
+    return next(row.name for row in _ROWS.values() if row.small and row.reads == "images")
+
+
+def extras() -> dict[str, str]:
+    """The packages that networks come from, as extras of srjt → what they add."""
+    added: dict[str, list[str]] = {prefix.rstrip(":"): [f"{prefix}NAME"] for prefix in _FAMILIES}
+    for row in _ROWS.values():
+        if row.package and not row.registered:
+            added.setdefault(row.package.partition(".")[0], []).append(row.name)
+    return {package: f"the networks {few(names)}" for package, names in added.items()}
 
 
 def register_backbone(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from srjt import errors
-from srjt.errors import SrjtError, reason_of
+from srjt.errors import Option, SrjtError, UnknownNameError, missing_extra
 from srjt.networks.registry import TrainedInput
 from srjt.networks.weights import INSTEAD
+from srjt.text import reason_of
 
 if TYPE_CHECKING:
     from srjt.networks.registry import Maker
@@ -34,7 +34,7 @@ def _import_timm(name: str) -> Any:
     try:
         import timm
     except ModuleNotFoundError as error:
-        raise errors.missing_extra("timm", "timm", f"The network {name!r}") from error
+        raise missing_extra("timm", "timm", f"The network {name!r}") from error
     except Exception as error:  # a torchvision for another version of torch raises various errors
         raise SrjtError(
             f"timm cannot be imported ({reason_of(error)}): install the torchvision that matches"
@@ -51,7 +51,7 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = f"did you mean 'timm:{near[0]}'? " if near else ""
-        raise errors.UnknownNameError(
+        raise UnknownNameError(
             f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all."
         )
     trained = timm_input(full_name)
@@ -67,14 +67,17 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
             if size and trained is not None and not isinstance(error, OSError):
                 raise SrjtError(
                     f"timm cannot make {name!r} for images of {in_shape[-1]} pixels"
-                    f" ({reason_of(error)}): it was trained on {trained.size}, so set"
-                    f" `crop={trained.size}`."
+                    f" ({reason_of(error)}): it was trained on {trained.size}, so set ",
+                    Option("crop", trained.size),
+                    ".",
                 ) from error
             if not pretrained:
                 raise
             raise SrjtError(
                 f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}):"
-                f" {INSTEAD}."
+                " ",
+                INSTEAD,
+                ".",
             ) from error
 
     return make

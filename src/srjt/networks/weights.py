@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from srjt import errors
-from srjt.errors import SrjtError, few
+from srjt.errors import Message, Option, SrjtError
 from srjt.files import sha256_of, write_atomically
 from srjt.networks import registry
+from srjt.text import count_of, few
 
 # Load weights from an untrusted file: no code in it is executed, and every weight of the network
 # must be there.
@@ -90,7 +90,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""
-    count = errors.count_of(len(tensors), "tensor")
+    count = count_of(len(tensors), "tensor")
     return f"The weights in {source} fit: {count} of the network come from it{unused}."
 
 
@@ -107,8 +107,15 @@ def _unwrap(content: object) -> dict[str, Tensor]:
 
 # Published ImageNet weights: downloaded once into torch's cache, checked at every use.
 
-INSTEAD = "pass a local file with `weights`, or start from random weights with `pretrained=False`"
-ALTERNATIVES = f"{INSTEAD}, or choose the network tiny, or train on features (srjt features)"
+INSTEAD = Message(
+    "pass a local file with ",
+    Option("weights"),
+    ", or start from random weights with ",
+    Option("pretrained", False),
+)
+ALTERNATIVES = Message(
+    INSTEAD, ", or choose the network tiny, or train on features (srjt features)"
+)
 OFFLINE = "SRJT_OFFLINE"  # an environment variable: if it is set, no weights are downloaded
 TIMEOUT = 30.0  # seconds of each wait for the server
 
@@ -122,7 +129,7 @@ def fetch_published(
     weights: registry.PublishedWeights,
     *,
     timeout: float = TIMEOUT,
-    advice: str = f", or {ALTERNATIVES}",
+    advice: str = Message(", or ", ALTERNATIVES),
 ) -> Path:
     """The file of weights in torch's cache, downloaded if it is not there yet, and checked by its
     SHA-256.
@@ -165,7 +172,9 @@ def fetch_published(
 
 
 def _wanted(weights: registry.PublishedWeights) -> str:
-    return f"{weights.member} of that file" if weights.member else "that file"
+    if weights.member:
+        return f"{weights.member} of that file"
+    return "that file"
 
 
 def _download(address: str, path: Path, *, sha256: str | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from srjt.errors import lazy_names
+from srjt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from srjt.noise.estimate import NoiseEstimate as NoiseEstimate, estimate_noise as estimate_noise
@@ -32,4 +32,23 @@ if TYPE_CHECKING:
         labels_to_verify as labels_to_verify,
     )
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "srjt.noise.estimate": ("NoiseEstimate", "estimate_noise"),
+        "srjt.noise.matrices": (
+            "FAMILIES",
+            "NoiseReport",
+            "check_matrix",
+            "corrupt",
+            "expected_rate",
+            "largest_rho",
+            "noise_from_posterior",
+            "report",
+            "rho_for_rate",
+            "transition_matrix",
+        ),
+        "srjt.noise.quality": ("label_quality", "true_grade_posterior"),
+        "srjt.noise.verified": ("exact_interval", "labels_to_verify"),
+    },
+)

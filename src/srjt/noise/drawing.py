@@ -135,7 +135,8 @@ def labels_needed(
     # What a label leaves to learn, as if all labels were as much harder as the planned rate is than
     # the mean doubt.
     left = q * (1.0 - q) * planned * (1.0 - planned) / max(mean * (1.0 - mean), 1e-9)
-    few, many = 1, len(q)
+    few = 1
+    many = len(q)
     while many - few > 1:
         middle = (few + many) // 2
         probability = drawing.probability(middle)

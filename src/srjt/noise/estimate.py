@@ -17,8 +17,9 @@ from srjt.noise import model
 from srjt.noise.matrices import SHARED_ERRORS, Floats, Ints, seen, transition_of, true_given_label
 from srjt.noise.model import ONE_SIDED, SYMMETRIC
 from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
+from srjt.notebook import html_block, html_text
 from srjt.ordinal import patient_codes
-from srjt.progress import Plain, html_block, html_text
+from srjt.progress import Plain
 
 # Which noise explains the labels? Every form of noise, weighted by how well it predicts them.
 #
@@ -115,10 +116,10 @@ class Explanations:
         """
         total = np.zeros_like(probabilities)
         for form in {one.fit.form: one for one in self}:
-            own = [one for one in self if one.fit.form == form]
-            transition = own[0].fit.transition()
+            of_form = [one for one in self if one.fit.form == form]
+            transition = of_form[0].fit.transition()
             sure, unsure = (
-                [one for one in own if bool(one.reader) == doubt] for doubt in (False, True)
+                [one for one in of_form if bool(one.reader) == doubt] for doubt in (False, True)
             )
             for one in sure:
                 total += one.weight * model.by_grade(labels, probabilities, transition)
@@ -220,7 +221,8 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
             continue
         one = model.held_out_likelihood(fit, labels, part)
         if (float(one.sum()) - likelihood) / repeated > _GAIN:
-            fits[form], held_out[form] = fit, one
+            fits[form] = fit
+            held_out[form] = one
     log_prior = -np.log(
         [sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits]
     )
@@ -292,11 +294,11 @@ class NoiseEstimate(Plain):
     rate: float
     rate_interval: tuple[float, float]
     transition: Floats  # (C, C) P[i, j] = Pr(label = j | true grade = i)
-    transition_interval: (
-        Floats  # (2, C, C) lower and upper, if wrong labels depend on the true grade alone
-    )
+    # (2, C, C) lower and upper, if wrong labels depend on the true grade alone; where the rate is not
+    # determined, what the upper end of its interval allows for
+    transition_interval: Floats
     prior: Floats  # (C,) shares of the true grades
-    prior_interval: Floats  # (2, C), on the same condition
+    prior_interval: Floats  # (2, C), likewise
     form: str  # the likeliest form of noise
     held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
     samples: int
@@ -476,47 +478,48 @@ def estimate_noise(
     known = read_verified(
         verified, samples=len(y), classes=p.shape[1], probability=verified_probability
     )
-    found = explain(y, p, owner, known)
+    explained = explain(y, p, owner, known)
     again = np.full(len(y), -1) if second is None else check_second(second, y, p.shape[1])
     paired = int((again >= 0).sum()) >= _PAIRS
     if paired:
-        found = found.given_second(y, again)
-    differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
-    largest = exact_interval(differs, len(y) / found.repeated, confidence=confidence)[1]
-    joint = found.joint
+        explained = explained.given_second(y, again)
+    differs = float((explained.label_probabilities().argmax(axis=1) != y).mean())
+    largest = exact_interval(differs, len(y) / explained.repeated, confidence=confidence)[1]
+    joint = explained.joint
     rate = _rate(joint)
     low = lower_bound = rate
     joints = joint[None]
     tail = (1.0 - confidence) / 2.0
     if bootstrap:
-        joints, rates = _draws(found, bootstrap, seed=seed)
+        joints, rates = _draws(explained, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
         if paired:
-            low, largest = _paired_interval(joints, len(y) / found.repeated, tail=tail)
-        elif any(one.fit.form in ONE_SIDED for one in found.all):
+            low, largest = _paired_interval(joints, len(y) / explained.repeated, tail=tail)
+        elif any(one.fit.form in ONE_SIDED for one in explained.all):
             largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
-    informed = learnt = _informed(y, found, owner)
+    informed = learnt = _informed(y, explained, owner)
     if not informed and bootstrap:
         low = lower_bound = 0.0
     if bootstrap and low * len(y) < 1.0:  # labels are counted: fewer than one wrong label is none
         low = 0.0
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
-    weights = found.form_weights
+    weights = explained.form_weights
     form = max(weights, key=lambda one: weights[one])
-    reason = "" if paired else _doubt(y, found, informed=informed, unsettled=tail)
+    reason = "" if paired else _doubt(y, explained, informed=informed, unsettled=tail)
     assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
     if paired:
         informed = True
-        own = transition_of(joint)
-        joint = joint.sum(axis=1, keepdims=True) * (seen(own, SHARED_ERRORS) @ own)
-        rate, lower_bound = _rate(joint), low
+        matrix = transition_of(joint)
+        joint = joint.sum(axis=1, keepdims=True) * (seen(matrix, SHARED_ERRORS) @ matrix)
+        rate = _rate(joint)
+        lower_bound = low
         interval = (low, 1.0 - (1.0 - largest) ** 2) if bootstrap else (rate, rate)
         assumption = _PAIRED.format(count_of(int((again >= 0).sum()), "second label"))
     worth = 0.0
     shares: tuple[tuple[float, float, float], ...] = ()
     if len(known.rows):
         rate, interval, lower_bound, joint, worth, reason, shares = use_verified(
-            y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
+            y, explained.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
         )
         interval = interval if bootstrap else (rate, rate)
         informed = informed or not reason
@@ -540,20 +543,24 @@ def estimate_noise(
         )
     ends = [tail, 1.0 - tail]
     transition_interval = np.quantile(transition_of(joints), ends, axis=0)
-    if bootstrap and interval[0] < RIGHT:  # then it is plausible that all labels are right
-        right = np.eye(len(joint))
-        transition_interval = np.stack(
-            [np.minimum(transition_interval[0], right), np.maximum(transition_interval[1], right)]
-        )
+    prior_interval = np.quantile(joints.sum(axis=2), ends, axis=0)
+    if bootstrap and (reason or paired):
+        given = np.bincount(y, minlength=len(joint)) / len(y)
+        one_sided = any(one.fit.form in ONE_SIDED for one in explained.all)
+        matrices, shares_of_grades = _bounds(given, interval[1], likeliest=not one_sided)
+        transition_interval = _hull(transition_interval, matrices)
+        prior_interval = _hull(prior_interval, shares_of_grades)
+    elif bootstrap and interval[0] < RIGHT:  # then it is plausible that all labels are right
+        transition_interval = _hull(transition_interval, np.stack([np.eye(len(joint))] * 2))
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
         transition=transition_of(joint),
         transition_interval=transition_interval,
         prior=joint.sum(axis=1),
-        prior_interval=np.quantile(joints.sum(axis=2), ends, axis=0),
+        prior_interval=prior_interval,
         form=form,
-        held_out=dict(found.held_out),
+        held_out=dict(explained.held_out),
         samples=len(y),
         identifiable=not reason,
         reason=reason,
@@ -570,7 +577,8 @@ def estimate_noise(
 
 def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Floats]:
     """(N,) and (N, C) as whole numbers and distributions, or an error that says what is wrong."""
-    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    p = np.asarray(probabilities, dtype=np.float64)
+    y = np.asarray(labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or p.shape[1] < 2 or not len(y):
         raise SrjtError(
             f"Labels (N,) and probabilities (N, C ≥ 2) are needed; got {y.shape} and {p.shape}."
@@ -586,7 +594,7 @@ def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Flo
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
 
 
-def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:
+def _draws(explained: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:
     """Joint distributions (B, C, C) of true grade and label, and the smallest rate of each draw
     (B,).
 
@@ -594,18 +602,49 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     posterior. The smallest rate is without the doubt near boundaries, which may be all the images'.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    weights = np.array([one.doubtful_weight for one in found.all])
+    weights = np.array([one.doubtful_weight for one in explained.all])
     joints: list[Floats] = []
     rates: list[float] = []
-    for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
+    for one, count in zip(
+        explained.all, rng.multinomial(draws, weights / weights.sum()), strict=True
+    ):
         drawn = rng.multivariate_normal(
             one.fit.theta, one.fit.covariance, size=count, method="cholesky"
         )
-        own = [replace(one, reader=0.0, fit=replace(one.fit, theta=theta)).joint for theta in drawn]
-        rates += [_rate(joint) for joint in own]
+        without_reader = [
+            replace(one, reader=0.0, fit=replace(one.fit, theta=theta)).joint for theta in drawn
+        ]
+        rates += [_rate(joint) for joint in without_reader]
         # the reader's share matters more than the parameters, and is slow to integrate over
-        joints += [one.joint] * int(count) if one.reader and count else own
+        joints += [one.joint] * int(count) if one.reader and count else without_reader
     return np.array(joints), np.array(rates)
+
+
+def _bounds(given: Floats, wrong: float, *, likeliest: bool) -> tuple[Floats, Floats]:
+    """What the noise matrix (2, C, C) and the shares of the true grades (2, C) can be, at least and
+    at most, if no more than this share of the labels is wrong, whichever these are.
+
+    given: (C,) shares of the labels. A wrong label moves one grade's share up and another's down.
+    Row i is farthest from the labels if all wrong ones belong to grade i: of a share ``given[i] +
+    wrong`` then ``wrong`` is mislabelled. Where fewer labels have the grade than are wrong, none of
+    them need be right. likeliest: the right grade is the likeliest label of each grade.
+    """
+    classes = len(given)
+    most = np.where(given > wrong, wrong / np.maximum(given + wrong, 1e-300), 1.0)[:, None]
+    right = np.eye(classes, dtype=bool)
+    lowest = np.where(right, 1.0 - most, 0.0)
+    highest = np.where(right, 1.0, most)
+    if likeliest:
+        lowest = np.where(right, np.maximum(lowest, 1.0 / classes), lowest)
+        highest = np.where(right, highest, np.minimum(highest, 0.5))
+    shares = np.stack([np.maximum(given - wrong, 0.0), np.minimum(given + wrong, 1.0)])
+    return np.stack([lowest, highest]), shares
+
+
+def _hull(first: Floats, second: Floats) -> Floats:
+    """(2, …) from the lower of two lower ends to the higher of two upper ends."""
+    lowest = np.minimum(first[0], second[0])
+    return np.stack([lowest, np.maximum(first[1], second[1])])
 
 
 def _paired_interval(joints: Floats, labels: float, *, tail: float) -> tuple[float, float]:
@@ -674,18 +713,18 @@ _ASSUMPTIONS = {
 }
 
 
-def _informed(y: Ints, found: Explanations, owner: Ints) -> bool:
+def _informed(y: Ints, explained: Explanations, owner: Ints) -> bool:
     """Whether labels are likelier by the probabilities than by the grades' shares, by two standard
     errors. Patients, ``owner`` (N,), are independent, and their labels are not."""
-    shares = np.bincount(y, minlength=len(found.joint)) / len(y)
-    q = found.label_probabilities()
+    shares = np.bincount(y, minlength=len(explained.joint)) / len(y)
+    q = explained.label_probabilities()
     gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
-    held_out_gain = max(found.held_out.values()) - float(np.log(shares[y]).mean())
+    held_out_gain = max(explained.held_out.values()) - float(np.log(shares[y]).mean())
     error = gain.std() * (repetition(gain, owner) / len(gain)) ** 0.5
     return bool(held_out_gain >= 2.0 * error)
 
 
-def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) -> str:
+def _doubt(y: Ints, explained: Explanations, *, informed: bool, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to
@@ -693,7 +732,7 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
     """
     if not informed:
         return "the probabilities say nothing about the labels beyond how common each grade is."
-    expected = found.joint.sum(axis=1) * len(y)
+    expected = explained.joint.sum(axis=1) * len(y)
     if expected.min() < _FEW:  # the model's own number is a guess: what is said counts labels
         grade = int(expected.argmin())
         labels = int((y == grade).sum())
@@ -704,7 +743,7 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
             f"the probabilities hardly tell grade {grade} ({labels:,} labels) from others: how"
             " often it is mistaken cannot be seen."
         )
-    if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
+    if sum(one.doubtful_weight for one in explained.all if one.fit.form == "boundary") > unsettled:
         return (
             "readers who are unsure between two neighbouring grades look like images that are"
             " unclear between them; better networks or verified labels can tell them apart, more"

@@ -82,7 +82,8 @@ def group_rates(
     >>> bool(worse.interval[0] > better.rate)
     True
     """
-    right, group = np.asarray(quality, dtype=np.float64), np.asarray(groups, dtype=np.int64)
+    right = np.asarray(quality, dtype=np.float64)
+    group = np.asarray(groups, dtype=np.int64)
     if right.shape != group.shape or right.ndim != 1 or not len(right):
         raise SrjtError(
             f"Qualities and groups are two lists of one length; got {right.shape} and"
@@ -125,7 +126,9 @@ def _given_rate(
     doubt = 1.0 - quality_with_rate(quality, rate, known)
     size = np.maximum(np.bincount(group), 1)
     usual = np.bincount(group, doubt) / size if by_label else np.full(len(size), doubt.mean())
-    log_odds, expected, spread = [], [], []
+    log_odds = []
+    expected = []
+    spread = []
     for log_factor in _LOG_FACTORS:
         more = np.expm1(log_factor)
         likelihood = np.bincount(group, np.log1p(doubt * more)) - size * np.log1p(usual * more)

@@ -320,7 +320,8 @@ def report(labels: ArrayLike, noisy: ArrayLike, matrix: ArrayLike) -> NoiseRepor
     """
     nominal = check_matrix(matrix)
     num_classes = len(nominal)
-    true, wrong = _grades(labels, num_classes), _grades(noisy, num_classes)
+    true = _grades(labels, num_classes)
+    wrong = _grades(noisy, num_classes)
     if len(true) != len(wrong) or len(true) == 0:
         raise SrjtError(
             f"{len(true)} true grades and {len(wrong)} labels: both are needed, and as many."

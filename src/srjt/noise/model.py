@@ -32,7 +32,9 @@ from srjt.noise.matrices import FAMILIES, Floats, Ints, family_weights
 # Each fits the inverse temperature of the network to the labels, so neither an over-confident
 # network nor one that has learnt the noise is taken at its word.
 
-_LOWEST, _HIGHEST = np.log(0.1), np.log(10.0)  # log inverse temperatures
+# log inverse temperatures
+_LOWEST = np.log(0.1)
+_HIGHEST = np.log(10.0)
 _NEGLIGIBLE = 1e-3  # a grade less probable than that changes no quality by more than that
 _STEPS = 20  # of the deconvolution; 400 change quality by less than 0.02 on average
 _POINTS = 5  # of the reader's severity within a grade
@@ -97,7 +99,7 @@ def by_severity(
         _HIGHEST,
     )
     cuts = np.exp(factor) * told
-    own = _normalised(
+    reader_grade = _normalised(
         _grades(cuts) * given, otherwise=_grades(cuts)
     )  # of the reader, given the label
     clear = _clearness(cuts)
@@ -105,9 +107,9 @@ def by_severity(
     below, above = (
         ndtr(np.concatenate(both, axis=1)) for both in ((-ends, cuts, ends), (ends, -cuts, -ends))
     )
-    posterior = np.zeros_like(own)
-    for grade in range(own.shape[1]):
-        rows = np.flatnonzero(own[:, grade] > _NEGLIGIBLE)
+    posterior = np.zeros_like(reader_grade)
+    for grade in range(reader_grade.shape[1]):
+        rows = np.flatnonzero(reader_grade[:, grade] > _NEGLIGIBLE)
         for point in (
             np.arange(_POINTS) + 0.5
         ) / _POINTS:  # equally likely severities within the grade
@@ -122,7 +124,7 @@ def by_severity(
                 r = np.clip(reader * clear[rows], _NEGLIGIBLE, 1.0 - _NEGLIGIBLE)[:, None]
                 reached = ndtr((cuts[rows] - (1.0 - r) * z[:, None]) / np.sqrt(r * (1.0 - r)))
                 true = np.diff(reached, axis=1, prepend=0.0, append=1.0)
-                posterior[rows] += weight / _POINTS * own[rows, grade, None] * true
+                posterior[rows] += weight / _POINTS * reader_grade[rows, grade, None] * true
     return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 
 
@@ -158,7 +160,8 @@ def probits(probabilities: Floats) -> Floats:
     precise."""
     below = probabilities.cumsum(axis=1)[:, :-1]
     above = probabilities[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
-    low, high = ndtri(np.maximum(below, _TINY)), -ndtri(np.maximum(above, _TINY))
+    low = ndtri(np.maximum(below, _TINY))
+    high = -ndtri(np.maximum(above, _TINY))
     return np.asarray(np.where(below < 0.5, low, high), dtype=np.float64)
 
 
@@ -196,15 +199,21 @@ def _log_sum(likelihood: Floats) -> float:
 def _minimum(loss: Callable[[float], float], low: float, high: float) -> float:
     """Of a function with one minimum, by golden section, to 1 % of the interval."""
     ratio = (5**0.5 - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = loss(left), loss(right)
+    left = high - ratio * (high - low)
+    right = low + ratio * (high - low)
+    at_left = loss(left)
+    at_right = loss(right)
     for _ in range(10):
         if at_left < at_right:
-            high, right, at_right = right, left, at_left
+            high = right
+            right = left
+            at_right = at_left
             left = high - ratio * (high - low)
             at_left = loss(left)
         else:
-            low, left, at_left = left, right, at_right
+            low = left
+            left = right
+            at_left = at_right
             right = low + ratio * (high - low)
             at_right = loss(right)
     return (low + high) / 2
@@ -212,10 +221,9 @@ def _minimum(loss: Callable[[float], float], low: float, high: float) -> float:
 
 # Images in the order of their severity under the network, and the label counts of similar images.
 
-_BLOCKS, _WIDTHS = (
-    134,
-    3,
-)  # cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
+# cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
+_BLOCKS = 134
+_WIDTHS = 3
 _DIGITS = 9  # severities that differ by less are equal
 
 
@@ -278,7 +286,8 @@ def _median(probabilities: Floats) -> Floats:
     rows = np.arange(len(cuts))
     # the pair of cuts around 0, or nearest to it
     left = np.clip((cuts < 0.0).sum(axis=1) - 1, 0, cuts.shape[1] - 2)
-    low, high = cuts[rows, left], cuts[rows, left + 1]
+    low = cuts[rows, left]
+    high = cuts[rows, left + 1]
     return np.asarray(left - low / np.maximum(high - low, 10.0**-_DIGITS))
 
 
@@ -410,33 +419,32 @@ def family(form: str, *, num_classes: int) -> Family:
             largest=float(1.0 / shape.sum(axis=1).max()),
         )
     if form == "boundary":
-        none, directions = np.empty(0), np.empty((0, num_classes, num_classes))
+        none = np.empty(0)
+        directions = np.empty((0, num_classes, num_classes))
         return Family(form=form, mean=none, precision=none, directions=directions, offset=-np.inf)
-    own = [
+    single_rates = [
         ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
         for i in grade
         for side in (-1, 1)
         if 0 <= i + side < num_classes
     ]
-    often, further = (
-        (distance > 0).astype(np.float64),
-        np.maximum(distance - 1, 0).astype(np.float64),
-    )
-    mean, precision, common = [np.log(1 / 8), -1.0], [1.0, 1.0], [often, further]
+    often = (distance > 0).astype(np.float64)
+    further = np.maximum(distance - 1, 0).astype(np.float64)
+    mean = [np.log(1 / 8), -1.0]
+    precision = [1.0, 1.0]
+    common = [often, further]
     limit: Floats | float = 1.0
     if form in ONE_SIDED:
         side = np.sign(step) == ONE_SIDED[form]
-        mean, precision, common = (
-            [0.0, -4.0, -1.0],
-            [1.0, 0.25, 1.0],
-            [side * often, often - side, further],
-        )
+        mean = [0.0, -4.0, -1.0]
+        precision = [1.0, 0.25, 1.0]
+        common = [side * often, often - side, further]
         limit = np.where(side, 4.0, 1.0)
     return Family(
         form=form,
-        mean=np.array(mean + [0.0] * len(own)),
-        precision=np.array(precision + [2.0] * len(own)),
-        directions=np.stack([*common, *own]),
+        mean=np.array(mean + [0.0] * len(single_rates)),
+        precision=np.array(precision + [2.0] * len(single_rates)),
+        directions=np.stack([*common, *single_rates]),
         limit=limit,
     )
 
@@ -464,6 +472,7 @@ _NODES = ndtri((np.arange(41) + 0.5) / 41)  # equally likely values of a standar
 _SPAN = 6.0  # blurs that a grade is wide before the data speak: images show their grade
 # one label in a thousand is any grade, in every form: no single label decides between forms
 _SLIP = 1e-3
+_PREDICTIVE = 32  # draws of the parameters, in pairs of opposite ones, for held-out labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -498,8 +507,9 @@ class Fit:
         if not reader:
             return np.asarray(self.true_grades(images)[:, :, None] * self.transition())
         cuts, centre, scale = self.problem.severity(self.theta, images)
-        image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
-        own = np.zeros(
+        image_blur = (1.0 - reader) ** 0.5 / scale
+        reader_blur = reader**0.5 / scale
+        graded_as = np.zeros(
             (len(centre), len(cuts) + 1, len(cuts) + 1)
         )  # p(true grade, the reader's grade | x)
         rows = np.arange(len(centre))
@@ -507,8 +517,8 @@ class Fit:
             severity = centre + image_blur * node
             below = ndtr((cuts - severity[:, None]) / reader_blur[:, None])
             graded = np.diff(below, axis=1, prepend=0.0, append=1.0)
-            own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
-        return np.asarray(own @ self.transition())
+            graded_as[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
+        return np.asarray(graded_as @ self.transition())
 
     def pair(self, images: Images | Cells, *, reader: float = 0.0) -> Floats:
         """(N, C, C): p(label, second label | x), of two readers who err alike and independently,
@@ -520,7 +530,8 @@ class Fit:
         if not reader:
             return np.asarray(np.einsum("nc,cj,ck->njk", self.true_grades(images), matrix, matrix))
         cuts, centre, scale = self.problem.severity(self.theta, images)
-        image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
+        image_blur = (1.0 - reader) ** 0.5 / scale
+        reader_blur = reader**0.5 / scale
         both = np.zeros((len(centre), len(cuts) + 1, len(cuts) + 1))
         for node in _NODES:
             below = ndtr((cuts - (centre + image_blur * node)[:, None]) / reader_blur[:, None])
@@ -548,22 +559,33 @@ def fit_model(cells: Cells, kin: Family) -> Fit:
 
 
 def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
-    """(N,) log p(label | x) of each sample under a fit to the samples of the other parts."""
+    """(N,) log p(label | x) of each sample under a fit to the samples of the other parts.
+
+    The probabilities are means over the posterior of that fit. Under its parameters alone, few
+    labels would speak against the form whose parameters they leave most open.
+    """
     likelihood = np.empty(len(labels))
     whole = fit.problem.cells
     cell = whole.images.cell
     repeated = len(labels) / whole.counts.sum()
+    rng = np.random.Generator(np.random.PCG64(0))
+    half = rng.standard_normal((_PREDICTIVE // 2, len(fit.theta)))
+    normal = np.concatenate([half, -half])
     for k in range(int(part.max()) + 1):
         out = np.flatnonzero(part == k)
         inside = cell[out] * fit.problem.classes + labels[out]
         left_out = (
             np.bincount(inside, minlength=whole.counts.size).reshape(whole.counts.shape) / repeated
         )
-        problem, theta = fit.problem, fit.theta
+        problem = fit.problem
+        theta = fit.theta
         if len(out) < len(labels):  # of a single patient nothing can be held out
             problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
             theta, _ = _climb(problem, theta, steps=5)  # from the fit to all samples, which is near
-        likelihood[out] = np.log(problem.label_probabilities(theta))[cell[out], labels[out]]
+        root = np.linalg.cholesky(problem.expand(theta)[2])
+        drawn = theta + np.linalg.solve(root.T, normal.T).T  # with the covariance of the posterior
+        mean = sum(problem.label_probabilities(one) for one in drawn) / len(drawn)
+        likelihood[out] = np.log(mean)[cell[out], labels[out]]
     return likelihood
 
 
@@ -577,7 +599,8 @@ class _Problem:
     """
 
     def __init__(self, cells: Cells, kin: Family) -> None:
-        self.cells, self.kin = cells, kin
+        self.cells = cells
+        self.kin = kin
         self.classes = cells.counts.shape[1]
         self.spans = self.classes - 2
         self.knots = _KNOTS_PER_GRADE * self.classes + 1
@@ -659,7 +682,8 @@ class _Problem:
         by_off = density[:, :, None] * -np.diff(P, axis=0)  # ∂q_j / ∂off_k
         by_cut = by_off * scale[:, None, None]
         change = np.empty((*q.shape, len(theta)))  # ∂q_j / ∂θ
-        by_span, knots = self.spread * np.exp(theta[: self.spans]), self.basis(self.cells)
+        by_span = self.spread * np.exp(theta[: self.spans])
+        knots = self.basis(self.cells)
         change[:, :, : self.spans] = np.einsum("mkj,ks->mjs", by_cut, by_span)
         change[:, :, self.spans : self.width_at] = (
             -by_cut.sum(axis=1)[:, :, None] * knots[:, None, :]
@@ -687,7 +711,9 @@ def _climb(problem: _Problem, theta: Floats, *, steps: int) -> tuple[Floats, flo
         )  # no further than three blurs at once
         reached = problem.value(theta + move)
         if reached > value:
-            gain, theta, damping = reached - value, theta + move, max(damping / 5, 1e-6)
+            gain = reached - value
+            theta = theta + move
+            damping = max(damping / 5, 1e-6)
             if gain < 1e-3:
                 return theta, reached
             value, gradient, information = problem.expand(theta)

@@ -118,7 +118,8 @@ def true_grade_posterior(
     checked = read_verified(verified, samples=len(y), classes=classes)
     if transition is None:
         explanations = explain(y, p, patient_codes(groups, len(y)), checked)
-        matrix, posterior = transition_of(explanations.joint), explanations.posterior(y, p)
+        matrix = transition_of(explanations.joint)
+        posterior = explanations.posterior(y, p)
     else:
         matrix = check_matrix(transition, num_classes=classes)
         posterior = bayes(y, p, matrix)
@@ -178,13 +179,16 @@ def suggestion_shares(
     agrees = np.eye(p.shape[1])[y]
     agreement = np.zeros(len(y))
     for one in np.unique(part):
-        others, own = part != one, part == one
+        others = part != one
+        held_out = part == one
         if not others.any():  # a single patient
             continue
         # One disagreement at full confidence more than was seen: a few samples do not make it
         # certain.
-        x, hit = np.append(p[others].ravel(), 1.0), np.append(agrees[others].ravel(), 0.0)
-        agreement[own] = IsotonicRegression(out_of_bounds="clip").fit(x, hit).predict(said[own])
+        x = np.append(p[others].ravel(), 1.0)
+        hit = np.append(agrees[others].ravel(), 0.0)
+        calibrated = IsotonicRegression(out_of_bounds="clip").fit(x, hit)
+        agreement[held_out] = calibrated.predict(said[held_out])
     rate = estimate.rate_interval[0]
     if not estimate.verified:
         rate = min(rate, 1.0 - float((p.argmax(axis=1) == y).mean()) ** 0.5)
@@ -305,10 +309,8 @@ class NoiseBounds:
 
 def given_noise(transition: ArrayLike, shares: ArrayLike) -> NoiseBounds:
     """Noise of a known transition matrix (C, C); shares: of the labels, (C,)."""
-    matrix, labelled = (
-        np.asarray(transition, dtype=np.float64),
-        np.asarray(shares, dtype=np.float64),
-    )
+    matrix = np.asarray(transition, dtype=np.float64)
+    labelled = np.asarray(shares, dtype=np.float64)
     prior = np.maximum(np.linalg.lstsq(matrix.T, labelled, rcond=None)[0], 1e-6)
     joint = (prior / prior.sum())[:, None] * matrix
     rate = float(1.0 - np.trace(joint))
@@ -389,7 +391,8 @@ def highest_grade_posterior(
     − 1. transition: (C, C) P[i, j] = Pr(label = j | true grade = i). certain: (N,) of bool, labels
     that are known to be right.
     """
-    y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
+    y = np.asarray(labels, dtype=np.int64)
+    u = np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)
     classes = len(matrix)
     if y.shape != u.shape or not len(y) or matrix.shape != (classes, classes):
@@ -423,17 +426,18 @@ def highest_grade_weights(
     image per patient: rows of the inverse matrix. The arguments are those of
     ``highest_grade_posterior``.
     """
-    y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
+    y = np.asarray(labels, dtype=np.int64)
+    u = np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)
     if np.linalg.cond(matrix) > 1e6:
         return None
-    own = np.linalg.inv(matrix)[y]
+    of_image = np.linalg.inv(matrix)[y]
     if certain is not None:
         right = np.asarray(certain, dtype=bool)
-        own[right] = np.eye(len(matrix))[y[right]]
+        of_image[right] = np.eye(len(matrix))[y[right]]
     below = np.ones((int(u.max()) + 1, len(matrix)))  # of "no image is worse than c"
     with np.errstate(over="ignore", invalid="ignore"):
-        np.multiply.at(below, u, np.cumsum(own, axis=1))
+        np.multiply.at(below, u, np.cumsum(of_image, axis=1))
         weights = np.diff(below, axis=1, prepend=0.0)
     return weights if np.isfinite(weights).all() else None
 
@@ -460,7 +464,8 @@ def _fit_priors(likelihood: Floats) -> tuple[Floats, Floats]:
     """(S, M, C) by s → the highest log-likelihoods (S,) over the prior of the grades, and the
     posteriors (S, M, C)."""
     prior = np.full((len(likelihood), 1, likelihood.shape[2]), 1.0 / likelihood.shape[2])
-    posterior, total = likelihood, np.ones((*likelihood.shape[:2], 1))
+    posterior = likelihood
+    total = np.ones((*likelihood.shape[:2], 1))
     for _ in range(_STEPS):
         posterior = likelihood * prior
         total = posterior.sum(axis=2, keepdims=True)

@@ -83,7 +83,8 @@ def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tu
     (0.1, 0.337)
     """
     tail = (1.0 - confidence) / 2.0
-    hits, misses = share * size, (1.0 - share) * size
+    hits = share * size
+    misses = (1.0 - share) * size
     low = float(betaincinv(hits, misses + 1.0, tail)) if hits > 0 else 0.0
     high = float(betaincinv(hits + 1.0, misses, 1.0 - tail)) if misses > 0 else 1.0
     return low, high
@@ -153,9 +154,11 @@ def labels_to_verify(
             f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}."
         )
     gain = worth / verified if worth and verified else 1.0
-    few, many = 1, 1
+    few = 1
+    many = 1
     while _half_width(rate, many * gain, confidence) > within:
-        few, many = many, 2 * many
+        few = many
+        many = 2 * many
     while many - few > 1:
         middle = (few + many) // 2
         few, many = (
@@ -242,7 +245,8 @@ def use_verified(
         owner=owner,
         confidence=confidence,
     )
-    rate, lower_bound = share.rate, share.lower_bound
+    rate = share.rate
+    lower_bound = share.lower_bound
     reason = ""
     # whatever the draw: 6 wrong ones of 6 are few, too
     if 2.0 * _half_width(0.5, share.worth, confidence) > _WIDE:
@@ -280,14 +284,16 @@ def _share_of_label(
     """The share of wrong labels among those of one grade, and its interval; wrong: (n,) of the
     verified ones."""
     given = labels == grade
-    own = given[checked.rows]
-    if not own.any():
+    of_grade = given[checked.rows]
+    if not of_grade.any():
         return (float(doubt[given].mean()) if given.any() else 0.0), 0.0, 1.0
     part = Verified(
-        rows=checked.rows[own], true=checked.true[own], probability=checked.probability[own]
+        rows=checked.rows[of_grade],
+        true=checked.true[of_grade],
+        probability=checked.probability[of_grade],
     )
     share = verified_share(
-        wrong[own],
+        wrong[of_grade],
         doubt[part.rows],
         part,
         mean_doubt=float(doubt[given].mean()),
@@ -360,7 +366,9 @@ def verified_share(
         )
         ends = inside(wilson_interval(mean, together / rest, quantile=two_sided))
         if ends[1] - ends[0] < interval[1] - interval[0]:  # else the model does not help
-            rate, equal, interval = mean, together, ends
+            rate = mean
+            equal = together
+            interval = ends
             lower_bound = inside(wilson_interval(mean, together / rest, quantile=one_sided))[0]
     return Share(rate=rate, interval=interval, lower_bound=lower_bound, worth=equal / rest)
 
@@ -408,7 +416,8 @@ def _joint(labels: Ints, posterior: Floats, checked: Verified, *, rate: float) -
 def _log_likelihood(counts: Floats, prior: Floats) -> float:
     """Of counts (C, C) whose columns are Dirichlet-multinomial with the columns of ``prior``, up to
     a constant."""
-    both, before = counts.sum(axis=0) + prior.sum(axis=0), prior.sum(axis=0)
+    both = counts.sum(axis=0) + prior.sum(axis=0)
+    before = prior.sum(axis=0)
     return float(
         (gammaln(before) - gammaln(both)).sum() + (gammaln(counts + prior) - gammaln(prior)).sum()
     )

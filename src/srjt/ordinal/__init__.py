@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from srjt.errors import SrjtError, lazy_names, unknown_name
+from srjt.errors import SrjtError, unknown_name
+from srjt.lazy import lazy_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,21 @@ if TYPE_CHECKING:
         soft_labels as soft_labels,
     )
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "srjt.ordinal.decoding": ("decode", "expected_grade", "median_grade"),
+        "srjt.ordinal.losses": (
+            "keep_count",
+            "keep_rate",
+            "one_hot",
+            "select_smallest",
+            "smooth_labels",
+            "soft_label_matrix",
+            "soft_labels",
+        ),
+    },
+)
 
 # What predicted grades are for. Without torch, because the command line's help lists the choices.
 

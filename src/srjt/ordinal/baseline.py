@@ -39,11 +39,9 @@ class Gain(NamedTuple):
     @property
     def value(self) -> float:
         """The improvement; positive is better."""
-        return (
-            self.naive - self.score
-            if METRICS[self.metric].lower_is_better
-            else self.score - self.naive
-        )
+        if METRICS[self.metric].lower_is_better:
+            return self.naive - self.score
+        return self.score - self.naive
 
     @property
     def verdict(self) -> Verdict:
@@ -70,11 +68,9 @@ def one_grade(training_counts: ArrayLike, metric: Purpose) -> int:
     (0, 1)
     """
     counts = np.asarray(training_counts, dtype=np.float64)
-    return (
-        int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
-        if metric == "mae"
-        else int(np.argmax(counts))
-    )
+    if metric == "mae":
+        return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+    return int(np.argmax(counts))
 
 
 def gain_over_one_grade(
@@ -117,7 +113,8 @@ def gain_over_one_grade(
     >>> gain_over_one_grade(labels, labels, training_counts=[20, 10, 10], metric="mae").verdict
     'better'
     """
-    judged, classes = np.asarray(labels, dtype=np.int64), len(np.asarray(training_counts))
+    judged = np.asarray(labels, dtype=np.int64)
+    classes = len(np.asarray(training_counts))
     constant = np.full(len(judged), one_grade(training_counts, metric))
     scores, naive = (
         metrics.resampled_metrics(
@@ -132,7 +129,8 @@ def gain_over_one_grade(
     )
     found = Gain(metric=metric, score=float(scores[0]), naive=float(naive[0]))
     if metric == "qwk":  # not defined where all labels are equal
-        naive, found = np.zeros_like(naive), found._replace(naive=0.0)
+        naive = np.zeros_like(naive)
+        found = found._replace(naive=0.0)
     sizes = np.bincount(metrics.patient_codes(groups, len(judged)))
     patients = int(sizes.sum() ** 2 / (sizes**2).sum() + 1e-9)
     if resamples < 2 or patients < TOO_FEW:

@@ -41,8 +41,10 @@ def calibration_bins(
     >>> calibration_bins([[0.75, 0.25], [0.75, 0.25]], [0, 1])
     [CalibrationBin(confidence=0.75, accuracy=0.5, samples=2)]
     """
-    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(true, dtype=np.int64)
-    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
+    p = np.asarray(probabilities, dtype=np.float64)
+    y = np.asarray(true, dtype=np.int64)
+    confidence = p.max(axis=1)
+    right = p.argmax(axis=1) == y
     which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
     filled = (which == b for b in np.unique(which))
     return [
@@ -81,7 +83,8 @@ def ranked_probability_score(probabilities: ArrayLike, true: ArrayLike) -> float
     >>> ranked_probability_score([[1.0, 0.0, 0.0]], [0])
     0.0
     """
-    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(true, dtype=np.int64)
+    p = np.asarray(probabilities, dtype=np.float64)
+    y = np.asarray(true, dtype=np.int64)
     reached = p.cumsum(axis=1)[:, :-1]
     truth = y[:, None] <= np.arange(p.shape[1] - 1)
     return float(((reached - truth) ** 2).sum(axis=1).mean())
@@ -210,7 +213,8 @@ def choose_recalibration(
 def _checked(
     probabilities: ArrayLike, labels: ArrayLike, transition: ArrayLike | None
 ) -> tuple[Floats, Ints, Floats]:
-    log_p, y = _log(probabilities), np.asarray(labels, dtype=np.int64)
+    log_p = _log(probabilities)
+    y = np.asarray(labels, dtype=np.int64)
     if log_p.ndim != 2 or y.shape != log_p.shape[:1] or not len(y):
         raise SrjtError(
             f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}."
@@ -241,7 +245,8 @@ def _fit(
     classes = log_p.shape[1]
 
     def loss(theta: Floats) -> tuple[float, Floats]:
-        slope, offsets = np.exp(theta[0]), theta[1:] if vector else 0.0
+        slope = np.exp(theta[0])
+        offsets = theta[1:] if vector else 0.0
         r = softmax(slope * log_p + offsets, axis=1)
         joint = r * label_likelihood
         total = np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
@@ -316,7 +321,8 @@ def range_scores(probabilities: ArrayLike) -> Floats:
         entering = np.where(up, high + 1, low - 1)
         scores[rows, entering] = held
         held = held + p[rows, entering]
-        low, high = np.where(up, low, entering), np.where(up, entering, high)
+        low = np.where(up, low, entering)
+        high = np.where(up, entering, high)
     return scores
 
 
@@ -368,14 +374,17 @@ def range_threshold(
     spare = max(float(worst.max(initial=0.0)), coverage)
     w = own * patient_weights(groups, len(s))[:, None]
     order = np.argsort(s, axis=None, kind="stable")
-    ordered, reached = s.ravel()[order], np.cumsum(w.ravel()[order])
+    ordered = s.ravel()[order]
+    reached = np.cumsum(w.ravel()[order])
     need = coverage * float(w.sum()) + spare
     if not np.isfinite(need):
         return float("inf")
     ends = np.append(ordered[1:] > ordered[:-1], True) if len(ordered) else np.empty(0, dtype=bool)
     short = np.flatnonzero(ends & (reached < need - 1e-9 * (1.0 + abs(need))))
     first = int(short[-1]) + 1 if len(short) else 0
-    return float(ordered[first]) if first < len(ordered) else float("inf")
+    if first < len(ordered):
+        return float(ordered[first])
+    return float("inf")
 
 
 def widest_range_threshold(
@@ -426,7 +435,8 @@ def widest_range_threshold(
     possible = np.unique(s)
     if not len(possible) or not holds(float(possible[-1])):
         return float("inf")
-    short, enough = -1, len(possible) - 1
+    short = -1
+    enough = len(possible) - 1
     while enough - short > 1:
         middle = (short + enough) // 2
         if holds(float(possible[middle])):

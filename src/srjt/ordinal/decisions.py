@@ -68,7 +68,8 @@ def operating_point(
     >>> found["sensitivity"].value, found["specificity"].value
     (0.5, 1.0)
     """
-    y, r = np.asarray(positive, dtype=bool), np.asarray(referred, dtype=bool)
+    y = np.asarray(positive, dtype=bool)
+    r = np.asarray(referred, dtype=bool)
     if y.ndim != 1 or y.shape != r.shape:
         raise SrjtError(
             f"Positives and referrals must be lists of one length; got {y.shape} and {r.shape}."
@@ -268,7 +269,8 @@ def roc_curve(positive: ArrayLike, score: ArrayLike) -> Roc:
     [0.0, 1.0, 1.0]
     """
     y, threshold, last, _ = _ranked(positive, score)
-    hits, alarms = np.cumsum(y)[last], np.cumsum(~y)[last]
+    hits = np.cumsum(y)[last]
+    alarms = np.cumsum(~y)[last]
     return Roc(
         np.concatenate([[0.0], alarms / alarms[-1]]),
         np.concatenate([[0.0], hits / hits[-1]]),
@@ -288,7 +290,8 @@ def precision_recall_curve(positive: ArrayLike, score: ArrayLike) -> PrecisionRe
     [1.0, 0.5]
     """
     y, threshold, last, _ = _ranked(positive, score)
-    hits, alarms = np.cumsum(y)[last], np.cumsum(~y)[last]
+    hits = np.cumsum(y)[last]
+    alarms = np.cumsum(~y)[last]
     return PrecisionRecall(hits / hits[-1], hits / (hits + alarms), threshold)
 
 
@@ -360,8 +363,10 @@ def net_benefit(
     )
     if not ((t > 0) & (t < 1)).all():
         raise SrjtError("Thresholds of a decision curve lie between 0 and 1, without them.")
-    y, s = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
-    odds, n = t / (1 - t), len(y)
+    y = np.asarray(positive, dtype=bool)
+    s = np.asarray(score, dtype=np.float64)
+    odds = t / (1 - t)
+    n = len(y)
     hits = y.sum() - np.searchsorted(np.sort(s[y]), t, side="left")
     alarms = (~y).sum() - np.searchsorted(np.sort(s[~y]), t, side="left")
     return NetBenefit(t, (hits - alarms * odds) / n, (y.sum() - (~y).sum() * odds) / n)
@@ -378,7 +383,8 @@ def risk_coverage_curve(confidence: ArrayLike, loss: ArrayLike) -> RiskCoverage:
     >>> risk_coverage_curve([0.9, 0.6], [0, 1]).risk.tolist()
     [0.0, 0.5]
     """
-    c, losses = np.asarray(confidence, dtype=np.float64), np.asarray(loss, dtype=np.float64)
+    c = np.asarray(confidence, dtype=np.float64)
+    losses = np.asarray(loss, dtype=np.float64)
     if len(c) == 0 or c.shape != losses.shape:
         raise SrjtError(
             f"Confidence and loss must be lists of one length; got {c.shape} and {losses.shape}."
@@ -408,7 +414,8 @@ def _ranked(
 ) -> tuple[NDArray[np.bool_], Floats, NDArray[np.int64], NDArray[np.int64]]:
     """Positives by falling score (N,); the different scores (T,); the last position of each (T,);
     the order (N,)."""
-    y, s = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
+    y = np.asarray(positive, dtype=bool)
+    s = np.asarray(score, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or len(y) == 0:
         raise SrjtError(
             f"Positives and scores must be lists of one length; got {y.shape} and {s.shape}."

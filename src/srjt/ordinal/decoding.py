@@ -271,7 +271,9 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
         value = METRICS[purpose](np.diff(edges, axis=0).T)
         if np.isnan(value):
             return -np.inf
-        return -value if METRICS[purpose].lower_is_better else value
+        if METRICS[purpose].lower_is_better:
+            return -value
+        return value
 
     shares = np.searchsorted(
         below.sum(axis=1), cumulative[-1].cumsum()[:-1]
@@ -288,7 +290,8 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
                 moved = best.copy()
                 moved[k] = position
                 if (value := score(moved)) > best_score + 1e-12:
-                    best, best_score = moved, value
+                    best = moved
+                    best_score = value
         if best_score == before:
             break
     return np.asarray(cuts[best])
@@ -373,7 +376,8 @@ def highest_per_unit(grades: ArrayLike, units: ArrayLike) -> Ints:
     >>> highest_per_unit([0, 2, 1], [0, 0, 1]).tolist()
     [2, 1]
     """
-    g, u = np.asarray(grades, dtype=np.int64), np.asarray(units, dtype=np.int64)
+    g = np.asarray(grades, dtype=np.int64)
+    u = np.asarray(units, dtype=np.int64)
     highest = np.full(int(u.max()) + 1, np.iinfo(np.int64).min)
     np.maximum.at(highest, u, g)
     return highest
@@ -449,7 +453,8 @@ def _sums(values: Floats, units: Ints) -> Floats:
 
 
 def _checked(probabilities: ArrayLike, units: ArrayLike) -> tuple[Floats, Ints]:
-    p, u = np.asarray(probabilities, dtype=np.float64), np.asarray(units, dtype=np.int64)
+    p = np.asarray(probabilities, dtype=np.float64)
+    u = np.asarray(units, dtype=np.int64)
     if p.ndim != 2 or u.shape != (len(p),) or not len(p):
         raise SrjtError(
             f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}."

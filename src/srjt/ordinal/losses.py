@@ -125,7 +125,8 @@ def _grades(labels: Any, num_classes: int) -> Tensor:
         raise SrjtError(f"Labels are whole grades 0 … {num_classes - 1}, not {grades.dtype}.")
     grades = grades.long()
     if grades.device.type == "cpu" and grades.numel():
-        lowest, highest = int(grades.min()), int(grades.max())
+        lowest = int(grades.min())
+        highest = int(grades.max())
         if lowest < 0 or highest >= num_classes:
             raise SrjtError(
                 f"Labels lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}."
@@ -377,7 +378,9 @@ def _check_labels(logits: Tensor, labels: Tensor) -> None:
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
+    if logits.dtype == torch.float64:
+        return logits
+    return logits.float()
 
 
 # The keep rate R(T), the number of samples to keep in a batch, and the selection of these samples.

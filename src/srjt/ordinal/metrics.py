@@ -168,7 +168,9 @@ def _selected_and_clean(counts: ArrayLike, among: int, *, per_class: bool) -> fl
     if array.ndim != 2 or len(array) != 4:
         raise SrjtError(f"Selection counts have shape (4, C), not {array.shape}.")
     shares = divide(array[0], array[among], empty=np.nan)
-    return shares if per_class else float(divide(array[0].sum(), array[among].sum(), empty=np.nan))
+    if per_class:
+        return shares
+    return float(divide(array[0].sum(), array[among].sum(), empty=np.nan))
 
 
 # Metrics, each a function of the confusion matrix: counts are accumulated on the device and
@@ -196,7 +198,8 @@ def confusion_matrix(
     >>> METRICS["accuracy"](confusion_matrix(np.array([0, 1]), np.array([0, 0]), num_classes=2))
     0.5
     """
-    t, p = _as_grades(true, name="true"), _as_grades(predicted, name="predicted")
+    t = _as_grades(true, name="true")
+    p = _as_grades(predicted, name="predicted")
     if t.shape != p.shape:
         raise SrjtError(
             f"Each sample has a true and a predicted grade; got {len(t)} true and {len(p)}"
@@ -337,6 +340,35 @@ def effective_patients(owner: ArrayLike) -> float:
     """
     samples = np.bincount(np.asarray(owner, dtype=np.int64)).astype(np.float64)
     return float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
+
+
+def patients_of_grades(own: Floats) -> Ints:
+    """(C,) how many patients have a sample of each true grade. own: (G, C, C) as of
+    ``patient_tables``."""
+    return np.asarray((own.sum(axis=2) > 0).sum(axis=0))
+
+
+def patients_behind(own: Floats) -> dict[str, float]:
+    """How many patients an interval of each metric rests on: effective ones, of a mean over grades
+    and κ those of the rarest grade. 0 where a grade has fewer than ``TOO_FEW`` patients: what such
+    a grade adds is not known, and there is no interval.
+
+    own: (G, C, C) the confusion matrix of each patient; rows are the true grades.
+
+    Examples
+    --------
+    >>> rare = patient_tables([0] * 20 + [1], [0] * 21, num_classes=2)
+    >>> patients_behind(rare)["accuracy"], patients_behind(rare)["macro_f1"]
+    (21.0, 0.0)
+    """
+    of_grade = own.sum(axis=2)  # (G, C)
+    samples = of_grade.sum(axis=1)
+    all_grades = float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
+    rarest = 0.0
+    if patients_of_grades(own).min() >= TOO_FEW:
+        each = of_grade.sum(axis=0) ** 2 / (of_grade**2).sum(axis=0)
+        rarest = min(all_grades, float(each.min()))
+    return {name: rarest if metric.per_grade else all_grades for name, metric in METRICS.items()}
 
 
 def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -> Iterator[Floats]:
@@ -485,7 +517,9 @@ def score_draws(
     near = near / np.maximum(near.sum(axis=1, keepdims=True), 1e-300)
     # (better, worse) tables by what an error is; None: a metric per grade
     tables: dict[int | None, tuple[Floats, Floats]] = {}
-    value, better, worse = {}, {}, {}
+    value = {}
+    better = {}
+    worse = {}
     for name in metrics:
         metric = METRICS[name]
         kind = None if metric.per_grade else metric.error
@@ -543,7 +577,8 @@ def score_interval(draws: ScoreDraws, name: str, *, level: float = 0.95) -> Inte
     tail = float(percentile_tails(draws.patients, level=level)[0])
     lower_is_better = METRICS[name].lower_is_better
     first, last = (draws.better, draws.worse) if lower_is_better else (draws.worse, draws.better)
-    low, high = np.nanquantile(first[name], tail), np.nanquantile(last[name], 1.0 - tail)
+    low = np.nanquantile(first[name], tail)
+    high = np.nanquantile(last[name], 1.0 - tail)
     most = math.inf if lower_is_better else 1.0  # rounding
     return Interval(value, min(value, float(low)), min(max(value, float(high)), most))
 
@@ -627,7 +662,8 @@ def patient_tables(
     >>> patient_tables([0, 1, 1], [0, 1, 0], num_classes=2, groups=["a", "a", "b"])[0].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    y, p = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
+    y = np.asarray(true, dtype=np.int64)
+    p = np.asarray(predicted, dtype=np.int64)
     if len(y) == 0 or len(y) != len(p):
         raise SrjtError(
             f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at"

@@ -174,7 +174,8 @@ def _held_out_likelihood(
     for strength in sorted(strengths, reverse=True):
         total = 0.0
         for k in names.tolist():
-            rest, held = fold != k, fold == k
+            rest = fold != k
+            held = fold == k
             # each is near the solution of the next stronger one
             fit = _minimise(z[rest], targets.select(rest), strength, fits[k], tolerance=1e-7)
             judged = targets.select(held)
@@ -202,7 +203,8 @@ def _minimise(
     threshold, and the logarithms of the gaps between thresholds, which stay positive. Half a sample
     of each grade is added, so that a grade without labels keeps a probability.
     """
-    classes, directions = targets.values.shape[1], z.shape[1]
+    classes = targets.values.shape[1]
+    directions = z.shape[1]
     # of a logistic model with a spread-out severity; it only decides how fast the minimum is found
     curvature = 0.15 * float(targets.weights.sum()) * (z**2).mean(axis=0)
     scale = 1.0 / np.sqrt(curvature + strength)

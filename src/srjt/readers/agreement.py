@@ -310,7 +310,8 @@ def agreement(
     Examples
     --------
     >>> names = {"items": ["a", "b", "c"], "readers": ["Kim", "Lee"], "grades": ("0", "1", "2")}
-    >>> readings = Readings(**names, item=[0, 0, 1, 1, 2, 2], reader=[0, 1] * 3, grade=[0, 0, 1, 1, 2, 1])
+    >>> grade = [0, 0, 1, 1, 2, 1]
+    >>> readings = Readings(**names, item=[0, 0, 1, 1, 2, 2], reader=[0, 1] * 3, grade=grade)
     >>> found = agreement(readings, resamples=0)
     >>> round(float(found.pairs["quadratic"][0]), 3), round(found.exact.value, 3)
     (0.667, 0.667)
@@ -341,8 +342,12 @@ def agreement(
     draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
     patients = effective_patients(owner[shared.item]) if len(shared.item) else 0.0
     complete = float(_effective(sums["complete"][:, [0]])[0])  # of items that all have read
-    of_pair = _effective(csr_matrix((np.ones(len(shared.item)), (owner[shared.item], shared.pair)),
-                                    shape=(groups, len(first))))  # fmt: skip
+    of_pair = _effective(
+        csr_matrix(
+            (np.ones(len(shared.item)), (owner[shared.item], shared.pair)),
+            shape=(groups, len(first)),
+        )
+    )
     more = _one_disagreement(sums, classes=classes, readers=len(readings.readers))
     whole = {name: draws[name][0] + added for name, added in more.items() if name != "own"}
     total = draws["pooled"].reshape(-1, classes, classes)
@@ -445,8 +450,10 @@ def _one_disagreement(
         """Of a function (C, C) of the two grades."""
         return float((apart * value).sum())
 
-    one, other = grade[:, None], grade[None, :]
-    squares, total = one**2 + other**2, one + other
+    one = grade[:, None]
+    other = grade[None, :]
+    squares = one**2 + other**2
+    total = one + other
     of_all = (readers - 1) * one + other
     one_way = [worth, 2.0 * worth, 4.0 * worth, mean(total), mean(squares), mean(total**2) / 2.0]
     complete = [
@@ -477,8 +484,11 @@ def _by_group(
     the same item, their number, sum and squares, then, of those whose time is known, what the
     regression on the time needs.
     """
-    classes, groups, readers = len(readings.grades), int(owner.max()) + 1, len(readings.readers)
-    visits, pair_owner = shared.visits, owner[shared.item]
+    classes = len(readings.grades)
+    groups = int(owner.max()) + 1
+    readers = len(readings.readers)
+    visits = shared.visits
+    pair_owner = owner[shared.item]
 
     def summed(rows: Any, columns: Any, values: Any, width: int) -> csr_matrix:
         return csr_matrix((values, (rows, columns)), shape=(groups, width))
@@ -496,28 +506,31 @@ def _by_group(
     total = np.bincount(visits.item, visits.grade, minlength=len(number))
     squares = np.bincount(visits.item, visits.grade.astype(float) ** 2, minlength=len(number))
     several = np.flatnonzero(number > 1)
-    n, t, q = number[several].astype(float), total[several], squares[several]
+    n = number[several].astype(float)
+    t = total[several]
+    q = squares[several]
     one_way = np.stack([np.ones(len(n)), n, n**2, t, q, t**2 / n])
     whole = np.flatnonzero(number == readers) if readers > 1 else several[:0]
     of_whole = np.isin(visits.item, whole)
 
     beside = number[visits.item] > 1
-    item, reader, grade = (
-        visits.item[beside],
-        visits.reader[beside],
-        visits.grade[beside].astype(np.float64),
-    )
+    item = visits.item[beside]
+    reader = visits.reader[beside]
+    grade = visits.grade[beside].astype(np.float64)
     off = grade - (total[item] - grade) / (number[item] - 1)
     sums = [np.ones(len(off)), off, off**2]
     if visits.times is not None:
         known = ~np.isnat(visits.times[beside])
         years = np.where(known, visits.times[beside].astype(np.int64), 0) / (365.25 * 86400.0)
         middle = years[known].mean() if known.any() else 0.0
-        timed, year = known.astype(np.float64), known * (years - middle)
+        timed = known.astype(np.float64)
+        year = known * (years - middle)
         sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
     return {
         "own": summed(
-            pair_owner[kept], place[shared.pair[kept]] * classes**2 + cell[kept], np.ones(len(kept)),
+            pair_owner[kept],
+            place[shared.pair[kept]] * classes**2 + cell[kept],
+            np.ones(len(kept)),
             len(largest) * classes**2,
         ),
         "pooled": summed(*both_ways, np.ones(2 * len(cell)), classes**2),
@@ -539,7 +552,7 @@ def _by_group(
             np.concatenate(sums),
             8 * readers,
         ),
-    }  # fmt: skip
+    }
 
 
 def _by_reader(
@@ -633,14 +646,16 @@ def compare_network(
     >>> true = rng.integers(0, 4, size=80)
     >>> item, reader = np.repeat(np.arange(80), 3), np.tile([0, 1, 2], 80)
     >>> error = np.where(rng.random(240) < 0.3, rng.choice([-1, 1], size=240), 0)
-    >>> names = {"items": [f"{i}.png" for i in range(80)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
-    >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
+    >>> names = {"items": list(map(str, range(80))), "readers": ["Kim", "Lee", "May"]}
+    >>> grade = (true[item] + error).clip(0, 3)
+    >>> readings = Readings(**names, grades=tuple("0123"), item=item, reader=reader, grade=grade)
     >>> compare_network(readings, true, resamples=100).not_inferior
     True
     """
     Readings.check(readings)
     network = np.asarray(predicted)
-    items, classes = len(readings.items), len(readings.grades)
+    items = len(readings.items)
+    classes = len(readings.grades)
     whole = network.shape == (items,) and network.dtype.kind in "iu"
     if not whole or (network < -1).any() or (network >= classes).any():
         raise SrjtError(
@@ -690,7 +705,8 @@ def compare_network(
         own = (visits.reader == reader) & (number[visits.item] > 1) & (network[visits.item] >= 0)
         if not own.any():
             continue
-        item, grade = visits.item[own], visits.grade[own]
+        item = visits.item[own]
+        grade = visits.grade[own]
         said = evidence.said.copy()
         said.data[said.indices // classes == reader] = 0.0
         without = replace(evidence, said=said)
@@ -699,7 +715,8 @@ def compare_network(
         others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[
             item
         ]
-        by_reader, by_network = tables(grade, others, item), tables(network[item], others, item)
+        by_reader = tables(grade, others, item)
+        by_network = tables(network[item], others, item)
         to_consensus = kappa(by_reader), kappa(by_network)
         draws.append(to_consensus[1] - to_consensus[0])
         steps.append((loss(by_network), loss(by_reader)))

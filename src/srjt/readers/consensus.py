@@ -116,8 +116,9 @@ def consensus(
     >>> true = rng.integers(0, 4, size=80)
     >>> item, reader = np.repeat(np.arange(80), 3), np.tile([0, 1, 2], 80)
     >>> error = np.where(rng.random(240) < 0.3, rng.choice([-1, 1], size=240), 0)
-    >>> names = {"items": [f"{i}.png" for i in range(80)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
-    >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
+    >>> names = {"items": list(map(str, range(80))), "readers": ["Kim", "Lee", "May"]}
+    >>> grade = (true[item] + error).clip(0, 3)
+    >>> readings = Readings(**names, grades=tuple("0123"), item=item, reader=reader, grade=grade)
     >>> found = consensus(readings)
     >>> bool((found.grade == true).mean() > 0.8)
     True
@@ -283,11 +284,13 @@ def _error_interval(variants: model.Variants, grade: Ints, *, most: float) -> tu
     errors = [
         float(1.0 - fit.posterior[np.arange(len(grade)), grade].mean()) for fit in variants.fits
     ]
-    low, high = min(errors), max(errors)
+    low = min(errors)
+    high = max(errors)
     evidence = variants.evidence
     apart = evidence.told_apart()
     if not apart.all() and not evidence.single.all():
-        low, high = 0.0, max(high, float(evidence.disagreement()[0][~apart].max()))
+        low = 0.0
+        high = max(high, float(evidence.disagreement()[0][~apart].max()))
     return low, 1.0 - (1.0 - high) * (1.0 - most)
 
 
@@ -390,8 +393,9 @@ def next_readings(
 
     Examples
     --------
-    >>> names = {"items": ["agreed", "doubtful"], "readers": ["Kim", "Lee", "May"], "grades": ("0", "1", "2")}
-    >>> readings = Readings(**names, item=[0, 0, 1, 1], reader=[0, 1, 0, 1], grade=[0, 0, 0, 2])
+    >>> names = {"items": ["agreed", "doubtful"], "readers": ["Kim", "Lee", "May"]}
+    >>> given = {"item": [0, 0, 1, 1], "reader": [0, 1, 0, 1], "grade": [0, 0, 0, 2]}
+    >>> readings = Readings(**names, grades=("0", "1", "2"), **given)
     >>> next_readings(consensus(readings), readings, count=1)[["item", "reader"]].values.tolist()
     [['doubtful', 'May']]
     """
@@ -433,7 +437,8 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
     It is never negative. With ``new_reader`` (n, 1): of a reader who reads like the average of the
     others.
     """
-    variants, classes = consensus.variants, len(consensus.grades)
+    variants = consensus.variants
+    classes = len(consensus.grades)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
     share = consensus.readings / consensus.readings.sum()
     parts: list[
@@ -493,5 +498,5 @@ def _candidates(
         best = np.concatenate([best, gain.max(axis=1)])
         place, reader = np.nonzero(gain >= 0)
         parts.append((items[place], reader, gain[place, reader]))
-    item, reader, gain = (np.concatenate(part) for part in zip(*parts, strict=True))
+    item, reader, gain = map(np.concatenate, zip(*parts, strict=True))
     return item, reader, gain

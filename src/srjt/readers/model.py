@@ -74,7 +74,8 @@ _FAVOURITE = 0.97  # how often a reader who has a favourite grade says it whatev
 _SLOPE_PRIOR = np.array([0.5, 3.0, 0.5])
 _LAPSE_PRIOR = np.array([2.0, 1.0, 0.5, 0.2])
 _BIAS_SCALE = 0.3
-_SPREAD_MEAN, _SPREAD_SCALE = np.log(0.45), 0.4
+_SPREAD_MEAN = np.log(0.45)
+_SPREAD_SCALE = 0.4
 _PSEUDO_READERS = 3.0
 
 
@@ -116,7 +117,8 @@ class Population:
 def fit_population(family: Family, types: Floats, *, free_bias: bool) -> Population:
     """From the readers' probabilities of the types (R, T). The common bias is free only where a
     reference fixes it."""
-    few, total = _PSEUDO_READERS, types.sum(axis=0)
+    few = _PSEUDO_READERS
+    total = types.sum(axis=0)
     whole = few + len(types)
     log_spread = np.log(family.spread)
     mean = float(total @ family.bias) / whole if free_bias else 0.0
@@ -241,7 +243,8 @@ class Fit:
         """The posterior (I, C), the readers' counts (R, S, C) by state and grade, and the states'
         counts (S,)."""
         posterior = np.empty((evidence.said.shape[0], evidence.classes))
-        counts, total = np.zeros_like(self.columns), np.zeros(len(self.prior))
+        counts = np.zeros_like(self.columns)
+        total = np.zeros(len(self.prior))
         for rows in chunks(len(posterior)):
             by_state = self.by_state(evidence, rows)
             posterior[rows] = by_state @ self.states.of_grade
@@ -307,7 +310,8 @@ def refit(
     """The fit to other evidence that is near, or to the items ``rows``, which were drawn. It starts
     from ``fit`` and has few iterations: enough to follow what changes."""
     if rows is not None:
-        evidence, fit = evidence.items(rows), replace(fit, posterior=fit.posterior[rows])
+        evidence = evidence.items(rows)
+        fit = replace(fit, posterior=fit.posterior[rows])
     return maximise(evidence, fit, tolerance=tolerance, iterations=30)
 
 
@@ -448,7 +452,8 @@ def _path(evidence: Evidence, *, alike: bool, tolerance: float) -> Iterator[Fit]
 
 def predictive(evidence: Evidence, held_out: csr_matrix, fit: Fit) -> float:
     """The mean log-likelihood of held-out readings (I, R·C) given the others."""
-    by_state, said = fit.by_state(evidence, slice(None)), held_out.tocoo()
+    by_state = fit.by_state(evidence, slice(None))
+    said = held_out.tocoo()
     likelihood = (by_state[said.row] * np.exp(fit.columns[said.col])).sum(axis=1)
     return float(said.data @ np.log(likelihood)) / float(held_out.sum())
 
@@ -525,13 +530,15 @@ def reader_intervals(
         rate_interval = np.stack(
             [np.where(apart, rate_interval[0], 0.0), np.maximum(rate_interval[1], most)]
         )
-        right, most = np.eye(evidence.classes, dtype=bool), most[:, None, None]
+        right = np.eye(evidence.classes, dtype=bool)
+        most = most[:, None, None]
         ends = np.where(right, 1.0 - most, 0.0), np.where(right, 1.0, most)
         wider = np.minimum(matrices_interval[0], ends[0]), np.maximum(matrices_interval[1], ends[1])
         matrices_interval = np.where(apart[:, None, None], matrices_interval, wider)
     family = variants.fits[0].family
     mixed = np.einsum("v,vrt->rt", variants.weights, types)
-    bias, tail = mixed @ family.bias, (1.0 - confidence) / 2.0
+    bias = mixed @ family.bias
+    tail = (1.0 - confidence) / 2.0
     halves = np.abs(_quantiles(mixed, family.bias, (tail, 1.0 - tail)) - bias)
     # joined by an independent doubt
     off = np.hypot(halves, ndtri(1.0 - tail) * np.sqrt(drawn.bias))
@@ -654,7 +661,9 @@ def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Float
 
     times : (R,) readings that count as one
     """
-    said, classes, columns = evidence.comparable.tocoo(), evidence.classes, fit.columns
+    said = evidence.comparable.tocoo()
+    classes = evidence.classes
+    columns = fit.columns
     reader, grade = np.divmod(said.col, classes)
     _, pair = np.unique(said.row.astype(np.int64) * evidence.readers + reader, return_inverse=True)
     own = csr_matrix((said.data, (pair, said.col)), shape=(pair.max(initial=-1) + 1, said.shape[1]))
@@ -696,7 +705,8 @@ def _variance(types: Floats, values: Floats) -> Floats:
 def _quantiles(types: Floats, values: Floats, tails: tuple[float, float]) -> Floats:
     """(2, R) quantiles of the values (T,) of a grid, whose steps are smoothed linearly."""
     grid, index = np.unique(values, return_inverse=True)
-    mass, half = types @ np.eye(len(grid))[index], np.diff(grid).max() / 2.0
+    mass = types @ np.eye(len(grid))[index]
+    half = np.diff(grid).max() / 2.0
     below = np.cumsum(mass, axis=1) - mass / 2.0
     ends = np.stack([[np.interp(tail, row, grid) for row in below] for tail in tails])
     return np.asarray(ends + np.array([[-half], [half]]))

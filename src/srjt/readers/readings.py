@@ -151,12 +151,15 @@ class Readings:
     def pairs(self) -> Pairs:
         """Pairs by the distance of their places in the list of visits: as many passes as an item
         has readers."""
-        visits, readers = self.first(), len(self.readers)
-        left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        visits = self.first()
+        readers = len(self.readers)
+        left = [np.zeros(0, dtype=np.int64)]
+        right = [np.zeros(0, dtype=np.int64)]
         for step in range(1, int(np.bincount(visits.item).max())):
             left.append(np.flatnonzero(visits.item[:-step] == visits.item[step:]))
             right.append(left[-1] + step)
-        one, other = np.concatenate(left), np.concatenate(right)
+        one = np.concatenate(left)
+        other = np.concatenate(right)
         pairs, pair = np.unique(
             visits.reader[one] * readers + visits.reader[other], return_inverse=True
         )
@@ -174,7 +177,8 @@ class Readings:
         """Of each reader: how many items were read several times, and the share of equal grades
         among pairs of readings, nan where nothing was read twice.
         """
-        readers, classes = len(self.readers), len(self.grades)
+        readers = len(self.readers)
+        classes = len(self.grades)
         visit, place = np.unique(self.item * readers + self.reader, return_inverse=True)
         times = np.bincount(place)
         cell, equal = np.unique(place * classes + self.grade, return_counts=True)
@@ -312,7 +316,9 @@ class Evidence:
 
 def evidence_of(readings: Readings, *, repeats: Repeats) -> Evidence:
     """The readings, and the reference where there is one."""
-    items, readers, classes = len(readings.items), len(readings.readers), len(readings.grades)
+    items = len(readings.items)
+    readers = len(readings.readers)
+    classes = len(readings.grades)
     weight = np.ones(len(readings))
     if repeats == "one reading":
         visit = readings.item * readers + readings.reader

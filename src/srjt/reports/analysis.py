@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from srjt.auditing.audit import Audit, audit
+from srjt.auditing.audit import Audit, LabelFile, audit
 from srjt.data.checks import group_duplicates
 from srjt.data.images.decode import OnBadImage
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, folds, official_split, write_splits
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Option, SrjtError, count_of
 from srjt.files import as_json, is_foreign, write_atomically
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.evaluate import Evaluation, evaluate_sides
@@ -81,13 +81,13 @@ def analyse(
     watching: Watching,
     on_bad_image: OnBadImage = "error",
     device: str | None = None,
-    audit_options: Mapping[str, Any] | None = None,
+    labels: LabelFile | None = None,
     command: str | None = None,
 ) -> Analysis:
     """Do what is not done yet in the folder, write its pages, and return what they are made of.
 
     found: the inspected source. config: of the model; audit_config: of the audit's trainings.
-    audit_options: what ``srjt.audit`` should know of the table, for ``srjt review export``.
+    labels: what ``srjt.audit`` should know of the table, for ``srjt review export``.
     """
     begin_folder(out, found)
     write_page(inspection_page(found), out / INSPECTION, write=write_atomically)
@@ -142,9 +142,8 @@ def analyse(
             reporter=reporter,
             jobs="auto",
             on_bad_image=on_bad_image,
-            source=str(found.source),
-            readings=found.reading.readings,
-            **(audit_options or {}),
+            readings=found.manifest.report.readings,
+            labels=labels or LabelFile(source=str(found.source)),
         )
     write_page(audit_page(out / AUDIT), out / AUDIT / "audit.html", write=write_atomically)
     return Analysis(
@@ -165,10 +164,12 @@ def begin_folder(out: Path, found: Inspection) -> None:
     record = out / RECORD
     if record.is_file():
         if record.read_bytes() != as_json(made_of):
-            raise SrjtError(f"{out} holds the analysis of another source: choose another `out`.")
+            raise SrjtError(
+                f"{out} holds the analysis of another source: choose another ", Option("out"), "."
+            )
         return
     if out.is_dir() and any(is_foreign(path) for path in out.iterdir()):
-        raise SrjtError(f"{out} contains other files: choose another `out`.")
+        raise SrjtError(f"{out} contains other files: choose another ", Option("out"), ".")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(record, as_json(made_of))
 
@@ -183,8 +184,9 @@ def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -
         first = found.unusable[0]
         raise SrjtError(
             f"{count_of(len(found.unusable), 'unusable sample')} (the first: {first.where}:"
-            f" {first.detail}). Correct the source, or leave such samples out with"
-            f" `on_bad_image='skip'`. {page}."
+            f" {first.detail}). Correct the source, or leave such samples out with ",
+            Option("on_bad_image", "skip"),
+            f". {page}.",
         )
 
 
@@ -210,7 +212,7 @@ def _sides_of(manifest: Manifest) -> Split:
 def _write_sides(found: Inspection, data: Manifest, out: Path) -> Split:
     """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no
     side."""
-    usable = replace(found, reading=replace(found.reading, manifest=data)).usable
+    usable = replace(found, manifest=data).usable
     split = _sides_of(usable)
     write_splits(out / SPLITS, usable, [split])
     return split

@@ -87,7 +87,7 @@ def run_demo(
         tell(text)
 
     labels = _labels(out, images=images, epochs=epochs)
-    data = read(labels).manifest
+    data = read(labels)
     assert data.true_labels is not None
     wrong = data.labels != data.true_labels
     also(

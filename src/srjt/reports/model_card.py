@@ -16,13 +16,13 @@ from typing import Any
 import yaml
 
 from srjt.data.images.feed import Samples
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.files import explain_write_errors, is_foreign, write_atomically, write_json
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
 from srjt.inference.prepare import RunLike, open_run
-from srjt.methods import OURS
+from srjt.methods.table import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS
@@ -189,8 +189,9 @@ def export_folder(
         filled = any(map(is_foreign, target.iterdir()))
     if filled and not overwrite:
         raise SrjtError(
-            f"{target} is not empty: choose another folder, or pass `overwrite=True` to write"
-            " there."
+            f"{target} is not empty: choose another folder, or pass ",
+            Option("overwrite", True),
+            " to write there.",
         )
     written = export(
         opened, target / MODEL, format="onnx", samples=samples, optimise=optimise, decoding=decoding,

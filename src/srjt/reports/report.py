@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from srjt.auditing.folder import begun_audit
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Option, SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
@@ -101,7 +101,10 @@ def report(
         return write_checklist(page, path, write=write)
     if also:
         raise SrjtError(
-            "`also` belongs to a checklist: leave it out, or choose one with `checklist`."
+            Option("also"),
+            " belongs to a checklist: leave it out, or choose one with ",
+            Option("checklist"),
+            ".",
         )
     for name in metrics:
         if name not in METRICS:

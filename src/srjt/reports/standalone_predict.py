@@ -159,9 +159,8 @@ def samples(
 
 
 def main() -> int:
-    os.environ["ORT_DISABLE_TELEMETRY"] = (
-        "1"  # onnxruntime would write an id of this machine, and send it
-    )
+    # onnxruntime would write an id of this machine, and send it
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()

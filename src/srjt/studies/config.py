@@ -8,11 +8,12 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from srjt import methods
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
 from srjt.progress import Plain
 from srjt.settings import check_types, documented, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
@@ -64,7 +65,8 @@ class NoiseSpec:
         """
         from srjt import noise
 
-        rho, rate = self.rho, self.rate
+        rho = self.rho
+        rate = self.rate
         if rho is None:
             if rate is None:
                 return None, None, None
@@ -221,7 +223,7 @@ def _texts(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_texts(key): _texts(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_texts(part) for part in value]
+        return list(map(_texts, value))
     return str(value) if type(value) in (int, float) else value
 
 
@@ -242,55 +244,92 @@ class StudyConfig(Plain):
         "error", more="Stop at unusable samples, or leave them out."
     )
     methods: tuple[str, ...] = setting(
-        ("all",), "Methods to compare: all, or names separated by spaces, such as codis:select=soft. Repeatable.",
-        more="all: the paper's fourteen and your own.", shown="all", metavar="NAMES", listed=True,
+        ("all",),
+        "Methods to compare: all, or names separated by spaces, such as codis:select=soft."
+        " Repeatable.",
+        more="all: the paper's fourteen and your own.",
+        shown="all",
+        metavar="NAMES",
+        listed=True,
         takes="methods, at least one",
-    )  # fmt: skip
+    )
     noises: tuple[str, ...] = setting(
-        ("none",), "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable.",
-        more="It is injected into training and validation labels.", shown="none", flag="--noise", metavar="NOISE",
-        takes="noises such as quasi:0.2, at least one", listed=True,
-    )  # fmt: skip
+        ("none",),
+        "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable.",
+        more="It is injected into training and validation labels.",
+        shown="none",
+        flag="--noise",
+        metavar="NOISE",
+        takes="noises such as quasi:0.2, at least one",
+        listed=True,
+    )
     learning_curve: bool = setting(
         False,
-        "Also train on a quarter and half of the training patients; and with better labels: half of the injected "
-        "noise, or the true or verified grades.",
-        more="These then judge the test side.", flag="--learning-curve", takes="true or false",
-    )  # fmt: skip
+        "Also train on a quarter and half of the training patients; and with better labels: half of"
+        " the injected noise, or the true or verified grades.",
+        more="These then judge the test side.",
+        flag="--learning-curve",
+        takes="true or false",
+    )
     noise_rate: float | Literal["auto"] | None = setting(
-        None, "ε, the share of wrong labels of data that are noisy already (`noises='none'`); auto estimates it.",
-        more="From the training labels, also if noise is injected.", metavar="RATE|auto",
+        None,
+        Message(
+            "ε, the share of wrong labels of data that are noisy already (",
+            Option("noises", "none"),
+            "); auto estimates it.",
+        ),
+        more="From the training labels, also if noise is injected.",
+        metavar="RATE|auto",
         takes="a number such as 0.2, or auto",
-    )  # fmt: skip
+    )
     transition: tuple[tuple[float, ...], ...] | None = setting(
-        None, "P, the matrix Pr(label | true grade) of such data. On the command line a CSV file.",
-        shown="quasi, for ε", metavar="FILE", takes="a matrix, one list of numbers per row",
-    )  # fmt: skip
+        None,
+        "P, the matrix Pr(label | true grade) of such data. On the command line a CSV file.",
+        shown="quasi, for ε",
+        metavar="FILE",
+        takes="a matrix, one list of numbers per row",
+    )
     folds: int = setting(5, "Number of folds.")
     only_folds: tuple[int, ...] | None = setting(
-        None, "Run only this fold. Repeatable.", flag="--fold", metavar="K",
-        takes="numbers of folds, at least one", listed=True,
-    )  # fmt: skip
+        None,
+        "Run only this fold. Repeatable.",
+        flag="--fold",
+        metavar="K",
+        takes="numbers of folds, at least one",
+        listed=True,
+    )
     split_by: str = setting(
         "random", more="random, or stratified by grade.", takes="random or stratified"
     )
     split_seed: int = setting(0, more="Seed of the folds.")
     splits: str | None = setting(
-        None, "Folds from a file of srjt data split.", more="They replace the settings above.", metavar="FILE",
+        None,
+        "Folds from a file of srjt data split.",
+        more="They replace the settings above.",
+        metavar="FILE",
         takes="a path",
-    )  # fmt: skip
+    )
     hold_out: str | None = setting(
-        None, "Make one fold for each value of this column, such as a site, and test on it.", metavar="COLUMN",
+        None,
+        "Make one fold for each value of this column, such as a site, and test on it.",
+        metavar="COLUMN",
         takes="the name of a column",
-    )  # fmt: skip
+    )
     group_near_duplicates: bool = setting(
-        False, "Keep nearly identical images on one side of a split, as identical ones always are.",
-        flag="--group-near-duplicates", takes="true or false",
-    )  # fmt: skip
+        False,
+        "Keep nearly identical images on one side of a split, as identical ones always are.",
+        flag="--group-near-duplicates",
+        takes="true or false",
+    )
     seeds: tuple[int, ...] = setting(
-        (0,), "Seed of the noise and the networks. Repeatable.", shown="0", flag="--seed", metavar="N",
-        takes=SEEDS, listed=True,
-    )  # fmt: skip
+        (0,),
+        "Seed of the noise and the networks. Repeatable.",
+        shown="0",
+        flag="--seed",
+        metavar="N",
+        takes=SEEDS,
+        listed=True,
+    )
     train: Mapping[str, Any] = setting(
         {},
         more="Settings of `TrainConfig` that all runs share.",
@@ -318,7 +357,7 @@ class StudyConfig(Plain):
             object.__setattr__(self, name, _texts(getattr(self, name)))
         check_types(self)
         if not all(0 <= seed < 2**63 for seed in self.seeds):
-            raise SrjtError(f"`seeds` takes {SEEDS}; got {show(self.seeds)}.")
+            raise SrjtError(Option("seeds"), f" takes {SEEDS}; got {show(self.seeds)}.")
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
                 f"{min(reserved)} is set by the study: write it beside 'train', not inside."
@@ -330,7 +369,9 @@ class StudyConfig(Plain):
         if self.source not in ("", "synthetic"):
             ReadOptions.of(self.reading)
         if self.splits is not None and self.hold_out is not None:
-            raise SrjtError("`splits` has its folds already: leave out `hold_out`.")
+            raise SrjtError(
+                Option("splits"), " has its folds already: leave out ", Option("hold_out"), "."
+            )
         for text in self.noises:
             parse_noise(text)
         runs = TrainConfig().replace(**self.train)
@@ -346,7 +387,7 @@ class StudyConfig(Plain):
             for text in self.methods
             for t in (methods.plain_names() if text == "all" else (text,))
         ]
-        specs = [parse_method(text) for text in texts]
+        specs = list(map(parse_method, texts))
         return list({(spec.name, spec.variant): spec for spec in specs}.values())
 
     @classmethod
@@ -373,3 +414,59 @@ def rate_source(method: str, variant: str, *, study_rate: float | str | None) ->
     if spec.own_rate is not None:
         return "estimate" if spec.own_rate == "auto" else "own"
     return "estimate" if study_rate == "auto" else "given"
+
+
+# Where the runs are trained: one machine, or a Ray cluster.
+
+EXECUTORS = {"local": ("jobs", "device"), "ray": ("address", "gpus_per_run", "cpus_per_run")}
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Where the runs of a study are trained, and how many at a time; see ``srjt.study``."""
+
+    jobs: int | None = setting(
+        None,
+        "Number of runs at the same time.",
+        shown="1 per GPU, or 1 per CPU core",
+        metavar="N",
+        gt=0,
+        le=1000,
+    )
+    device: str | None = setting(
+        None,
+        "cpu, cuda:1, or several: cuda:0,cuda:1.",
+        shown="all GPUs, or the CPU",
+        metavar="TEXT",
+    )
+    executor: Literal["local", "ray"] = setting(
+        "local", "Run on this machine, or on a Ray cluster."
+    )
+    address: str | None = setting(
+        None,
+        "Address of the Ray cluster, or auto.",
+        shown="$RAY_ADDRESS, else this machine",
+        metavar="TEXT",
+    )
+    gpus_per_run: float | None = setting(
+        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", ge=0, le=1
+    )
+    cpus_per_run: float | None = setting(None, "Ray: CPU cores for each run.", shown="1", gt=0)
+    cache: Path | None = setting(
+        None, more="Folder for decoded images.", shown="$SRJT_CACHE, or the user's cache folder"
+    )
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        other = "ray" if self.executor == "local" else "local"
+        for option in EXECUTORS[other]:
+            if getattr(self, option) is not None:
+                raise SrjtError(
+                    f"{option} is an option of the executor {other!r}, not of {self.executor!r}."
+                )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of the executor, by name."""
+        return {option: getattr(self, option) for option in EXECUTORS[self.executor]}

@@ -22,7 +22,7 @@ from srjt import files
 from srjt._version import __version__
 from srjt.data.grades import Grades, distinct
 from srjt.data.splits import write_splits
-from srjt.errors import SrjtError, count_of, warn, warnings_about
+from srjt.errors import Option, SrjtError, count_of, warn, warnings_about
 from srjt.files import is_locked, write_sealed_json
 from srjt.methods import import_modules
 from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
@@ -32,7 +32,7 @@ from srjt.training.train import train
 
 # A study's folder: its plan and the state of its runs.
 #
-# study.json                     the settings, the data, the injected noise, the versions and the planned runs
+# study.json                     the settings, the data, the noise, the versions, the planned runs
 # splits.csv                     id, fold, split
 # estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 # runs/<key>/                    the folder of one run
@@ -128,11 +128,14 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
     repeated."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file, before = folder / "study.json", dict[str, Any]()
+        file = folder / "study.json"
+        before = dict[str, Any]()
         if file.exists():
             before = read_study(folder)  # an error if it is not a study of srjt
         elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
-            raise SrjtError(f"{folder} holds something else already: choose another `out`.")
+            raise SrjtError(
+                f"{folder} holds something else already: choose another ", Option("out"), "."
+            )
         Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
         planned_runs = list(data.planned_runs())
         # lock_study removes it if the process is killed here
@@ -143,7 +146,9 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             data.manifest
         ):
             raise SrjtError(
-                "An image has changed since this study began: restore it, or change `out`."
+                "An image has changed since this study began: restore it, or change ",
+                Option("out"),
+                ".",
             )
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
@@ -183,9 +188,11 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
-    (rate, matrix), (_, own, rho) = data.given_noise(spec), spec.on(data.manifest.class_counts)
+    rate, matrix = data.given_noise(spec)
+    _, own, rho = spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
-        rate, matrix = None, own
+        rate = None
+        matrix = own
     return {
         "noise": spec.label,
         "kind": spec.kind,
@@ -275,7 +282,8 @@ def run_planned(
         manifest = replace(
             manifest, arrays=data.resized_images(config.image_size, config.resize, cache)
         )
-    run, split = run_folder(folder, planned.key), data.split(planned.noise, planned.fold)
+    run = run_folder(folder, planned.key)
+    split = data.split(planned.noise, planned.fold)
     # not the method: all methods share an estimate, and what is said twice is shown once
     with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
         train(

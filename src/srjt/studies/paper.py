@@ -131,7 +131,8 @@ def paper_differences(facts: Mapping[str, Any], dataset: str) -> list[Difference
 
 
 def _of_the_data(facts: Mapping[str, Any], dataset: str) -> list[Difference]:
-    counts, published = tuple(facts["class_counts"]), PUBLISHED_COUNTS[dataset]
+    counts = tuple(facts["class_counts"])
+    published = PUBLISHED_COUNTS[dataset]
     found = []
     if counts != published:
         found.append(Difference("images per grade", counts, published))

@@ -34,7 +34,7 @@ from srjt.data.sources import read_source
 from srjt.data.sources.table import no_image_exists
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, count_of, few, warn
+from srjt.errors import Option, SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
 from srjt.progress import Bar
@@ -104,13 +104,14 @@ class StudyPlan:
         texts = self.config.noises
         if self.config.learning_curve:
             texts = learning_curve(texts, corrected=self._better_labels[0] is not None)
-        return list(dict.fromkeys(parse_noise(text) for text in texts))
+        return list(dict.fromkeys(map(parse_noise, texts)))
 
     @cached_property
     def _better_labels(self) -> tuple[npt.NDArray[np.int64] | None, float]:
         """(N,) the true grades, or the verified ones where there are some, and the share of labels
         without one; None if neither is known."""
-        true, verified = self.manifest.true_labels, self.manifest.verified_labels
+        true = self.manifest.true_labels
+        verified = self.manifest.verified_labels
         if true is not None or verified is None:
             return true, 0.0
         return np.where(verified >= 0, verified, self.manifest.labels), float((verified < 0).mean())
@@ -121,12 +122,14 @@ class StudyPlan:
     ) -> tuple[Manifest, noise.NoiseReport | None]:
         """The manifest with the labels of one noise, fold and seed, and a report of the injected
         noise."""
-        manifest, split = self.manifest, self.splits[fold]
+        manifest = self.manifest
+        split = self.splits[fold]
         better, _ = self._better_labels
         if self.config.learning_curve and better is not None:
             # better labels are worth nothing to a judge who has the worse ones
             sides = [split.test, *([split.train, split.validation] if spec.corrected else [])]
-            rows, labels = np.concatenate(sides), manifest.labels
+            rows = np.concatenate(sides)
+            labels = manifest.labels
             labels[rows] = better[rows]
             judged = replace(manifest, table=manifest.table.assign(grade=labels))
             manifest = manifest.with_labels(labels) if spec.corrected else judged
@@ -172,11 +175,13 @@ class StudyPlan:
             return self._estimated_noise(spec)
         if spec.kind != "none":
             return spec.on(counts)[:2]
-        rate, matrix = self.config.noise_rate, self.config.transition
+        rate = self.config.noise_rate
+        matrix = self.config.transition
         if (
             self.config.learning_curve and spec.labels not in self.config.noises
         ):  # wrong labels that are left
-            rate, matrix = (rate or 0.0) * (spec.corrected and self._better_labels[1]), None
+            rate = (rate or 0.0) * (spec.corrected and self._better_labels[1])
+            matrix = None
         if matrix is not None:
             return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
         return NoiseSpec(label="", kind="quasi", rate=rate).on(counts)[:2]
@@ -203,7 +208,8 @@ class StudyPlan:
         return self._plan(method, parse_noise(facts["noise"]), facts["fold"], facts["seed"])
 
     def _plan(self, method: MethodSpec, spec: NoiseSpec, fold: int, seed: int) -> PlannedRun:
-        own, (rate, matrix) = method.own_rate, self.given_noise(spec)
+        own = method.own_rate
+        rate, matrix = self.given_noise(spec)
         if own == "auto":
             rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
         elif own is not None:
@@ -216,9 +222,11 @@ class StudyPlan:
         for need in needs:
             if given[need] is None and rate != "auto":
                 raise SrjtError(
-                    f"{method.name} needs the noise of the labels: give `noise_rate` for data that"
-                    " are noisy already (a number, or auto), or inject noise with"
-                    " `noise='quasi:0.2'`."
+                    f"{method.name} needs the noise of the labels: give ",
+                    Option("noise_rate"),
+                    " for data that are noisy already (a number, or auto), or inject noise with ",
+                    Option("noise", "quasi:0.2"),
+                    ".",
                 )
         # Only what a method needs is part of its settings: a different P must not repeat
         # co-teaching.
@@ -293,9 +301,7 @@ def open_data(
         manifest = _synthetic(dict(config.reading))
     else:
         reading = read_source(config.source, **config.reading, progress=not quiet)
-        manifest = drop_unusable(
-            reading.manifest, reading.problems, on_bad_image=config.on_bad_image
-        )
+        manifest = drop_unusable(reading, on_bad_image=config.on_bad_image)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", LeakageWarning
@@ -307,7 +313,8 @@ def open_data(
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
-            seed, by = config.split_seed, config.split_by
+            seed = config.split_seed
+            by = config.split_by
             splits = folds(manifest, folds=config.folds, seed=seed, by=by, hold_out=config.hold_out)
     return StudyPlan(config, manifest, splits)
 
@@ -434,11 +441,14 @@ class StudyWatcher:
     else."""
 
     def __init__(self, bar: Bar | None = None) -> None:
-        self.bar, self.done, self.total = bar or Bar(), 0, 0
+        self.bar = bar or Bar()
+        self.done = 0
+        self.total = 0
 
     def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
         """The study begins; ``done`` of its runs are finished already."""
-        self.done, self.total = done, len(planned_runs)
+        self.done = done
+        self.total = len(planned_runs)
         self.updated([])
 
     def note(self, text: str) -> None:

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from srjt._version import __version__
-from srjt.errors import Interrupted, SrjtError, count_of, import_quietly, missing_extra, warn
+from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
 from srjt.files import CHECKSUMS, is_locked, lock_folder, write_atomically, write_sealed_json
+from srjt.process import import_quietly
 from srjt.studies import folder as study_folder
 from srjt.studies.plan import PlannedRun, Work
 from srjt.training.folder import is_finished
@@ -92,7 +93,8 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     # checkpoints
     folder = task.folder if shared else Path(tempfile.gettempdir()) / task.scratch
     run = study_folder.run_folder(folder, task.key)
-    status, wanted = "done", [f"runs/{task.key}/{name}" for name in RUN_FILES]
+    status = "done"
+    wanted = [f"runs/{task.key}/{name}" for name in RUN_FILES]
     try:
         _check_node(task)
         if not shared:
@@ -108,10 +110,13 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
             os._exit(
                 stopped.status
             )  # the node is being drained: Ray restarts the run on another one
-        status, wanted = "left", []  # the driver has interrupted it
+        # the driver has interrupted it
+        status = "left"
+        wanted = []
     except Exception as problem:
         study_folder.write_error_report(folder, task.key, problem)
-        status, wanted = "failed", [f"errors/{task.key}.txt"]
+        status = "failed"
+        wanted = [f"errors/{task.key}.txt"]
     files = dict[str, bytes]()
     if not shared:
         files = {
@@ -128,7 +133,8 @@ def _check_node(task: RunTask) -> None:
     set."""
     import torch
 
-    node, version = platform.node(), task.study["versions"]["srjt"]
+    node = platform.node()
+    version = task.study["versions"]["srjt"]
     if version != __version__:
         raise SrjtError(
             f"{node} has srjt {__version__}, but the study was started with {version}: install the"
@@ -196,7 +202,8 @@ def run_on_ray(
     """
     cpus = 1.0 if cpus_per_run is None else cpus_per_run
     folder = work.folder.absolute()
-    study, splits = study_folder.read_study(folder), folder / "splits.csv"
+    study = study_folder.read_study(folder)
+    splits = folder / "splits.csv"
     with _connect(address) as (ray, own):
         if work.stop.number is not None:  # while Ray started
             return
@@ -228,10 +235,17 @@ class _Driver:
     def __init__(
         self, ray: Any, remote: Any, task: RunTask, work: Work, *, wanted: dict[str, float]
     ) -> None:
-        self.ray, self.remote, self.task, self.work, self.wanted = ray, remote, task, work, wanted
-        self.folder, self.waiting = task.folder, list(work.waiting)
+        self.ray = ray
+        self.remote = remote
+        self.task = task
+        self.work = work
+        self.wanted = wanted
+        self.folder = task.folder
+        self.waiting = list(work.waiting)
         self.submitted: dict[Any, PlannedRun] = {}  # in the order in which Ray starts them
-        self.room, self.nodes = 0, set[str]()  # room: for runs at the same time
+        # room: for runs at the same time
+        self.room = 0
+        self.nodes = set[str]()
 
     def poll(self) -> None:
         """Submit runs, wait a moment for reports and pass them on."""

@@ -245,13 +245,16 @@ def collect_results(folder: Path) -> StudyResults:
     facts = read_study(folder)
     check_splits(folder, facts)
     pooled = facts["study"]["train"].get("convention") == "published-code"
-    runs, metrics, scores = [], [], []
+    runs = []
+    metrics = []
+    scores = []
     confusions: dict[str, np.ndarray] = {}
     estimates: dict[tuple[str, int, int], NoiseEstimate] = {}
     naive: dict[tuple[str, int, int], NaiveBaseline] = {}
     for planned in facts["cells"]:
         labels = (planned["noise"], planned["fold"], planned["seed"])
-        run, status = run_folder(folder, planned["key"]), run_status(folder, planned["key"])
+        run = run_folder(folder, planned["key"])
+        status = run_status(folder, planned["key"])
         source = rate_source(
             planned["method"], planned["variant"], study_rate=facts["study"]["noise_rate"]
         )
@@ -333,7 +336,8 @@ def remaining_seconds(results: StudyResults) -> float | None:
 
     A network counts as the median of those of the finished runs. A run in progress counts in full.
     """
-    runs, done = results.runs, results.runs["status"] == "done"
+    runs = results.runs
+    done = results.runs["status"] == "done"
     imports = results.facts["study"]["train"].get("imports", ())
     networks = runs["method"].map(
         lambda name: registered.lookup(name, registered_by=imports).networks
@@ -425,7 +429,8 @@ def corrected_t_test(
     n = len(values)
     if n < 2:
         return PairedTest(n=n, difference=float(values[0]) if n else None)
-    mean, std = float(values.mean()), float(values.std(ddof=1))
+    mean = float(values.mean())
+    std = float(values.std(ddof=1))
     if std <= 1e-12 * np.abs(values).max():  # equal up to rounding
         return PairedTest(n=n, difference=mean, std=0.0)
     if n < 3:
@@ -508,10 +513,8 @@ def compare_ours(
             for role, chosen in opponents.items():
                 if not chosen:
                     continue
-                by_fold, largest = (
-                    _differences_by_fold(wide, method, chosen),
-                    largest_difference(metric),
-                )
+                by_fold = _differences_by_fold(wide, method, chosen)
+                largest = largest_difference(metric)
                 test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
                 against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
                 lower = (test.difference or 0.0) < 0

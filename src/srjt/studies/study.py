@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from srjt.data.checks import warn_of_duplicates
-from srjt.errors import Interrupted, SrjtError, cores, warn
+from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import is_locked
-from srjt.inference.options import Execution
 from srjt.methods import import_modules
+from srjt.process import cores
 from srjt.progress import show_bar
 from srjt.settings import load_config
 from srjt.studies import folder as study_folder
-from srjt.studies.config import StudyConfig
+from srjt.studies.config import Execution, StudyConfig
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
@@ -101,7 +101,9 @@ def run_locally(
     """Run what is not done yet. A worker process keeps torch, the opened data and the images on its
     GPU from one run to the next."""
     _fetch_weights(work.waiting)
-    folder, stop, waiting = work.folder, work.stop, list(work.waiting)
+    folder = work.folder
+    stop = work.stop
+    waiting = list(work.waiting)
     by_key = {planned.key: planned for planned in waiting}
     networks = sorted(
         {str(planned.config.backbone or planned.config.network) for planned in waiting}
@@ -136,7 +138,8 @@ def _weights_of(config: TrainConfig) -> tuple[Any, ...]:
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
     """Fetch pretrained weights before every run reads its images; an error if no run can have its
     weights."""
-    problems, wanted = [], {_weights_of(p.config): p for p in waiting}
+    problems = []
+    wanted = {_weights_of(p.config): p for p in waiting}
     for planned in wanted.values():
         try:
             fetch_weights(planned.config, Setup())
@@ -218,8 +221,8 @@ def study(
     --------
     >>> import srjt
     >>> results = srjt.study(
-    ...     "synthetic", methods=["standard", "co-teaching+ours"], noise="quasi:0.4", folds=3, only_folds=0,
-    ...     network="tiny", image_size=64, crop=56, epochs=10, out="study",
+    ...     "synthetic", methods=["standard", "co-teaching+ours"], noise="quasi:0.4", folds=3,
+    ...     only_folds=0, network="tiny", image_size=64, crop=56, epochs=10, out="study",
     ... )  # doctest: +SKIP
     >>> test = results.scores.query("split == 'test' and metric == 'mae'")  # doctest: +SKIP
     >>> test.groupby(["noise", "method"])["value"].agg(["mean", "std"])  # doctest: +SKIP

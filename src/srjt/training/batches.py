@@ -60,7 +60,8 @@ class Plan:
         """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
         rows, offsets, flips = (tensor.index_select(0, number)[0] for tensor in vars(self).values())
-        pixels, places = data.feed.pixels, store_rows[rows]
+        pixels = data.feed.pixels
+        places = store_rows[rows]
         assert pixels is not None
         if pixels.ndim == 2:
             return Batch(pixels.index_select(0, places), data.targets[rows], rows)
@@ -217,7 +218,9 @@ class TrainingSet:
         reads."""
         if self.readers.targets is not None:
             return self.readers.targets.float().to(self.labels.device)
-        return self.labels if self.readers.draw_from is None else self.labels.clone()
+        if self.readers.draw_from is None:
+            return self.labels
+        return self.labels.clone()
 
     def start_epoch(self, epoch: int, *, seed: int) -> None:
         """Draw the grades to learn from, if they are drawn anew each epoch."""
@@ -261,7 +264,9 @@ def evaluation_batch_size(feed: Feed, *, crop: int, largest: int) -> int:
     bear."""
     pixels = feed.pixels
     images_on_cpu = pixels is not None and pixels.ndim == 4 and pixels.device.type == "cpu"
-    return min(largest, max(1, CPU_PIXELS // crop**2)) if images_on_cpu else largest
+    if images_on_cpu:
+        return min(largest, max(1, CPU_PIXELS // crop**2))
+    return largest
 
 
 def even_batch_size(samples: int, *, largest: int) -> int:

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from srjt.errors import SrjtError, warn
+from srjt.errors import Message, SrjtError, warn
 from srjt.files import explain_write_errors, remove_unfinished, write_atomically
 from srjt.ordinal.metrics import METRICS, summary
 
@@ -147,7 +147,9 @@ def best_epoch(rows: Iterable[MetricRow], metric: str) -> int | None:
 def kept_epoch(metrics: pd.DataFrame) -> int | None:
     """The epoch whose networks a run has kept, if that is not the last."""
     recorded = metrics[metrics["metric"] == BEST_EPOCH] if len(metrics) else metrics
-    return int(recorded["value"].iloc[-1]) if len(recorded) else None
+    if len(recorded):
+        return int(recorded["value"].iloc[-1])
+    return None
 
 
 def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
@@ -162,7 +164,8 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     scores = metrics[metrics["split"].isin(["validation", "test"])]
     if scores.empty:
         return pd.DataFrame(columns=["split", "metric", "value", "std"])
-    kept, epochs = kept_epoch(metrics), scores["epoch"]
+    kept = kept_epoch(metrics)
+    epochs = scores["epoch"]
     recent = scores[epochs > epochs.max() - LAST if kept is None else epochs == kept]
     single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
     reported = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
@@ -252,7 +255,7 @@ def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
                 if files
                 else "Starting from the beginning."
             )
-            warn(f"{problem} {fallback}")
+            warn(Message(problem, f" {fallback}"))
     return None
 
 
@@ -290,7 +293,8 @@ class CheckpointWriter:
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk."""
-        written, self._written = self._written, None
+        written = self._written
+        self._written = None
         advice = f"The previous one is kept. {TO_RESUME}"
         with explain_write_errors(f"A checkpoint could not be written to {self.folder}", advice):
             if written is not None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from srjt import methods
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
 from srjt.networks import registry
 from srjt.ordinal import Purpose
-from srjt.progress import Plain
+from srjt.plain import Plain
 from srjt.settings import check_types, documented, from_names, load_config, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
@@ -144,16 +144,24 @@ class TrainConfig(Plain):
     )
     soft_labels: Literal["paper", "estimated"] = setting(
         "paper",
-        "Soft labels of +ours and sord: those of Eq. 3, or the estimated p(true grade | label),"
-        " which needs `noise_rate='auto'`.",
+        Message(
+            "Soft labels of +ours and sord: those of Eq. 3, or the estimated p(true grade | label),"
+            " which needs ",
+            Option("noise_rate", "auto"),
+            ".",
+        ),
     )
     reader_targets: Literal[
         "auto", "consensus", "posterior", "readers", "resample", "certainty"
     ] = setting(
         "auto",
-        "With `several_readings='consensus'`: learn from the consensus, the posterior (auto, where"
-        " the method takes it), the likelihood of the readings, draws from the posterior in each"
-        " epoch, or the consensus weighted by its certainty.",
+        Message(
+            "With ",
+            Option("several_readings", "consensus"),
+            ": learn from the consensus, the posterior (auto, where the method takes it), the"
+            " likelihood of the readings, draws from the posterior in each epoch, or the consensus"
+            " weighted by its certainty.",
+        ),
     )
     method_options: Mapping[str, Any] = setting(
         {},
@@ -195,7 +203,11 @@ class TrainConfig(Plain):
     )
     backbone: str | None = setting(
         None,
-        "Freeze this network, such as resnet18 or timm:NAME, and train `network` on its features.",
+        Message(
+            "Freeze this network, such as resnet18 or timm:NAME, and train ",
+            Option("network"),
+            " on its features.",
+        ),
         more=(
             "Features of all images are computed once and kept in the cache; `network` is then"
             " odds, mlp or linear. The run is one of images like any other. `auto` takes the first"
@@ -291,19 +303,26 @@ class TrainConfig(Plain):
     )
     keep: Literal["last", "best"] = setting(
         "last",
-        "Keep the networks of the last epoch, or of the best one on the validation side by"
-        " `optimise`.",
+        Message(
+            "Keep the networks of the last epoch, or of the best one on the validation side by ",
+            Option("optimise"),
+            ".",
+        ),
     )
     patience: int | None = setting(
         None,
-        "With `keep='best'`: stop after N epochs without an improvement.",
+        Message("With ", Option("keep", "best"), ": stop after N epochs without an improvement."),
         metavar="N",
         gt=0,
         le=MANY,
     )
     keep_columns: tuple[str, ...] = setting(
         (),
-        "Keep these columns for later commands: `keep_columns=['eye', 'centre']`.",
+        Message(
+            "Keep these columns for later commands: ",
+            Option("keep_columns", ["eye", "centre"]),
+            ".",
+        ),
         metavar="COLUMN",
         shown="none but the patient",
         takes="names of columns, such as [eye, centre]",
@@ -352,8 +371,10 @@ class TrainConfig(Plain):
             )
         if self.crop > self.image_size:
             raise SrjtError(
-                f"`crop` ({show(self.crop)}) cannot be larger than `image_size`"
-                f" ({self.image_size})."
+                Option("crop"),
+                f" ({show(self.crop)}) cannot be larger than ",
+                Option("image_size"),
+                f" ({self.image_size}).",
             )
         if self.patience is not None and self.keep == "last":
             raise SrjtError(
@@ -373,7 +394,10 @@ class TrainConfig(Plain):
             and self.requested_noise_rate != "auto"
         ):
             raise SrjtError(
-                "`soft_labels='estimated'` needs `noise_rate='auto'`: they follow its estimate."
+                Option("soft_labels", "estimated"),
+                " needs ",
+                Option("noise_rate", "auto"),
+                ": they follow its estimate.",
             )
 
     @property
@@ -414,7 +438,9 @@ class TrainConfig(Plain):
     @property
     def network_name(self) -> str:
         """The network for people; of a frozen backbone with what is trained on its features."""
-        return str(self.network) if self.backbone is None else f"{self.backbone} + {self.network}"
+        if self.backbone is None:
+            return str(self.network)
+        return f"{self.backbone} + {self.network}"
 
     @property
     def requested_noise_rate(self) -> float | Literal["auto"] | None:
@@ -430,7 +456,8 @@ class TrainConfig(Plain):
         """The noise rate as a number; an error while it is still to be estimated."""
         if self.noise_rate == "auto":
             raise SrjtError(
-                "`noise_rate='auto'` has not been resolved: srjt.train estimates it first."
+                Option("noise_rate", "auto"),
+                " has not been resolved: srjt.train estimates it first.",
             )
         return self.noise_rate
 
@@ -442,7 +469,8 @@ class TrainConfig(Plain):
         changes later.
         """
         known = methods.lookup(self.method, registered_by=self.imports)
-        recipe, options = known.recipe, dict(self.method_options)
+        recipe = known.recipe
+        options = dict(self.method_options)
         if known.is_recipe:
             options = {**known.defaults, **(recipe.for_features if features else {}), **options}
         if self.epochs is not None and (ramp := recipe.ramp_epochs(self.epochs)) is not None:
@@ -506,7 +534,9 @@ class TrainConfig(Plain):
     def _head(self) -> str:
         """The network for features: the recipe's is chosen by the data."""
         known = methods.lookup(self.method, registered_by=self.imports)
-        return CHOOSE_HEAD if known.is_recipe and self.method in FITTED_BY_ODDS else HEAD
+        if known.is_recipe and self.method in FITTED_BY_ODDS:
+            return CHOOSE_HEAD
+        return HEAD
 
     def optimisation(self) -> dict[str, Any]:
         """How the method's recipe learns the weights of this network: the settings that were not

@@ -25,10 +25,11 @@ from srjt import files, methods
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, assign_folds
-from srjt.errors import Interrupted, SrjtError, cores
+from srjt.errors import Interrupted, Message, Option, SrjtError
 from srjt.methods.joint import JointTraining
 from srjt.networks import registry
 from srjt.ordinal.metrics import Floats, Ints
+from srjt.process import cores
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.batches import evaluation_batch_size, view_batches
@@ -123,7 +124,8 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
             )
         return one_run.train_on(folds.rows[folds.fold != k])
 
-    own, out = replace(setup, split=others), folds.out and folds.out / f"fold{k}"
+    own = replace(setup, split=others)
+    out = folds.out and folds.out / f"fold{k}"
     run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=out)
     if run.folder is not None:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
@@ -204,38 +206,42 @@ def choose_workers(
     if jobs == 1:
         return None
     if jobs != "auto" and jobs < 1:
-        raise SrjtError(f"`jobs` must be at least 1, or auto; got {jobs}.")
+        raise SrjtError(Option("jobs"), f" must be at least 1, or auto; got {jobs}.")
     if reason := _why_alone(config, setup, out):
         if jobs != "auto":
             raise SrjtError(
-                f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`."
+                "Folds cannot be trained at the same time, because ",
+                reason,
+                ": use ",
+                Option("jobs", 1),
+                ".",
             )
-        setup.reporter.note(f"Folds are trained one after the other, because {reason}.")
+        setup.reporter.note(Message("Folds are trained one after the other, because ", reason, "."))
         return None
     if devices.choose_device(setup.device).type == "cuda":
         all_gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         gpus = all_gpus if setup.device is None else [setup.device]
         count = min(folds, len(gpus) if jobs == "auto" else jobs)
-        return (
-            None if count < 2 else Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
-        )
+        if count < 2:
+            return None
+        return Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
     threads = min(cores(), torch.get_num_threads())
     if isinstance(jobs, int):
         count = min(folds, jobs)
     else:
         row = registry.find(str(config.network))
         pays = PARALLEL_PAYS_SMALL if row.small else PARALLEL_PAYS
-        seen, available = (
-            folds * samples * config.known_epochs * (config.crop / 64) ** 2,
-            available_memory(),
-        )
+        seen = folds * samples * config.known_epochs * (config.crop / 64) ** 2
+        available = available_memory()
         if row.reads == "rows" or seen < pays or available is None:
             return None  # rows of features are trained in seconds
         networks = methods.lookup(config.method, registered_by=config.imports).networks
         pixels = networks * min(config.known_batch_size, samples) * config.crop**2
         needed = PROCESS_BYTES + pixels * row.pixel_bytes
         count = min(folds, threads, available // needed)
-    return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
+    if count < 2:
+        return None
+    return Workers(devices=("cpu",) * count, threads=threads)
 
 
 def available_memory() -> int | None:
@@ -254,9 +260,11 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
     if any(part is not None for part in (setup.network, setup.transform, setup.eval_transform)):
         return "worker processes cannot import a network or a transform of your own"
     if not methods.is_known_to_workers(config.method, registered_by=config.imports):
-        return (
+        return Message(
             f"worker processes do not know the method {config.method!r}, which is registered in"
-            " this session (name its module in `imports` to change that)"
+            " this session (name its module in ",
+            Option("imports"),
+            " to change that)",
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return "torchrun has started several processes"
@@ -267,7 +275,8 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
 
 def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     """Train the folds that are not finished; returns their numbers."""
-    count, reporter = int(folds.fold.max()) + 1, setup.reporter
+    count = int(folds.fold.max()) + 1
+    reporter = setup.reporter
     elsewhere = Setup(
         cache=setup.cache, on_bad_image=setup.on_bad_image
     )  # what a worker can be sent
@@ -294,11 +303,12 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                 if stop.number is None and ended.death:
                     raise SrjtError(
                         f"The process that trained fold {int(ended.name) + 1} was ended"
-                        f" {ended.death}: run the same command again, with `jobs=1` if memory is"
-                        " short. Finished folds are kept."
+                        f" {ended.death}: run the same command again, with ",
+                        Option("jobs", 1),
+                        " if memory is short. Finished folds are kept.",
                     )
                 for note in ended.result or ():
-                    reporter.note(f"Fold {int(ended.name) + 1} of {count}: {note}")
+                    reporter.note(Message(f"Fold {int(ended.name) + 1} of {count}: ", note))
             progress.update()
         if stop.number is not None:
             raise Interrupted(stop.number, "Stopped; every fold continues from its saved state.")
@@ -323,8 +333,10 @@ class _Progress:
     """Reports the epochs of all folds as one sequence, read from their metrics."""
 
     def __init__(self, files: list[Path], reporter: Reporter) -> None:
-        self.files, self.reporter = files, reporter
-        self.sizes, self.epochs = dict.fromkeys(files, 0), dict.fromkeys(files, 0)
+        self.files = files
+        self.reporter = reporter
+        self.sizes = dict.fromkeys(files, 0)
+        self.epochs = dict.fromkeys(files, 0)
 
     def update(self) -> None:
         for file in self.files:
@@ -479,7 +491,8 @@ def cross_fit(
     )
     pixels = setup.inputs(store, config)
     trained = set() if workers is None else train_in_parallel(common, workers, setup)
-    times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
+    times_selected = np.zeros(len(samples))
+    times_seen = np.zeros(len(samples))
     predictions = []
     for k in range(folds):
         in_fold = FoldReporter(

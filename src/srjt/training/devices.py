@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError, count_of, warn
+from srjt.errors import Option, SrjtError, warn
+from srjt.text import count_of
 from srjt.training.config import TrainConfig
 
 # The one or two networks of a method as one module.
@@ -62,7 +63,10 @@ class StackedNetworks(nn.Module):
     def as_rows(self, x: Tensor) -> Tensor:
         """Images (B, 3, H, W) → the features (B, F) of the trunk; what has another shape, or no
         trunk, is unchanged."""
-        return x if self.trunk is None or x.ndim != 4 else self.trunk(x)
+        if self.trunk is None or x.ndim != 4:
+            return x
+        rows: Tensor = self.trunk(x)
+        return rows
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_rows(x)
@@ -101,7 +105,9 @@ def choose_device(requested: str | None = None) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise SrjtError(
-            f"torch finds no GPU on this machine for {requested!r}: use `device='cpu'`."
+            f"torch finds no GPU on this machine for {requested!r}: use ",
+            Option("device", "cpu"),
+            ".",
         )
     if (device.index or 0) >= torch.cuda.device_count():
         raise SrjtError(
@@ -121,14 +127,18 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     if device.type != "cuda":
         return None
     auto = config.precision == "auto" and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if auto or config.precision == "bf16" else None
+    if auto or config.precision == "bf16":
+        return torch.bfloat16
+    return None
 
 
 def refuse_bf16_on_cpu(precision: str | None, device: torch.device) -> None:
     if precision == "bf16" and device.type == "cpu":
         raise SrjtError(
-            "`precision='bf16'` is for a GPU: most CPUs are slower with it. Use `precision='fp32'`"
-            " on a CPU."
+            Option("precision", "bf16"),
+            " is for a GPU: most CPUs are slower with it. Use ",
+            Option("precision", "fp32"),
+            " on a CPU.",
         )
 
 
@@ -169,7 +179,9 @@ def torch_flags(
             operation = str(problem).split(" ")[0]
             raise SrjtError(
                 f"This network uses {operation}, which has no deterministic version on a GPU:"
-                " choose another network, or choose `deterministic=False`."
+                " choose another network, or choose ",
+                Option("deterministic", False),
+                ".",
             ) from None
         raise
     finally:
@@ -325,7 +337,9 @@ class Process:
         if batch_size % self.world_size:
             raise SrjtError(
                 f"A batch of {batch_size} cannot be shared evenly by {self.world_size} processes:"
-                " change `batch_size`."
+                " change ",
+                Option("batch_size"),
+                ".",
             )
         share = batch_size // self.world_size
         return slice(self.rank * share, (self.rank + 1) * share)
@@ -337,7 +351,7 @@ class Process:
             return networks
         device = next(networks.parameters()).device
         if sync_batchnorm and device.type != "cuda":
-            raise SrjtError("`sync_batchnorm` works on GPUs only: leave it out.")
+            raise SrjtError(Option("sync_batchnorm"), " works on GPUs only: leave it out.")
         wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks) if sync_batchnorm else networks
         ids = [device.index] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(wrapped, device_ids=ids)

@@ -32,11 +32,12 @@ from srjt.data.copies import TRACES_FILE
 from srjt.data.grades import Grades, as_text, distinct
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
-from srjt.errors import SrjtError, few
+from srjt.errors import Option, SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import Ints, NaiveBaseline, naive_baseline
+from srjt.text import few
 from srjt.training.config import TrainConfig
 from srjt.training.devices import device_name
 
@@ -302,7 +303,9 @@ def refuse_other_files(folder: Path) -> None:
     if (folder / "run.json").exists() or not folder.is_dir():
         return
     if any(files.is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
-        raise SrjtError(f"{folder} already contains other files: choose another `out`.")
+        raise SrjtError(
+            f"{folder} already contains other files: choose another ", Option("out"), "."
+        )
 
 
 def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> RunFacts:
@@ -349,7 +352,7 @@ def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, A
         if before.get(name) != now.get(name)
     ]
     if differences:
-        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
+        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another ", Option("out"), ".")
 
 
 class NoiseFile(BaseModel, extra="forbid"):
@@ -381,7 +384,9 @@ class HeadFile(BaseModel, extra="forbid"):
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
-    return read_estimate(file, NoiseFile).estimate if file.exists() else None
+    if file.exists():
+        return read_estimate(file, NoiseFile).estimate
+    return None
 
 
 def read_estimate(file: Path, model: type[files.Model]) -> files.Model:
@@ -486,7 +491,9 @@ class HeldOut:
     def random_verified(self) -> Ints | None:
         """(N,) verified grades if all samples were drawn alike, else None: for what cannot be
         weighted."""
-        return self.verified_labels if self.verified_probability is None else None
+        if self.verified_probability is None:
+            return self.verified_labels
+        return None
 
     @property
     def table(self) -> pd.DataFrame:
@@ -626,8 +633,9 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
         ):
             which = f" ({few(samples.table['id'][(before != samples.hashes).any(axis=1)])})"
         raise SrjtError(
-            f"Images have changed since this run began{which}: restore them, or choose another"
-            " `out`. (Another version of Pillow may also decode a file differently.)"
+            f"Images have changed since this run began{which}: restore them, or choose another ",
+            Option("out"),
+            ". (Another version of Pillow may also decode a file differently.)",
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()
@@ -716,7 +724,8 @@ NAIVE = "one grade for all: always the most frequent training label; for MAE alw
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    facts, confusions = read_facts(folder), read_summary(folder)["confusion"]
+    facts = read_facts(folder)
+    confusions = read_summary(folder)["confusion"]
     # every network has judged every sample once: the rows of one network's counts are the labels of
     # the side
     counts = {side: np.asarray(confusion)[0].sum(axis=1) for side, confusion in confusions.items()}
@@ -730,7 +739,9 @@ def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | Non
     training = facts.data.get("class_counts", [])
     if not len(training) == len(np.asarray(counts)) == len(facts.grades):
         return None
-    return naive_baseline(training, counts) if any(training) and np.any(counts) else None
+    if any(training) and np.any(counts):
+        return naive_baseline(training, counts)
+    return None
 
 
 def not_beaten(score: float, naive: float, *, purpose: Purpose) -> bool:

@@ -27,8 +27,9 @@ from srjt._version import __version__
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import FREE_SPACE, ImageStore
 from srjt.data.manifest import Features, Manifest
-from srjt.errors import SrjtError, count_of, duration, warn
+from srjt.errors import Message, Option, SrjtError, warn
 from srjt.networks import network as building, registry, weights as published
+from srjt.text import count_of, duration
 from srjt.training.batches import Preprocess, view_batches
 from srjt.training.config import AUTO, CHOOSE_HEAD, TrainConfig
 from srjt.training.devices import channels_last, torch_flags, uses_channels_last
@@ -77,18 +78,18 @@ def resolve_backbone(
     if features:
         return config.replace(backbone=None)
     if not reads_rows:
-        return (
-            _small(config)
-            if registry.find(str(config.network)).small
-            else config.replace(backbone=None)
-        )
+        if registry.find(str(config.network)).small:
+            return _small(config)
+        return config.replace(backbone=None)
     if config.weights is not None:
         return config.replace(backbone=registry.FROZEN[0])
     if not config.pretrained:
         return _small(config.replace(network=None))
     if before is not None:
         kept = config.replace(backbone=before.backbone)
-        return kept if before.backbone is not None else _small(config.replace(network=None))
+        if before.backbone is not None:
+            return kept
+        return _small(config.replace(network=None))
     candidates = registry.frozen_candidates()
     for name in candidates:
         row = registry.find(name)
@@ -103,9 +104,13 @@ def resolve_backbone(
         else:
             return config.replace(backbone=name)
     warn(
-        f"{NO_WEIGHTS} Weights could not be downloaded: {problems[0]}. On a machine with a"
-        f" connection, `srjt weights fetch {candidates[0]}` says where the file is: copy it here"
-        " and give it with `weights`."
+        Message(
+            f"{NO_WEIGHTS} Weights could not be downloaded: {problems[0]}. On a machine with a"
+            f" connection, `srjt weights fetch {candidates[0]}` says where the file is: copy it here"
+            " and give it with ",
+            Option("weights"),
+            ".",
+        )
     )
     return _small(config.replace(network=None))
 
@@ -122,8 +127,9 @@ def _check_backbone(config: TrainConfig, *, features: bool, reads_rows: bool) ->
         )
     if not reads_rows:
         raise SrjtError(
-            f"The backbone {config.backbone!r} is frozen, and `network` is trained on its features:"
-            f" choose 'odds', 'mlp' or 'linear' instead of {config.network!r}, or leave it out."
+            f"The backbone {config.backbone!r} is frozen, and ",
+            Option("network"),
+            f" is trained on its features: choose 'odds', 'mlp' or 'linear' instead of {config.network!r}, or leave it out.",
         )
 
 
@@ -433,6 +439,8 @@ def _compute(
                 done == total or time.monotonic() - last_save >= SAVE_SECONDS
             ):
                 save_chunk(folder, saved, made[pending:])
-                saved, pending, last_save = done, len(made), time.monotonic()
+                saved = done
+                pending = len(made)
+                last_save = time.monotonic()
             report(done, total)
         return np.concatenate(made)

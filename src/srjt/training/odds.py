@@ -48,9 +48,11 @@ def fit_at_once(
     samples: those of the training side. rows: (N, F) their features.
     """
     begin = time.perf_counter()
-    method, network = run.method, run.networks.members[0]
+    method = run.method
+    network = run.networks.members[0]
     assert isinstance(method, ProportionalOdds)
-    scaled, head = network.backbone, network.head
+    scaled = network.backbone
+    head = network.head
     assert isinstance(scaled, Standardise)
     assert isinstance(head, OrdinalHead)
     x = (
@@ -124,7 +126,8 @@ def _targets(
 ) -> Targets:
     """What the labels say about the true grades; verified grades are certain where errors are
     corrected."""
-    labels, classes = samples.labels, method.num_classes
+    labels = samples.labels
+    classes = method.num_classes
     weights = balancing_weights(
         torch.from_numpy(labels), balance=balance, certainty=readers.certainty
     )
@@ -136,13 +139,15 @@ def _targets(
     kind: Literal["likelihoods", "probabilities"] = "likelihoods"
     values = matrix[:, labels].T
     if readers.draw_from is not None:  # what the mean over many draws would learn
-        values, kind = readers.draw_from.double().numpy(), "probabilities"
+        values = readers.draw_from.double().numpy()
+        kind = "probabilities"
     elif (
         readers.targets is not None and readers.targets.ndim == 3
     ):  # of all readings of a sample together
         values = readers.targets[:, 0].double().numpy()
     elif readers.targets is not None:
-        values, kind = readers.targets.double().numpy(), "probabilities"
+        values = readers.targets.double().numpy()
+        kind = "probabilities"
     values = np.array(values, dtype=np.float64)
     verified = samples.verified_labels
     if verified is not None and method.transition is not None:

@@ -13,8 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from srjt.errors import count_of, import_quietly, missing_extra, unknown_name
+from srjt.errors import Message, missing_extra, unknown_name
+from srjt.process import import_quietly
 from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
+from srjt.text import count_of
 from srjt.training.checkpoint import MetricRow
 
 
@@ -30,7 +32,8 @@ def headline(rows: list[MetricRow]) -> dict[str, float]:
         ("val.mae", "validation", "mae"),
         ("samples/s", "train", "images_per_second"),
     )
-    values, single = {}, [row for row in rows if row.network not in ("ensemble", "pooled")]
+    values = {}
+    single = [row for row in rows if row.network not in ("ensemble", "pooled")]
     for title, split, metric in shown:
         numbers = [row.value for row in single if (row.split, row.metric) == (split, metric)]
         if numbers:
@@ -51,7 +54,10 @@ class BarReporter:
     def __init__(self, bar: Bar | None = None) -> None:
         self.bar = bar or Bar()
         self.notes: list[str] = []
-        self.title, self.epochs, self.folds, self._latest = "", 1, 1, ""
+        self.title = ""
+        self.epochs = 1
+        self.folds = 1
+        self._latest = ""
 
     def __enter__(self) -> BarReporter:
         return self
@@ -60,7 +66,10 @@ class BarReporter:
         self.bar.close()
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        self.title, self.epochs, self.folds, self._latest = title, epochs, folds, ""
+        self.title = title
+        self.epochs = epochs
+        self.folds = folds
+        self._latest = ""
         self.bar.label = title
         self.bar.update(0, epochs * folds, now=True)
 
@@ -91,7 +100,8 @@ class BarReporter:
         self._show(epoch, epoch, now=True)
 
     def _show(self, epoch: int, done: float, *, now: bool = False) -> None:
-        position, total = self._position(epoch), self.epochs * self.folds
+        position = self._position(epoch)
+        total = self.epochs * self.folds
         self.bar.update(
             done, total, position, self._latest, label=self.title or "training", now=now
         )
@@ -129,13 +139,15 @@ class FoldReporter:
     other folds."""
 
     def __init__(self, inner: Reporter, *, before: int, title: str = "") -> None:
-        self.inner, self.before, self.title = inner, before, title
+        self.inner = inner
+        self.before = before
+        self.title = title
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         pass
 
     def note(self, text: str) -> None:
-        self.inner.note(self.title + text)
+        self.inner.note(Message(self.title, text))
 
     def decoded(self, done: int, total: int) -> None:
         pass
@@ -167,13 +179,17 @@ class TrackingReporter(Forwarding):
     def __init__(self, inner: Reporter, start: Callable[[str], Write], *, name: str) -> None:
         super().__init__(inner)
         # started at the first epoch, because the run creates its folder first
-        self.name, self._start, self._title, self._recording = name, start, "", True
+        self.name = name
+        self._start = start
+        self._title = ""
+        self._recording = True
         self._write: Write | None = None
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         super().begin(title, epochs=epochs, folds=folds)
         # the noise estimate's cross-fit is not part of the run
-        self._title, self._recording = title, folds == 1
+        self._title = title
+        self._recording = folds == 1
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         super().finished_epoch(epoch, rows)

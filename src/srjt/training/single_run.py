@@ -22,9 +22,10 @@ from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split, warn_of_leaks
-from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically
 from srjt.methods.base import Method
+from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
@@ -101,6 +102,19 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
 # say.
 
 
+def training_targets(
+    manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
+) -> ReaderTargets:
+    """What the training rows (N,) say beside their labels, and how much each of them counts."""
+    targets = reader_targets(manifest, rows, config, method)
+    if manifest.weights is None:
+        return targets
+    weights = torch.from_numpy(manifest.weights[rows])
+    if targets.certainty is not None:
+        weights = weights * targets.certainty
+    return replace(targets, certainty=weights)
+
+
 def reader_targets(
     manifest: Manifest, rows: Ints, config: TrainConfig, method: Method
 ) -> ReaderTargets:
@@ -116,8 +130,9 @@ def reader_targets(
         return NO_READERS
     if manifest.posterior is None:
         raise SrjtError(
-            f"reader_targets {choice!r} needs the grades of several readers: read the data with "
-            "`several_readings='consensus'`."
+            f"reader_targets {choice!r} needs the grades of several readers: read the data with ",
+            Option("several_readings", "consensus"),
+            ".",
         )
     posterior = torch.from_numpy(manifest.posterior[rows])
     if choice == "certainty":
@@ -127,24 +142,26 @@ def reader_targets(
         if "transition" in method.needs:
             raise SrjtError(
                 f"{config.method} corrects the errors of labels, and grades that are drawn from the"
-                " readers' probabilities are true grades: use `reader_targets='consensus'`,"
-                " 'posterior' or 'certainty'."
+                " readers' probabilities are true grades: use ",
+                Option("reader_targets", "consensus"),
+                ", 'posterior' or 'certainty'.",
             )
         return ReaderTargets(draw_from=posterior)
     if choice == "readers":
         if not method.takes_likelihoods:
             raise SrjtError(
-                f"{config.method} does not correct the errors of labels, which"
-                " `reader_targets='readers'` needs: use srjt or f-correction."
+                f"{config.method} does not correct the errors of labels, which ",
+                Option("reader_targets", "readers"),
+                " needs: use srjt or f-correction.",
             )
         # Bayes' rule backwards: the readers' posterior without the prior, which the network learns
         # itself
         return ReaderTargets(targets=(posterior / posterior.mean(dim=0)).unsqueeze(1))
     if not method.takes_probabilities:
         raise SrjtError(
-            f"{config.method} learns from grades, not from probabilities: use"
-            " `reader_targets='consensus'`, or a method such as standard, sord or"
-            " co-teaching+ours."
+            f"{config.method} learns from grades, not from probabilities: use ",
+            Option("reader_targets", "consensus"),
+            ", or a method such as standard, sord or co-teaching+ours.",
         )
     return ReaderTargets(targets=posterior)
 
@@ -190,7 +207,7 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
         metrics = checkpoint.read_metrics(folder / "metrics.csv", epochs=epochs)
     except SrjtError as problem:
         raise SrjtError(
-            f"{problem} The run in {folder} is finished: {run_folder.RESTORE}"
+            problem, f" The run in {folder} is finished: {run_folder.RESTORE}"
         ) from None
     run_folder.check_files(folder)
     return metrics
@@ -224,7 +241,8 @@ def single_run(
     """
     config = config.for_data(features=data.are_features, samples=len(data))
     _check_inputs(data, config, setup)
-    reporter, device = setup.reporter, devices.choose_device(setup.device)
+    reporter = setup.reporter
+    device = devices.choose_device(setup.device)
     devices.refuse_bf16_on_cpu(config.precision, device)
     process = devices.join_process_group(device)
     folder = None if out is None else Path(out)
@@ -238,7 +256,7 @@ def single_run(
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
         raise no_validation_side()
-    readers = reader_targets(manifest, parts.train, config, method)
+    readers = training_targets(manifest, parts.train, config, method)
 
     side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
@@ -326,8 +344,13 @@ def single_run(
             raise SrjtError(
                 "The GPU does not have enough memory for batches of"
                 f" {count_of(config.known_batch_size, 'sample')} of {'×'.join(map(str, in_shape))}:"
-                " lower `batch_size`, choose `precision='bf16'`, or keep fewer images on the GPU"
-                " with `memory_share=0.2`."
+                " lower ",
+                Option("batch_size"),
+                ", choose ",
+                Option("precision", "bf16"),
+                ", or keep fewer images on the GPU with ",
+                Option("memory_share", 0.2),
+                ".",
             ) from None
         columns = [
             name for name in ("id", "grade", "true_grade", "patient") if name in manifest.table
@@ -353,7 +376,9 @@ def _data_facts(
 ) -> dict[str, Any]:
     """``data`` of ``run.json``. used: the samples of all sides, those of the training side first.
     unreadable: images that were left out when they were decoded."""
-    patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
+    patients = manifest.patients
+    left_out = manifest.left_out_counts
+    sides = parts.sides()
     undecoded = Counter({"unreadable-image": unreadable})
     owners = (
         {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
@@ -391,7 +416,10 @@ def _tensors(
     against the true grades of the test side where they are known; and the training samples whose
     labels are wrong, if they are tracked.
     """
-    labels, true, rows, device = manifest.labels, manifest.true_labels, parts.train, run.device
+    labels = manifest.labels
+    true = manifest.true_labels
+    rows = parts.train
+    device = run.device
     training = TrainingSet(
         feed=feed,
         rows=as_tensor(rows),
@@ -417,7 +445,9 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     decoded."""
     for column in config.keep_columns:
         if column not in data.table:
-            raise unknown_name("column (for `keep_columns`)", column, map(str, data.table.columns))
+            raise unknown_name(
+                "column", column, map(str, data.table.columns), option="keep_columns"
+            )
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError(
             "transform and eval_transform are for images; these data are rows of features."
@@ -426,9 +456,11 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     row = backbones.known(name)  # one that is not known is an error when it is built
     trained_on_rows = data.are_features or config.backbone is not None
     if setup.network is None and row is not None and (row.reads == "rows") != trained_on_rows:
-        read, given = "images", "rows of features: choose 'odds' or 'mlp'"
+        read = "images"
+        given = "rows of features: choose 'odds' or 'mlp'"
         if not data.are_features:
-            read, given = "rows of features", "images: choose 'resnet18' or another for images"
+            read = "rows of features"
+            given = "images: choose 'resnet18' or another for images"
         raise SrjtError(
             f"The network {name!r} reads {read}, but these data are {given}, or leave it out."
         )
@@ -437,8 +469,9 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
 def no_validation_side() -> SrjtError:
     """The error for a run that cannot tell which epoch is the best."""
     return SrjtError(
-        "keep 'best' chooses the epoch by the validation side, and this run has none: add `split`"
-        " or a split column, or leave keep at 'last'."
+        "keep 'best' chooses the epoch by the validation side, and this run has none: add ",
+        Option("split"),
+        " or a split column, or leave keep at 'last'.",
     )
 
 
@@ -455,7 +488,8 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
     """A hash of the samples on each side with their labels, true and verified grades and patients;
     for features also of their values; with several readers also of what they say about the true
     grades."""
-    digest, posterior = hashlib.blake2b(digest_size=16), manifest.posterior
+    digest = hashlib.blake2b(digest_size=16)
+    posterior = manifest.posterior
     about = (
         manifest.ids,
         manifest.labels,
@@ -476,6 +510,8 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
             digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
         if posterior is not None:
             digest.update(np.ascontiguousarray(posterior[rows]).data)
+        if manifest.weights is not None:
+            digest.update(np.ascontiguousarray(manifest.weights[rows]).data)
     return digest.hexdigest()
 
 
@@ -506,7 +542,8 @@ def training_seconds(
         config = config.with_head(HEAD)
     if config.network == ODDS:
         return ODDS_SECONDS
-    on_gpu, training = device.type == "cuda", len(split.train)
+    on_gpu = device.type == "cuda"
+    training = len(split.train)
     batch = min(config.known_batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
@@ -521,7 +558,8 @@ def training_seconds(
         soft_labels="paper",
         transition=config.transition or torch.eye(data.num_classes).tolist(),
     )
-    count, draws = batch * (GPU_STEPS if on_gpu else STEPS), np.random.default_rng(0)
+    count = batch * (GPU_STEPS if on_gpu else STEPS)
+    draws = np.random.default_rng(0)
     arrays: npt.NDArray[np.generic]
     if data.arrays is not None and data.are_features:
         arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)

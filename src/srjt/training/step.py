@@ -4,11 +4,8 @@ with what it records about every sample, and the whole state of the training.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from srjt.errors import SrjtError, warn
-from srjt.methods.base import Method
+from srjt.methods.base import Method, remembered
 from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
+from srjt.training.adam import Adam
 from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, train_batches
 from srjt.training.config import StepMode, TrainConfig
 from srjt.training.devices import Process, StackedNetworks, backward_kernels, compile_networks
@@ -37,7 +35,8 @@ class Recorder:
     def __init__(
         self, labels: Tensor, true: Tensor | None, *, networks: int, num_classes: int, steps: int
     ) -> None:
-        device, samples = labels.device, len(labels)
+        device = labels.device
+        samples = len(labels)
         self.labels = labels  # (N,) given grades of the training samples, on the device
         self.true = labels if true is None else true
         self.knows_truth = true is not None
@@ -83,7 +82,8 @@ class Recorder:
     def finish_epoch(self) -> tuple[list[dict[str, float]], int | None]:
         """The numbers of each network by name, and the step whose loss was not finite. Only here
         the host waits for the device."""
-        losses, counts = self.tensors["loss_sum"].cpu(), self.tensors["counts"].cpu().numpy()
+        losses = self.tensors["loss_sum"].cpu()
+        counts = self.tensors["counts"].cpu().numpy()
         measures = (label_precision, label_recall) if self.knows_truth else ()
         numbers = []
         for k, network in enumerate(counts):  # (4, C), see ordinal.metrics.selection_counts
@@ -137,7 +137,7 @@ def weights(networks: StackedNetworks) -> dict[str, Tensor]:
 
 def state_tensors(
     networks: StackedNetworks,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     recorder: Recorder,
     memory: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
@@ -146,11 +146,7 @@ def state_tensors(
     memory: what the method remembers.
     """
     state = {f"network.{name}": tensor for name, tensor in weights(networks).items()}
-    for position, parameter in enumerate(
-        p for group in optimizer.param_groups for p in group["params"]
-    ):
-        for name, tensor in optimizer.state[parameter].items():
-            state[f"optimizer.{position}.{name}"] = tensor
+    state.update({f"optimizer.{name}": tensor for name, tensor in optimizer.state().items()})
     state.update({f"recorder.{name}": tensor for name, tensor in recorder.tensors.items()})
     state.update({f"method.{name}": tensor for name, tensor in memory.items()})
     return state
@@ -175,56 +171,17 @@ def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
 
 
 def make_optimizer(
-    parameters: Any, *, config: TrainConfig, device: torch.device
-) -> torch.optim.Adam:
-    """Adam with L2 regularisation, or AdamW. On a GPU its step count and learning rate are tensors
-    on the device."""
+    parameters: Iterable[nn.Parameter], *, config: TrainConfig, device: torch.device
+) -> Adam:
+    """Adam with L2 regularisation, or AdamW."""
     assert config.weight_decay is not None, "for_data chooses it"
-    on_gpu = device.type == "cuda"
-    rate = config.learning_rate_at(1)
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    if not on_gpu:
-        _mark_uncompiled()
-    optimizer = kind(
+    return Adam(
         parameters,
-        lr=torch.tensor(rate, device=device) if on_gpu else rate,
+        rate=config.learning_rate_at(1),
         weight_decay=config.weight_decay,
-        fused=True,
-        capturable=on_gpu,
+        decoupled=config.optimizer == "adamw",
+        device=device,
     )
-    if not on_gpu:
-        step = torch.no_grad()(inspect.unwrap(kind.step))
-        optimizer.step = partial(step, optimizer)  # type: ignore[method-assign]
-    # Adam's (zero) moments now instead of at its first step, so that the state always has the same
-    # names
-    for parameter in optimizer.param_groups[0]["params"]:
-        optimizer.state[parameter] = {
-            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-            "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-        }
-    return optimizer
-
-
-def _mark_uncompiled() -> None:
-    """Keep optimisers from importing torch's compiler, which takes longer than all other imports.
-
-    They import it to mark what must not be compiled, in these methods and in ``step``; on a CPU
-    nothing is compiled.
-    """
-    for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
-        method = inspect.unwrap(getattr(torch.optim.Optimizer, name))
-        method.__dict__.setdefault(
-            "__dynamo_disable", method
-        )  # where torch looks for the marked one
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +192,7 @@ class Step:
         nn.Module
     )  # (B, …) → (K, B, C); a StackedNetworks, or one wrapped by DistributedDataParallel
     method: Method
-    optimizer: torch.optim.Optimizer
+    optimizer: Adam
     recorder: Recorder
     keep: Tensor  # () int64 on the device: R(T)·|B|, which changes while a captured graph stays
     memory: dict[str, Tensor] = field(default_factory=dict)  # the method's, on the device
@@ -244,7 +201,7 @@ class Step:
 
     def __call__(self, x: Tensor, targets: Tensor, rows: Tensor) -> None:
         """x: (B, …) images; targets: (B,) or (B, C); rows: (B,) positions of the *global* batch."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         with torch.autocast(
             x.device.type, self.amp or torch.bfloat16, enabled=self.amp is not None
         ):
@@ -253,12 +210,9 @@ class Step:
             logits = logits.float()  # losses are computed in full precision
         shared = self.process.world_size
         if shared > 1:
-            logits, targets = (
-                self.process.gather(logits, dim=1),
-                self.process.gather(targets, dim=0),
-            )
-        remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
-        loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
+            logits = self.process.gather(logits, dim=1)
+            targets = self.process.gather(targets, dim=0)
+        loss = self.method.loss(logits, targets, keep=self.keep, **remembered(self.memory, rows))
         with backward_kernels(self.networks, x.device):
             # the loss is of the global batch: undo the averaging of gradients over the processes
             (loss.total * shared if shared > 1 else loss.total).backward()
@@ -306,7 +260,8 @@ def make_epoch_runner(
     plan: of any epoch, to warm up on; the plans of all epochs have its shape. images: of the whole
     training, by which ``auto`` decides whether compiling pays.
     """
-    method, device = step.method, data.labels.device
+    method = step.method
+    device = data.labels.device
 
     def batches(plan: Plan, first: int, generator: torch.Generator) -> Generator[Batch, None, None]:
         return train_batches(
@@ -346,7 +301,8 @@ def make_epoch_runner(
         type(method).prepare is not Method.prepare or preprocess.train_transform is not None
     )
     if data.feed.resident and not custom_inputs:
-        buffers, store_rows = plan.to(device), data.rows.to(device)
+        buffers = plan.to(device)
+        store_rows = data.rows.to(device)
 
         def gather_and_step() -> None:
             step(*buffers.batch(data, store_rows, step.recorder.tensors["step"], preprocess))

@@ -23,11 +23,12 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of, unknown_name, warn
+from srjt.errors import Message, Option, SrjtError, unknown_name, warn
 from srjt.files import explain_write_errors, wait_for_lock, write_atomically, write_sealed_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
+from srjt.text import count_of
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
 from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig
@@ -61,9 +62,10 @@ LARGEST_RATE = 0.5
 # estimate too many errors.
 CORRECTED_IN_DOUBT = 0.5
 
-WOULD_HELP = (
-    "Verified grades of a random sample (column verified_grade) or a rate that you know"
-    " (`noise_rate`) would help."
+WOULD_HELP = Message(
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (",
+    Option("noise_rate"),
+    ") would help.",
 )
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
@@ -106,7 +108,8 @@ def resolve_noise_rate(
     # a misspelt option of the method is reported now, not after the warm-up
     build_method(config.replace(**placeholders), num_classes=manifest.num_classes)
     setup = setup or Setup()
-    reporter, warm_up_config = setup.reporter, warm_up(config, samples=len(manifest))
+    reporter = setup.reporter
+    warm_up_config = warm_up(config, samples=len(manifest))
     # arrays in memory are always readable
     readable = setup.open_store(manifest, config).manifest if manifest.arrays is None else manifest
     rows = resolve_split(setup.split, readable, skipped=len(readable) < len(manifest)).train
@@ -153,15 +156,13 @@ def resolve_noise_rate(
         resolved = _apply(config, share * estimate.rate, matrix, estimate.posterior())
     else:  # a matrix of networks that know nothing would only blur the labels
         resolved = _apply(config, 0.0, np.eye(manifest.num_classes), np.eye(manifest.num_classes))
-    sentences, method = (
-        describe(estimate, used=resolved.known_noise_rate),
-        methods.lookup(config.method),
-    )
+    sentences = describe(estimate, used=resolved.known_noise_rate)
+    method = methods.lookup(config.method)
     nothing_discarded = (
         method.is_recipe and "noise_rate" not in method.needs
     )  # then a note is enough
     if not estimate.informed or not (estimate.identifiable or nothing_discarded):
-        warn(" ".join([*sentences, WOULD_HELP]))
+        warn(Message.joined([*sentences, WOULD_HELP]))
     else:
         reporter.note(sentences[0])
     return resolved, estimate
@@ -321,10 +322,8 @@ def _compare_once(
 def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
     """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of
     readers are."""
-    method, rate = (
-        methods.lookup(config.method, registered_by=config.imports),
-        config.known_noise_rate,
-    )
+    method = methods.lookup(config.method, registered_by=config.imports)
+    rate = config.known_noise_rate
     needs_matrix = method.is_recipe and "transition" in method.needs and config.transition is None
     if not needs_matrix or rate is None:
         return config
@@ -358,11 +357,14 @@ def needs_estimate(config: TrainConfig) -> bool:
         needs -= {"transition"}
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
-            f"{config.method} does not learn from soft labels: drop `soft_labels='estimated'`, or"
-            " choose a method that does, such as co-teaching+ours or sord."
+            f"{config.method} does not learn from soft labels: drop ",
+            Option("soft_labels", "estimated"),
+            ", or choose a method that does, such as co-teaching+ours or sord.",
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
-        raise SrjtError("`soft_labels='estimated'` computes label_matrix: do not pass both.")
+        raise SrjtError(
+            Option("soft_labels", "estimated"), " computes label_matrix: do not pass both."
+        )
     return config.requested_noise_rate == "auto" and bool(
         needs or config.soft_labels == "estimated"
     )
@@ -380,14 +382,21 @@ def check_settings(config: TrainConfig) -> None:
     )  # a rate suffices
     if "noise_rate" in needs and config.noise_rate is None:
         raise SrjtError(
-            f"{config.method} needs the share of wrong labels: `noise_rate=0.2` if a fifth of them"
-            " is wrong, `noise_rate='auto'` to estimate it, or `method='srjt'`, which needs none."
+            f"{config.method} needs the share of wrong labels: ",
+            Option("noise_rate", 0.2),
+            " if a fifth of them is wrong, ",
+            Option("noise_rate", "auto"),
+            " to estimate it, or ",
+            Option("method", "srjt"),
+            ", which needs none.",
         )
     if "transition" in needs and config.transition is None and config.noise_rate != "auto":
         raise SrjtError(
-            f"{config.method} needs the matrix of label errors: `transition` (a row of numbers for"
-            " each true grade; in a file, separated by commas), or `noise_rate='auto'` to"
-            " estimate it."
+            f"{config.method} needs the matrix of label errors: ",
+            Option("transition"),
+            " (a row of numbers for each true grade; in a file, separated by commas), or ",
+            Option("noise_rate", "auto"),
+            " to estimate it.",
         )
     needs_estimate(config)  # an error if the soft labels cannot follow the estimate
     for name in (config.network, config.backbone):
@@ -473,7 +482,8 @@ def noise_record(
 ) -> dict[str, Any]:
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
     needs = methods.lookup(used.method).method.needs
-    rate, asked = used.known_noise_rate, requested.requested_noise_rate
+    rate = used.known_noise_rate
+    asked = requested.requested_noise_rate
     if estimate is not None:
         why = " ".join(describe(estimate, used=rate))
     elif rate is not None and asked == "auto":
@@ -488,7 +498,8 @@ def noise_record(
                 " likeliest."
             )
     else:
-        rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
+        rate = None
+        why = "The matrix was given." if needs else "The method needs no noise rate."
     estimated = estimate.rate if estimate is not None and estimate.informed else None
     return {"requested": asked, "estimated": estimated, "used": rate, "why": why}
 
@@ -522,9 +533,9 @@ def usable_matrix(rate: float, transition: Floats) -> Floats:
     occurs = transition.sum(axis=1, keepdims=True) > 0
     own = np.eye(len(occurs))
     matrix = np.where(occurs, transition, own)
-    return (
-        matrix if rate <= LARGEST_RATE else np.asarray(own + LARGEST_RATE / rate * (matrix - own))
-    )
+    if rate <= LARGEST_RATE:
+        return matrix
+    return np.asarray(own + LARGEST_RATE / rate * (matrix - own))
 
 
 def _estimate_once(
@@ -537,8 +548,9 @@ def _estimate_once(
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
-            "The noise cannot be estimated by several processes (`noise_rate='auto'`, the default"
-            " of srjt): estimate the rate with srjt audit first, and pass it as a number."
+            "The noise cannot be estimated by several processes (",
+            Option("noise_rate", "auto"),
+            ", the default of srjt): estimate the rate with srjt audit first, and pass it as a number.",
         )
     if not file.exists():
         with explain_write_errors(f"The run cannot be written to {folder}"):
@@ -555,7 +567,8 @@ def _estimate_once(
     if not (
         folder / "run.json"
     ).exists():  # else the run compares its own settings and samples next
-        before, now = {name: getattr(saved, name) for name in facts}, dict(facts)
+        before = {name: getattr(saved, name) for name in facts}
+        now = dict(facts)
         run_folder.refuse_differences(
             f"{file} was estimated from other images, labels or settings",
             {**before.pop("warm_up"), **before},
@@ -595,7 +608,7 @@ def train(
 
     Parameters
     ----------
-    data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
+    data : Manifest, path, DataFrame, pair of arrays, or torch dataset
         The samples: ``srjt.data.read(path)`` or what it reads; (images, grades); or a map-style
         dataset that returns (image, label), which is read into memory once, so that its random
         transforms are drawn once.

@@ -25,14 +25,16 @@ from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crop
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of
-from srjt.files import as_path, fetch_run, is_hub_address
+from srjt.errors import SrjtError
+from srjt.files import as_path
+from srjt.hub import fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.methods.single import ProportionalOdds
 from srjt.networks import registry
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.progress import Reporter
+from srjt.text import count_of
 from srjt.training import batches, checkpoint, devices, folder as run_folder, step
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
 from srjt.training.config import FITTED_BY_ODDS, ODDS, TrainConfig
@@ -252,11 +254,9 @@ class Trained:
     def training_labels(self) -> dict[str, int]:
         """Id → label of the samples that the run learnt from; empty where its history is not
         known."""
-        return (
-            {}
-            if self.history.empty
-            else dict(zip(self.history["id"], self.history["grade"], strict=True))
-        )
+        if self.history.empty:
+            return {}
+        return dict(zip(self.history["id"], self.history["grade"], strict=True))
 
     def training_patients(self, data: Manifest) -> list[str]:
         """Patients of the samples with the name of one that the run learnt from.
@@ -327,7 +327,8 @@ class Trained:
         -------
         Manifest
         """
-        own, settings = self.feature_settings, data.made
+        own = self.feature_settings
+        settings = data.made
         if own and settings and _without_version(own) != _without_version(settings):
             raise SrjtError(
                 f"This run was trained on features with other settings ({own}) than these"
@@ -363,7 +364,8 @@ class Forward:
         Each network, then their ensemble (the mean of their probabilities). Does not wait for the
         device.
         """
-        method, classes = self.run.method, self.run.method.num_classes
+        method = self.run.method
+        classes = self.run.method.num_classes
         total = torch.zeros(
             (method.networks + 1, classes, classes), dtype=torch.int64, device=labels.device
         )
@@ -381,7 +383,9 @@ class Forward:
         Probabilities are averaged over the views; with several views the grades follow from the
         averages.
         """
-        method, probabilities, grades = self.run.method, [], []
+        method = self.run.method
+        probabilities = []
+        grades = []
         for by_view, _ in self._logits(rows, views=views):
             mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
             probabilities.append(
@@ -398,8 +402,11 @@ class Forward:
     ) -> Iterator[tuple[list[Tensor], slice]]:
         """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that
         they belong to."""
-        networks, preprocess, amp = self.run.networks, self.run.preprocess, self.amp
-        training, largest = networks.training, self.run.config.eval_batch_size
+        networks = self.run.networks
+        preprocess = self.run.preprocess
+        amp = self.amp
+        training = networks.training
+        largest = self.run.config.eval_batch_size
         device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
         if (
             networks.compiled and self.sides
@@ -531,7 +538,9 @@ def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str
         return config.weights
     row = networks.known(config.backbone or config.network)
     small = row is not None and not row.may_be_pretrained
-    return None if network is not None or small else config.pretrained
+    if network is not None or small:
+        return None
+    return config.pretrained
 
 
 def load_run(
@@ -630,7 +639,8 @@ def ready_to_compute(
 ) -> Trained:
     """A run, before or after its training: its networks on the device, laid out as they compute
     fastest there."""
-    config, device = facts.config, devices.choose_device(setup.device)
+    config = facts.config
+    device = devices.choose_device(setup.device)
     row = registry.known(config.backbone or config.network)
     own_network = facts.own_network or (row is not None and row.registered)
     frozen = config.backbone is not None

@@ -27,8 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from srjt.errors import STOP_SECONDS, Interrupted, SrjtError, exit_after, warn
+from srjt.errors import Interrupted, SrjtError, text_of, warn
 from srjt.networks import registry
+from srjt.process import STOP_SECONDS, exit_after
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -226,13 +227,13 @@ def _execute(file: str, device: str | None) -> Ended:
     function, arguments = pickle.loads(Path(file).read_bytes())
     warned: list[str] = []
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *where, **more: warned.append(str(message))
+        warnings.showwarning = lambda message, *where, **more: warned.append(text_of(message))
         try:
             ended = Ended(result=function(*arguments, device=device))
         except Interrupted as stopped:
             os._exit(stopped.status)
         except SrjtError as problem:
-            ended = Ended(error=str(problem))
+            ended = Ended(error=problem.message)
         except Exception as problem:
             ended = Ended(error="".join(traceback.format_exception(problem)), expected=False)
     StopRequest.stopping = False

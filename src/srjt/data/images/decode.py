@@ -58,7 +58,8 @@ def stretch_to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
         raise ValueError("it contains no numbers (all pixels are NaN or infinite)")
     if not finite.size or finite.min() == finite.max():
         return np.zeros(values.shape, np.uint8)
-    low, high = finite.min(), finite.max()
+    low = finite.min()
+    high = finite.max()
     share = np.nan_to_num((as_float - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
     return np.asarray(np.rint(255 * share), dtype=np.uint8)
 
@@ -263,7 +264,8 @@ def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
         )
         return square
     side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
+    left = (width - side) / 2
+    top = (height - side) / 2
     # The same as scaling the short side and then cropping, without the rounding of two steps.
     box = (left, top, left + side, top + side) if resize == "crop" else None
     return picture.resize((size, size), Image.Resampling.BILINEAR, box=box)

@@ -289,7 +289,8 @@ class FeedCache:
 def _identity(pixels: Samples) -> tuple[Hashable, ...]:
     """The file of a whole memory map, which is opened anew for every training; else the place in
     memory."""
-    file, base = getattr(pixels, "filename", None), getattr(pixels, "base", None)
+    file = getattr(pixels, "filename", None)
+    base = getattr(pixels, "base", None)
     if file is not None and isinstance(base, mmap.mmap):  # not a part of the memory map
         status = os.stat(file)
         return status.st_dev, status.st_ino, status.st_mtime_ns, pixels.shape
@@ -300,7 +301,9 @@ class _Slot:
     """A host buffer that every ``AHEAD``-th piece passes through on its way to the device."""
 
     def __init__(self, feed: StreamedFeed, size: int) -> None:
-        self._host, self._device, self._copies = feed.host, feed.device, feed.copies
+        self._host = feed.host
+        self._device = feed.device
+        self._copies = feed.copies
         kind = torch.uint8 if feed.host.dtype == np.uint8 else torch.float32
         shape = (size, *feed.host.shape[1:])
         self._buffer = torch.empty(shape, dtype=kind, pin_memory=feed.copies is not None)

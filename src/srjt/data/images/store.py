@@ -29,7 +29,8 @@ from srjt.data.images.decode import BadImageError, OnBadImage, Resize, UInt8Arra
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.assemble import as_colour
 from srjt.data.sources.table import no_image_exists
-from srjt.errors import SrjtError, cores, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name
+from srjt.process import cores
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
 #
@@ -90,7 +91,8 @@ class Build:
         only images that cannot be read now either: a decoder may have been installed."""
         with suppress(OSError, SrjtError):
             store = files.read_json(self.folder / "store.json", StoreFile)
-            facts, rows = (self.folder / store.pixels).stat(), self.count - len(store.skipped)
+            facts = (self.folder / store.pixels).stat()
+            rows = self.count - len(store.skipped)
             if facts.st_size == rows * self.row_bytes and facts.st_mtime_ns == store.modified:
                 skipped = [(row, self.why_bad(row)) for row, _ in store.skipped]
                 return (
@@ -173,7 +175,8 @@ class Build:
                         os.fsync(
                             pixels.fileno()
                         )  # a mark must never reach the disk before its pixels
-                        first, last = min(unmarked), max(unmarked)
+                        first = min(unmarked)
+                        last = max(unmarked)
                         _write_at(marks, done[first : last + 1].tobytes(), first)
                         unmarked.clear()
         finally:
@@ -191,7 +194,8 @@ class Build:
                     yield row, error.reason
 
     def _in_process(self, rows: list[int]) -> Decoded:
-        left, todo = dict.fromkeys(rows), [(row, self.paths[row]) for row in rows]
+        left = dict.fromkeys(rows)
+        todo = [(row, self.paths[row]) for row in rows]
         pixels = self.folder / "pixels"
         process = decode.decoding_process(todo, pixels=pixels, size=self.size, resize=self.resize)
         # too many processes, or one that died within a line
@@ -207,7 +211,8 @@ class Build:
             missing_ok=True
         )  # a damaged store must not look complete
         (self.folder / "trimmed").unlink(missing_ok=True)  # whoever has it open keeps the old file
-        pixels, total = self.folder / "pixels", self.count * self.row_bytes
+        pixels = self.folder / "pixels"
+        total = self.count * self.row_bytes
         if not pixels.exists() or pixels.stat().st_size != total:
             (self.folder / "done").unlink(missing_ok=True)
             files.sync_folder(self.folder)  # no old mark may outlive its pixels
@@ -229,7 +234,8 @@ class Build:
                     file.write(pixels[good[start : start + CHUNK]].tobytes())
                 file.flush()
                 os.fsync(file.fileno())
-        modified, skipped = (self.folder / name).stat().st_mtime_ns, sorted(bad.items())
+        modified = (self.folder / name).stat().st_mtime_ns
+        skipped = sorted(bad.items())
         store = StoreFile(pixels=name, skipped=skipped, modified=modified)
         files.write_json(self.folder / "store.json", store.model_dump())
         (self.folder / "done").unlink(missing_ok=True)
@@ -360,16 +366,18 @@ def open_store(
                 arrays, size, resize, workers=workers, progress=progress or _silent
             )
             return ImageStore(pixels=pixels, manifest=manifest)
-        facts, read = (
-            _array_facts(arrays),
-            lambda row: _resize_one(arrays[row], size=size, resize=resize),
-        )
+        facts = _array_facts(arrays)
+
+        def read(row: int) -> UInt8Array:
+            return _resize_one(arrays[row], size=size, resize=resize)
+
     else:
         paths = manifest.paths
-        facts, read = (
-            file_facts(paths),
-            lambda row: read_image(paths[row], size=size, resize=resize),
-        )
+        facts = file_facts(paths)
+
+        def read(row: int) -> UInt8Array:
+            return read_image(paths[row], size=size, resize=resize)
+
     rule = f"{facts}\0{size}\0{resize}\0{decode.DECODER_VERSION}"
     key = hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     build = Build(
@@ -442,12 +450,14 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
         return no_image_exists(manifest)
     named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
     more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
-    advice = "None of them can be read."
+    advice: str = "None of them can be read."
     if len(bad) < len(manifest):
-        advice = "Repair them, or leave them out with `on_bad_image='skip'`."
+        advice = Message(
+            "Repair them, or leave them out with ", Option("on_bad_image", "skip"), "."
+        )
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     count = f"{len(bad):,} of {len(paths):,}"
-    return SrjtError(f"{count} images cannot be read ({named}{more}). {advice}{listed}")
+    return SrjtError(f"{count} images cannot be read ({named}{more}). ", advice, listed)
 
 
 def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
@@ -470,7 +480,8 @@ def _resize_all(
 ) -> npt.NDArray[np.uint8]:
     """(N, size, size, 3) read-only; the given array itself if it already has that size."""
     if arrays.shape[1:3] != (size, size):
-        given, arrays = arrays, np.empty((len(arrays), size, size, 3), np.uint8)
+        given = arrays
+        arrays = np.empty((len(arrays), size, size, 3), np.uint8)
 
         def fill(row: int) -> None:
             arrays[row] = _resize_one(given[row], size=size, resize=resize)

@@ -18,23 +18,20 @@ import pandas as pd
 
 from srjt.data import reading_file
 from srjt.data.images.decode import OnBadImage
-from srjt.data.manifest import (
-    LEFT_OUT,
-    Manifest,
-    as_features,
-    describe_left_out,
-    drop_unusable,
-    left_out_counts,
-)
+from srjt.data.manifest import Manifest, as_features, drop_unusable
 from srjt.data.options import ReadOptions
+from srjt.data.problems import describe_left_out, left_out_counts, left_out_problems
 from srjt.data.sources import assemble, features, folders, table
-from srjt.data.sources.assemble import LoadedData, TorchDataset, from_arrays
+from srjt.data.sources.assemble import TorchDataset, from_arrays
 from srjt.data.sources.features import read_ungraded_features
-from srjt.errors import SrjtError, unknown_name, warn
+from srjt.errors import Option, SrjtError, unknown_name, warn
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
 
-__all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read", "read_source"]
+__all__ = ["SOURCES", "Source", "from_arrays", "read", "read_source"]
+
+
+LoadedData = Manifest  # its name where a reading and its samples were two things
 
 
 class Source(NamedTuple):
@@ -42,7 +39,7 @@ class Source(NamedTuple):
     source ``takes``."""
 
     recognise: Callable[[Path], object]
-    read: Callable[[Any, ReadOptions], LoadedData]
+    read: Callable[[Any, ReadOptions], Manifest]
     takes: frozenset[str] = frozenset({"grades"})
 
 
@@ -65,13 +62,13 @@ def read(
     *,
     progress: ProgressOption = True,
     **options: Any,
-) -> LoadedData:
+) -> Manifest:
     """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of
     features.
 
     Image files are not opened, except for the patients in the headers of DICOM files whose source
     names none; ``check`` finds files that cannot be read. Rows that cannot be used, such as those
-    without a grade, are left out with a warning that counts them; ``LoadedData.left_out`` has them.
+    without a grade, are left out with a warning that counts them; ``left_out`` has them.
     Options that ``srjt data inspect`` has written beside the source (``labels.srjt.yaml``) are used
     where none are passed.
 
@@ -90,22 +87,23 @@ def read(
 
     Returns
     -------
-    LoadedData
-        The usable samples, the problems of the others, and notes on how the source was understood.
+    Manifest
+        The usable samples, which ``srjt.train`` and the other verbs accept. Its ``report`` has the
+        problems of the others, and notes on how the source was understood.
 
     Examples
     --------
     >>> import srjt
-    >>> data = srjt.data.synthetic.generate(images=20, patients=5, size=32)
-    >>> labels = srjt.data.synthetic.write(data, "synthetic")
-    >>> reading = srjt.data.read(labels)
-    >>> reading.kind, len(reading.manifest), len(reading.problems)
-    ('table', 20, 0)
+    >>> images = srjt.data.synthetic.generate(images=20, patients=5, size=32)
+    >>> labels = srjt.data.synthetic.write(images, "synthetic")
+    >>> data = srjt.data.read(labels)
+    >>> len(data), data.report.kind, len(data.report.problems)
+    (20, 'table', 0)
     """
-    reading = read_source(source, progress=progress, **options)
-    if left_out := [p for p in reading.problems if p.severity == "error" or p.kind in LEFT_OUT]:
-        warn(f"{describe_left_out(left_out)} `LoadedData.left_out` has the rows.")
-    return reading
+    samples = read_source(source, progress=progress, **options)
+    if left_out := left_out_problems(samples.report.problems):
+        warn(f"{describe_left_out(left_out)} The attribute `left_out` has the rows.")
+    return samples
 
 
 def read_source(
@@ -114,7 +112,7 @@ def read_source(
     progress: ProgressOption = True,
     use_file: bool = True,
     **options: Any,
-) -> LoadedData:
+) -> Manifest:
     """``read`` for those who stop at rows that cannot be used, or count them, themselves.
 
     use_file: whether options beside the source are used, too.
@@ -124,11 +122,12 @@ def read_source(
     if not (new := {name: value for name, value in kept.items() if name not in asked.given}):
         return _read(source, asked, progress=progress)
     try:
-        reading = _read(source, ReadOptions.of({**new, **asked.given}), progress=progress)
+        samples = _read(source, ReadOptions.of({**new, **asked.given}), progress=progress)
     except SrjtError as problem:
         raise reading_file.used(as_path(source, ""), problem) from None
-    said = f"read as {reading_file.reading_file(as_path(source, '')).name} says: {', '.join(new)}"
-    return replace(reading, notes=(*reading.notes, said))
+    file = reading_file.reading_file(as_path(source, ""))
+    notes = (*samples.report.notes, f"read as {file.name} says: {', '.join(new)}")
+    return replace(samples, report=replace(samples.report, notes=notes))
 
 
 def _kept_options(source: str | os.PathLike[str]) -> dict[str, Any]:
@@ -143,7 +142,7 @@ def _kept_options(source: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read(
     source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
-) -> LoadedData:
+) -> Manifest:
     if asked.map_grades is not None:
         return _read_mapped(source, asked, progress=progress)
     if asked.kind is not None and asked.kind not in SOURCES:
@@ -166,45 +165,48 @@ def _read(
         if option not in SOURCES[kind].takes | {"kind"}:
             others = ", ".join(other for other, its in SOURCES.items() if option in its.takes)
             raise SrjtError(
-                f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or"
-                " choose a `kind`."
+                Option(option),
+                f" applies to {others}, but {name} is read as {kind}: leave it out, or choose a ",
+                Option("kind"),
+                ".",
             )
-    reading = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
-    origin = "" if isinstance(source, pd.DataFrame) else name
-    left_out = left_out_counts(reading.problems)
-    labels = str(asked.labels or "")
-    manifest = replace(reading.manifest, source=origin, labels_source=labels, left_out=left_out)
-    return replace(reading, manifest=manifest)
+    samples = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
+    return replace(
+        samples,
+        source="" if isinstance(source, pd.DataFrame) else name,
+        labels_source=str(asked.labels or ""),
+        left_out_counts=left_out_counts(samples.report.problems),
+    )
 
 
 def _read_mapped(
     source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
-) -> LoadedData:
+) -> Manifest:
     """The samples with ``map_grades`` applied: read by the source's own grades, which then become
     the wanted ones."""
     wanted = asked.grades or tuple(dict.fromkeys(asked.grade_map.values()))
     for grade in asked.grade_map.values():
         if grade not in wanted:
-            raise unknown_name("grade (in `map_grades`)", grade, wanted)
+            raise unknown_name("grade", grade, wanted, option="map_grades")
     own = sorted(asked.grade_map, key=lambda name: wanted.index(asked.grade_map[name]))
     others = {
         name: value for name, value in asked.given.items() if name not in ("map_grades", "grades")
     }
-    reading = _read(source, ReadOptions.of({**others, "grades": own}), progress=progress)
-    if reading.readings is not None:
+    samples = _read(source, ReadOptions.of({**others, "grades": own}), progress=progress)
+    if samples.report.readings is not None:
         raise SrjtError(
-            "`map_grades` is for one grade per sample: rename the readers' grades in the table."
+            Option("map_grades"),
+            " is for one grade per sample: rename the readers' grades in the table.",
         )
     code = [
         *(wanted.index(asked.grade_map[name]) for name in own),
         -1,
     ]  # an unknown one, −1, stays −1
-    frame = reading.manifest.table
+    frame = samples.table
     mapped = {
         name: [code[grade] for grade in frame[name]] for name in assemble.GRADED if name in frame
     }
-    manifest = replace(reading.manifest, table=frame.assign(**mapped), grades=tuple(wanted))
-    return replace(reading, manifest=manifest)
+    return replace(samples, table=frame.assign(**mapped), grades=tuple(wanted))
 
 
 def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
@@ -218,7 +220,8 @@ def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
         if source.is_dir():
             option = "labels" if asked.feature_columns is None else "feature_columns"
             raise SrjtError(
-                f"`{option}` is for a file of features, and {source} is a folder: leave it out."
+                Option(option),
+                f" is for a file of features, and {source} is a folder: leave it out.",
             )
         return "features"
     kind = next((kind for kind in SOURCES if SOURCES[kind].recognise(source)), None)
@@ -232,18 +235,10 @@ def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
 
 PathLike: TypeAlias = str | os.PathLike[str]
 # (images or features, grades) as a pair; a dataset returns (image, label)
-LabelledData: TypeAlias = (
-    Manifest | LoadedData | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
-)
+LabelledData: TypeAlias = Manifest | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
 # several paths; arrays of images or features
 UnlabelledData: TypeAlias = (
-    Manifest
-    | LoadedData
-    | PathLike
-    | Sequence[PathLike]
-    | pd.DataFrame
-    | npt.NDArray[Any]
-    | TorchDataset
+    Manifest | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | TorchDataset
 )
 KNOWN = "a manifest, a path, a DataFrame, arrays or a torch dataset"
 FILES = (str, os.PathLike, pd.DataFrame)
@@ -259,20 +254,18 @@ def labelled_samples(
     """The samples and their grades. on_bad_image: stop at a row that cannot be used, or leave it
     out."""
     if isinstance(data, Manifest):
-        return data
-    if isinstance(data, LoadedData):
-        reading = data
+        samples = data
     elif isinstance(data, FILES):
-        reading = read_source(data, grades=grades, progress=progress)
+        samples = read_source(data, grades=grades, progress=progress)
     elif isinstance(data, tuple) and len(data) == 2:
-        reading = from_arrays(data[0], data[1], names=grades)
+        samples = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):
         raise SrjtError("An array has no grades: pass the pair (images, grades).")
     elif assemble.is_dataset(data):
-        reading = from_arrays(*assemble.dataset_arrays(data, labelled=True), names=grades)
+        samples = from_arrays(*assemble.dataset_arrays(data, labelled=True), names=grades)
     else:
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    return drop_unusable(samples, on_bad_image=on_bad_image)
 
 
 def unlabelled_samples(
@@ -284,21 +277,17 @@ def unlabelled_samples(
     grades: tuple[str, ...] = ("0", "1"),
     progress: ProgressOption = False,
     **options: Any,
-) -> LoadedData:
+) -> Manifest:
     """The samples to predict; each gets the mildest grade as a placeholder.
 
     features: whether rows of features are wanted, or images; wanted: the names of the features, if
     they have names. columns: further columns to keep, where there are some. options: of
     ``read_images`` or ``read_ungraded_features``.
     """
-    if isinstance(data, LoadedData):
+    if isinstance(data, Manifest):
         return data
     sources = [data] if isinstance(data, FILES) else data
-    if isinstance(data, Manifest):
-        manifest = data
-    elif isinstance(sources, (list, tuple)) and all(
-        isinstance(source, FILES) for source in sources
-    ):
+    if isinstance(sources, (list, tuple)) and all(isinstance(source, FILES) for source in sources):
         if not sources:
             raise SrjtError("The list of paths is empty.")
         if not features:
@@ -308,18 +297,15 @@ def unlabelled_samples(
         if len(sources) > 1:
             raise SrjtError("This run reads features: give one file of features at a time.")
         source = sources[0] if isinstance(sources[0], pd.DataFrame) else Path(sources[0])
-        manifest = read_ungraded_features(
+        return read_ungraded_features(
             source, wanted=wanted, columns=columns, grades=grades, **options
         )
-    else:
-        array = assemble.dataset_arrays(data)[0] if assemble.is_dataset(data) else data
-        if not isinstance(array, np.ndarray):
-            raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
-        ids = [str(row) for row in range(len(array))]
-        manifest = Manifest(
-            table=pd.DataFrame({"id": ids, "image": ids, "grade": 0}),
-            grades=grades,
-            arrays=as_features(array) if array.ndim == 2 else assemble.as_colour(array),
-        )
-    kind = "features" if manifest.are_features else "images"
-    return LoadedData(manifest=manifest, problems=(), kind=kind, notes=())
+    array = assemble.dataset_arrays(data)[0] if assemble.is_dataset(data) else data
+    if not isinstance(array, np.ndarray):
+        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
+    ids = list(map(str, range(len(array))))
+    return Manifest(
+        table=pd.DataFrame({"id": ids, "image": ids, "grade": 0}),
+        grades=grades,
+        arrays=as_features(array) if array.ndim == 2 else assemble.as_colour(array),
+    )

@@ -5,7 +5,7 @@ problems. And the sources that have no file: arrays and torch datasets in memory
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
@@ -15,11 +15,10 @@ import pandas as pd
 from PIL import Image
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text, grade_values, refuse_too_many
-from srjt.data.manifest import Manifest, Problem, as_features
+from srjt.data.manifest import Manifest, as_features
 from srjt.data.names import one_spelling
+from srjt.data.problems import Problem, ReadReport
 from srjt.errors import SrjtError, count_of
-from srjt.progress import html_block, html_table, html_text
-from srjt.readers.readings import Readings
 
 # Common names of the sides of a split.
 SPLIT_NAMES = {
@@ -29,74 +28,6 @@ SPLIT_NAMES = {
 }
 
 GRADED = ("grade", "true_grade", "verified_grade")  # columns of grades
-
-
-PROBLEMS_SHOWN = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadedData:
-    """The result of reading a source.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        The usable samples.
-    problems : tuple of Problem
-        Rows that were left out, and warnings.
-    kind : str
-        The kind of source, such as ``"table"``.
-    notes : tuple of str
-        How the source was understood, for people.
-    readings : Readings or None
-        Every single reading, if the grades are the consensus of several readers. Its items are ids
-        of samples.
-
-    Examples
-    --------
-    >>> import srjt
-    >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
-    >>> reading.kind, len(reading.manifest), reading.problems[0].kind
-    ('arrays', 2, 'missing-grade')
-    """
-
-    manifest: Manifest
-    problems: tuple[Problem, ...]
-    kind: str
-    notes: tuple[str, ...]
-    readings: Readings | None = None
-
-    @property
-    def left_out(self) -> pd.DataFrame:
-        """What was left out of the source: the rows as it has them, with the columns problem and
-        detail.
-
-        Of a row with too many or too few cells, and of a file that is not used, ``id`` is the line
-        or the name.
-        """
-        rows, others = self.manifest.left_out_rows, ("malformed-row", "ignored-file")
-        named = [(p.where, p.kind, p.detail) for p in self.problems if p.kind in others]
-        known = [] if rows is None else [rows]
-        return pd.concat(
-            [*known, pd.DataFrame(named, columns=["id", "problem", "detail"])], ignore_index=True
-        )
-
-    def __repr__(self) -> str:
-        problems = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
-        return f"<LoadedData ({self.kind}): {self.manifest.describe()}{problems}>"
-
-    def _repr_html_(self) -> str:
-        listed = [
-            (problem.kind, problem.where, problem.detail)
-            for problem in self.problems[:PROBLEMS_SHOWN]
-        ]
-        more = len(self.problems) - len(listed)
-        return self.manifest._repr_html_() + html_block(
-            "",
-            *map(html_text, self.notes),
-            html_table(("problem", "where", "what"), listed) if listed else "",
-            html_text(f"… and {more:,} more problems" if more else ""),
-        )
 
 
 def assemble(
@@ -109,7 +40,7 @@ def assemble(
     notes: Sequence[str],
     problems: Sequence[Problem] = (),
     arrays: npt.NDArray[np.generic] | None = None,
-) -> LoadedData:
+) -> Manifest:
     """Check ``rows``: id, image and grade, optionally patient, true_grade, verified_grade, split
     and other columns.
 
@@ -137,7 +68,8 @@ def assemble(
     if grades is None:
         refuse_too_many(grading.names, samples=len(table))
     for position, (problem, detail) in grading.invalid.items():
-        column, row = columns[position // len(table)], position % len(table)
+        column = columns[position // len(table)]
+        row = position % len(table)
         if (column, problem) == ("verified_grade", "missing-grade"):
             continue  # few grades are verified
         side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
@@ -173,15 +105,15 @@ def assemble(
         raise SrjtError(
             f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}."
         )
-    manifest = Manifest(
+    notes = (*notes, f"grades: {grading.note}")
+    return Manifest(
         table=table[keep].reset_index(drop=True),
         grades=grading.names,
         root=root,
         arrays=arrays if arrays is None or keep.all() else arrays[keep],
         left_out_rows=_left_out(rows, table, why) if why else None,
+        report=ReadReport(kind=kind, problems=tuple(collected), notes=notes),
     )
-    notes = (*notes, f"grades: {grading.note}")
-    return LoadedData(manifest=manifest, problems=tuple(collected), kind=kind, notes=notes)
 
 
 def _left_out(
@@ -242,7 +174,7 @@ def from_arrays(
     split: Sequence[object] | npt.NDArray[np.generic] | None = None,
     ids: Sequence[object] | npt.NDArray[np.generic] | None = None,
     names: Sequence[str] | None = None,
-) -> LoadedData:
+) -> Manifest:
     """Make a dataset of arrays in memory.
 
     Parameters
@@ -268,16 +200,17 @@ def from_arrays(
 
     Returns
     -------
-    LoadedData
-        The usable samples and the problems of the others.
+    Manifest
+        The usable samples; ``report.problems`` has the problems of the others.
 
     Examples
     --------
     >>> import numpy as np
     >>> import srjt
     >>> images = np.zeros((4, 64, 64, 3), np.uint8)
-    >>> reading = srjt.data.from_arrays(images, ["mild", "severe", "mild", "mild"], names=["mild", "severe"])
-    >>> reading.manifest.class_counts
+    >>> grades = ["mild", "severe", "mild", "mild"]
+    >>> data = srjt.data.from_arrays(images, grades, names=["mild", "severe"])
+    >>> data.class_counts
     array([3, 1])
     """
     array = as_array(images)
@@ -300,7 +233,7 @@ def from_arrays(
         for name, cells in columns.items()
         if cells is not None
     }
-    given.setdefault("id", [str(row) for row in range(len(pixels))])
+    given.setdefault("id", list(map(str, range(len(pixels)))))
     if len(set(given["id"])) < len(pixels):
         raise SrjtError("The ids must be unique, but at least one occurs twice.")
     strange = sorted(
@@ -309,7 +242,7 @@ def from_arrays(
     if strange:
         raise SrjtError(f"The split must be train, validation or test, not {strange[0]!r}.")
     given = {"id": given["id"], "image": given["id"], **given}
-    reading = assemble(
+    samples = assemble(
         pd.DataFrame({name: pd.Series(values, dtype=str) for name, values in given.items()}),
         kind="arrays",
         root=Path(),
@@ -323,7 +256,7 @@ def from_arrays(
         isinstance(column, str) for column in named
     ):  # as in scikit-learn, numbers are no names
         named = []
-    return replace(reading, manifest=replace(reading.manifest, feature_names=tuple(named)))
+    return replace(samples, feature_names=tuple(named))
 
 
 def is_tensor(values: object) -> bool:

@@ -24,10 +24,10 @@ from srjt.data.manifest import Features, Manifest, as_features, match_names
 from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
-from srjt.data.sources.assemble import GRADED, LoadedData, assemble
+from srjt.data.sources.assemble import GRADED, assemble
 from srjt.data.sources.readings import READING_SYNONYMS, combines_readings, consensus_rows
 from srjt.data.sources.table import IN_MEMORY, SYNONYMS, TABLE_SUFFIXES, Table, load_table
-from srjt.errors import SrjtError, count_of, reason_of
+from srjt.errors import Option, SrjtError, count_of, reason_of
 from srjt.files import check_regular_file
 
 FEATURE_SUFFIXES = (".npz", ".npy")
@@ -56,12 +56,23 @@ BESIDE = {name for names in (*SYNONYMS.values(), *READING_SYNONYMS.values()) for
 FEW = 4  # so many numbered columns may also be a bounding box: x1, y1, x2, y2
 # One column name for each array name; SYNONYMS has the other names of columns.
 SINGULAR = {
-    "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
-    "verified_grades": "verified_grade", "verified_labels": "verified_label",
-    "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
+    "grades": "grade",
+    "labels": "label",
+    "y": "label",
+    "true_grades": "true_grade",
+    "true_labels": "true_label",
+    "verified_grades": "verified_grade",
+    "verified_labels": "verified_label",
+    "patients": "patient",
+    "groups": "patient",
+    "splits": "split",
+    "images": "image",
+    "ids": "id",
+    "readers": "reader",
     # parameters of np.savez, which no array can be named after
-    "file_": "file", "allow_pickle_": "allow_pickle",
-}  # fmt: skip
+    "file_": "file",
+    "allow_pickle_": "allow_pickle",
+}
 PLURAL = {
     column: array
     for array, column in reversed(SINGULAR.items())
@@ -72,7 +83,7 @@ PLURAL = {
 # Samples of a table: with grades for training, without for prediction.
 
 
-def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
+def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest:
     """Read a table, or ``labels.csv`` in a folder.
 
     Image names are relative to ``images``, or to the table (in memory: to the present folder), or
@@ -81,14 +92,15 @@ def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
     return _graded(load_table(source), options)
 
 
-def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
+def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest:
     """Read features (N, F) with their grades.
 
     ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy
     file it defaults to the CSV file of the same name. ``feature_columns`` are patterns for the
     feature columns of a table.
     """
-    table, labels = open_features(source, options.feature_columns), options.labels
+    table = open_features(source, options.feature_columns)
+    labels = options.labels
     beside = table.folder / f"{Path(table.name).stem}.csv"
     if labels is None and table.name.lower().endswith(".npy") and beside.is_file():
         labels = beside
@@ -96,39 +108,45 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedDa
         raise SrjtError(f"The table of labels {labels} does not exist.")
     if labels is None and options.several_readings == "consensus":
         raise SrjtError(
-            "`several_readings='consensus'` needs a table of readings: give it with `labels`."
+            Option("several_readings", "consensus"),
+            " needs a table of readings: give it with ",
+            Option("labels"),
+            ".",
         )
     if labels is None and not len(table.frame.columns):
         raise SrjtError(
             f"{table.name} has no grades: add an array named grades, {beside.name} beside it, or"
-            " any table by `labels`."
+            " any table by ",
+            Option("labels"),
+            ".",
         )
-    reading = _graded(table, options, labels=None if labels is None else load_table(labels))
-    if options.images is not None and not any(
-        os.path.isfile(image) for image in reading.manifest.paths
-    ):
+    samples = _graded(table, options, labels=None if labels is None else load_table(labels))
+    if options.images is not None and not any(map(os.path.isfile, samples.paths)):
         raise SrjtError(
-            f"No row of {table.name} names an image in {options.images}: leave out `images`, or"
-            " give `image_column`."
+            f"No row of {table.name} names an image in {options.images}: leave out ",
+            Option("images"),
+            ", or give ",
+            Option("image_column"),
+            ".",
         )
-    return reading
+    return samples
 
 
-def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) -> LoadedData:
+def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) -> Manifest:
     """The samples of a table of images or features. labels: another table, which has their
     grades."""
     kind = "table" if table.features is None else "features"
     graded = labels or table
-    given, grades, readings = options.roles, options.grades, None
+    given = options.roles
+    grades = options.grades
+    readings = None
     if combines_readings(options, graded):
         graded, given["grade"], readings = consensus_rows(graded, options)
         grades = readings.grades
     table = graded if labels is None else _joined(table, graded)
-    frame, root, own = (
-        table.frame,
-        (options.images or table.folder).absolute(),
-        _id_column(table.frame),
-    )
+    frame = table.frame
+    root = (options.images or table.folder).absolute()
+    own = _id_column(table.frame)
     required = tables.REQUIRED if kind == "table" else ("grade",)
     chosen, notes = tables.choose_columns(table, given, required=required)
     split = chosen.get("split")
@@ -156,15 +174,13 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         where = table.name if table.name == IN_MEMORY else f"table {table.name}"
         about = [f"{where}, images below {root}", *table.notes]
     else:
-        (ids, images), problems, about = (
-            _ids_and_images(frame, chosen.get("image")),
-            [],
-            table.notes,
-        )
+        ids, images = _ids_and_images(frame, chosen.get("image"))
+        problems = []
+        about = table.notes
     cells = {role: frame[column] for role, column in chosen.items()} | {"image": images}
     if grades is None:
         grades = table.scales.get(chosen["grade"], table.grades)
-    reading = assemble(
+    samples = assemble(
         pd.DataFrame({"id": ids, **cells, **tables.other_columns(frame, {*chosen.values(), own})}),
         kind=kind,
         root=root,
@@ -174,12 +190,17 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         problems=problems,
         arrays=table.features,
     )
-    manifest = replace(reading.manifest, feature_names=table.feature_names, made=table.made)
+    report = samples.report
     if readings and kind == "table":
-        reading = replace(reading, notes=reading.notes[:-1])  # the scale is not listed twice
-    elif readings and not set(manifest.ids) <= set(readings.items):
+        report = replace(report, notes=report.notes[:-1])  # the scale is not listed twice
+    elif readings and not set(samples.ids) <= set(readings.items):
         readings = None  # matched row by row
-    return replace(reading, manifest=manifest, readings=readings)
+    return replace(
+        samples,
+        feature_names=table.feature_names,
+        made=table.made,
+        report=replace(report, readings=readings),
+    )
 
 
 def read_ungraded_features(
@@ -222,8 +243,9 @@ def _id_column(frame: pd.DataFrame) -> str | None:
 def _ids_and_images(frame: pd.DataFrame, image_column: str | None) -> tuple[list[str], list[str]]:
     """(N,) the id and the image of each row of features; where one is missing, the other or the
     row's number."""
-    own, images = _id_column(frame), None if image_column is None else frame[image_column]
-    ids = [str(row) for row in range(len(frame))] if own is None else frame[own].tolist()
+    own = _id_column(frame)
+    images = None if image_column is None else frame[image_column]
+    ids = list(map(str, range(len(frame)))) if own is None else frame[own].tolist()
     if own is None and images is not None and images.is_unique:
         ids = images.tolist()
     return ids, (
@@ -245,7 +267,8 @@ def _joined(table: Table, labels: Table) -> Table:
                 f"{table.name} has {len(table.lines):,} rows, {labels.name} {len(frame):,}: give"
                 " equal numbers, or ids."
             )
-        lines, note = list(labels.lines), "row by row"
+        lines = list(labels.lines)
+        note = "row by row"
     else:
         column, order = matched
         # A row of features without a label becomes a row without a grade, which is reported as
@@ -318,7 +341,9 @@ def open_features(
         known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
         raise SrjtError(f"{source} is not a file of features: those end in {known}.")
     if feature_columns is not None:
-        raise SrjtError(f"`feature_columns` applies to tables, but {source} is an array file.")
+        raise SrjtError(
+            Option("feature_columns"), f" applies to tables, but {source} is an array file."
+        )
     return _from_arrays(source)
 
 
@@ -336,7 +361,7 @@ def is_features(path: Path) -> bool:
         if suffix == ".parquet":
             from pyarrow import parquet
 
-            names = [str(name) for name in parquet.read_schema(path).names]
+            names = list(map(str, parquet.read_schema(path).names))
         else:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 names = [name.strip(' "') for name in re.split(r"[,;\t]", file.readline().strip())]
@@ -383,10 +408,13 @@ def _from_table(
         taken = [column for column in columns if NUMBERED.match(column)]
         if len(taken) < 2:
             raise SrjtError(
-                f"{table.name} does not show its features: give `feature_columns='f*'`."
+                f"{table.name} does not show its features: give ",
+                Option("feature_columns", "f*"),
+                ".",
             )
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
-    frame, note = tables.as_cells(table.frame.drop(columns=taken)), f"{_size(features)} in memory"
+    frame = tables.as_cells(table.frame.drop(columns=taken))
+    note = f"{_size(features)} in memory"
     if table.name != IN_MEMORY:
         frame = frame.rename(columns=SINGULAR)
         note = f"table {table.name}: {_size(features)}, columns {taken[0]} … {taken[-1]}"
@@ -419,7 +447,8 @@ def _from_arrays(path: Path) -> Table:
     features = as_features(
         arrays.pop(key), what=f"The array {f'{key!r} of' if key else 'in'} {path.name}"
     )
-    count, made = len(features), str(arrays.pop("made", ""))
+    count = len(features)
+    made = str(arrays.pop("made", ""))
     notes = [
         f"file {path.name}: {_size(features)}",
         *([f"made by {_describe(made)}"] if made else []),
@@ -534,7 +563,7 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
     table = manifest.table
     contents: dict[str, npt.NDArray[np.generic]] = {"features": as_features(manifest.arrays)}
     for column in table.columns if graded else table.columns.drop("grade"):
-        texts = [as_text(value) for value in table[column]]
+        texts = list(map(as_text, table[column]))
         if column in GRADED:
             texts = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
         elif column == "image":

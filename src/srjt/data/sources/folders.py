@@ -26,13 +26,14 @@ import platformdirs
 from srjt.data import reading_file
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, order_names, refuse_too_many
 from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
-from srjt.data.manifest import Manifest, Problem
+from srjt.data.manifest import Manifest
 from srjt.data.names import one_spelling, plain_name
 from srjt.data.options import ReadOptions
+from srjt.data.problems import Problem, ReadReport
 from srjt.data.sources import table as tables
-from srjt.data.sources.assemble import SPLIT_NAMES, LoadedData, as_colour, assemble, from_arrays
+from srjt.data.sources.assemble import SPLIT_NAMES, as_colour, assemble, from_arrays
 from srjt.data.sources.features import load_numpy
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.files import check_regular_file, why_not_a_file
 from srjt.progress import ProgressOption, progress_bar
 
@@ -42,7 +43,7 @@ from srjt.progress import ProgressOption, progress_bar
 SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
-def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
+def read_folders(directory: Path, options: ReadOptions) -> Manifest:
     """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``. The patients are
     unknown."""
     if not directory.is_dir():
@@ -73,7 +74,9 @@ def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
     if not rows:
         raise SrjtError(
             f"{directory} has no images in subfolders, one per grade. With a table of images and"
-            f" grades, give the table in place of the folder, with `images={str(directory)!r}`."
+            f" grades, give the table in place of the folder, with ",
+            Option("images", str(directory)),
+            ".",
         )
     grades = options.grades
     if grades is None:
@@ -109,12 +112,14 @@ def walk_images(folder: Path, *, root: Path) -> tuple[list[str], list[Problem]]:
     Files with the suffix of an image are not opened and not asked what they are: there may be
     100,000.
     """
-    images, problems = [], []
+    images = []
+    problems = []
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_system_file(name))
         inside = Path(parent).relative_to(root).as_posix()
         for file in sorted(files):
-            path, name = os.path.join(parent, file), file if inside == "." else f"{inside}/{file}"
+            path = os.path.join(parent, file)
+            name = file if inside == "." else f"{inside}/{file}"
             by_suffix = os.path.splitext(file)[1].lower() in IMAGE_SUFFIXES
             if _is_system_file(file):
                 if by_suffix:  # such as ._a.png, which macOS adds to archives
@@ -174,20 +179,20 @@ PLACEHOLDERS = {
 }
 
 
-def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = True) -> LoadedData:
+def with_patients_of_headers(manifest: Manifest, *, progress: ProgressOption = True) -> Manifest:
     """The samples with the patients of their DICOM headers, if their source has no patients, and a
     note about them.
 
     An image whose header names no patient is a patient of its own, unless no header does.
     """
-    manifest = reading.manifest
     if manifest.arrays is not None or manifest.patients is not None or find_spec("pydicom") is None:
-        return reading  # without pydicom, the error follows when an image is read
-    paths, ids = manifest.paths, manifest.ids
+        return manifest  # without pydicom, the error follows when an image is read
+    paths = manifest.paths
+    ids = manifest.ids
     others = IMAGE_SUFFIXES - DICOM
     rows = [row for row, path in enumerate(paths) if path.suffix.lower() not in others]
     if not rows:
-        return reading
+        return manifest
     headers: list[str | None] = []
     with (
         progress_bar("Reading DICOM headers", progress) as advance,
@@ -199,8 +204,9 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
             headers.append(header)
             advance(len(headers), len(rows))
     if headers.count(None) == len(rows):
-        return reading
+        return manifest
     known = {row: patient for row, patient in zip(rows, headers, strict=True) if patient}
+    report = manifest.report
     if not known or len(set(known.values())) == 1 < len(known):
         why = (
             "the DICOM files have one PatientID for all"
@@ -208,7 +214,7 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
             else "no DICOM file has a PatientID"
         )
         note = f"patient: not known, because {why}; images are split one by one"
-        return replace(reading, notes=(*reading.notes, note))
+        return replace(manifest, report=replace(report, notes=(*report.notes, note)))
     key = _secret([paths[row] for row in rows])
     names = [UNKNOWN_PATIENT + name for name in ids]
     for row, patient in known.items():
@@ -220,11 +226,11 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
     ]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     note += f"; images without one, each a separate patient: {len(unknown):,}" if unknown else ""
+    problems = (*report.problems, *unknown)
     return replace(
-        reading,
-        manifest=replace(manifest, table=manifest.table.assign(patient=names)),
-        problems=(*reading.problems, *unknown),
-        notes=(*reading.notes, note),
+        manifest,
+        table=manifest.table.assign(patient=names),
+        report=replace(report, problems=problems, notes=(*report.notes, note)),
     )
 
 
@@ -300,7 +306,7 @@ def read_images(
     grades: tuple[str, ...] = ("0", "1"),
     progress: ProgressOption = False,
     **options: Any,
-) -> LoadedData:
+) -> Manifest:
     """Image files, folders (searched recursively) and tables with a column of images, as one
     manifest.
 
@@ -352,7 +358,7 @@ def read_images(
                 problems.append(Problem("missing-image", line, "the row has no image"))
             parts.append(part[part["image"] != ""])
     for option in asked.given if not of_tables else ():
-        raise SrjtError(f"`{option}` applies to a table of images, and {sources[0]} is none.")
+        raise SrjtError(Option(option), f" applies to a table of images, and {sources[0]} is none.")
     if not len(named_images := pd.concat(parts)):
         raise SrjtError(
             f"No row can be used; the first: {problems[0].where}: {problems[0].detail}."
@@ -367,11 +373,14 @@ def read_images(
         .fillna("")
         .reset_index()
     )
-    manifest = Manifest(table=rows.assign(id=rows["image"], grade=0), grades=grades)
-    images = LoadedData(manifest=manifest, problems=tuple(problems), kind="images", notes=())
-    reading = with_patients_of_headers(images, progress=progress)
-    tables.check_wanted(columns, reading.manifest.table, known=of_tables)
-    return reading
+    samples = Manifest(
+        table=rows.assign(id=rows["image"], grade=0),
+        grades=grades,
+        report=ReadReport(kind="images", problems=tuple(problems)),
+    )
+    samples = with_patients_of_headers(samples, progress=progress)
+    tables.check_wanted(columns, samples.table, known=of_tables)
+    return samples
 
 
 def _existing(source: str | os.PathLike[str]) -> Path:
@@ -395,7 +404,7 @@ def find_labels(source: Path) -> Path | None:
     return path if path.name == "trainLabels.csv" and path.is_file() else None
 
 
-def read_dr(source: Path, options: ReadOptions) -> LoadedData:
+def read_dr(source: Path, options: ReadOptions) -> Manifest:
     """Read Kaggle's layout. The patient is the number in the image name."""
     if (labels := find_labels(source)) is None:
         raise SrjtError(f"{source} does not contain Kaggle's trainLabels.csv.")
@@ -409,7 +418,7 @@ def read_dr(source: Path, options: ReadOptions) -> LoadedData:
         pd.DataFrame({"id": names, "image": located, "grade": table.frame["level"]}).join(eyes),
         kind="dr",
         root=folder.absolute(),
-        grades=options.grades or [str(grade) for grade in range(5)],
+        grades=options.grades or list(map(str, range(5))),
         lines=table.lines,
         notes=[
             f"Kaggle's diabetic retinopathy labels in {labels}, images in {folder}",
@@ -440,7 +449,7 @@ def find_patients(directory: Path) -> Path | None:
     return None
 
 
-def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
+def read_limuc(directory: Path, options: ReadOptions) -> Manifest:
     """Read LIMUC's patient-based layout. The patient is the name of the folder."""
     if (root := find_patients(directory)) is None:
         raise SrjtError(f"{directory} does not contain LIMUC's folders <patient>/Mayo 0 … Mayo 3.")
@@ -467,21 +476,21 @@ def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
     )
 
 
-def not_as_published(reading: LoadedData) -> list[Problem] | None:
+def not_as_published(manifest: Manifest) -> list[Problem] | None:
     """Where the counts of LIMUC or of Kaggle's data are not the published ones; None for other data
     or grades."""
-    manifest = reading.manifest
-    published = {"limuc": LIMUC_COUNTS, "dr": DR_COUNTS}.get(reading.kind, ())
+    kind = manifest.report.kind
+    published = {"limuc": LIMUC_COUNTS, "dr": DR_COUNTS}.get(kind, ())
     if len(published) != manifest.num_classes:
         return None
-    if reading.kind == "dr" and manifest.class_counts.tolist() == list(DR_PAPER_COUNTS):
+    if kind == "dr" and manifest.class_counts.tolist() == list(DR_PAPER_COUNTS):
         return []
     of_grades = zip(manifest.grades, manifest.class_counts.tolist(), published, strict=True)
     counts = [
         ("images", len(manifest), sum(published)),
         *((f"grade {name}", here, there) for name, here, there in of_grades),
     ]
-    if reading.kind == "limuc":
+    if kind == "limuc":
         counts.insert(0, ("patients", len(set(manifest.patients or ())), LIMUC_PATIENTS))
     return [
         Problem("not-as-published", what, f"{here:,} where {there:,} were published")
@@ -498,10 +507,13 @@ def is_medmnist(path: Path) -> bool:
     return path.suffix.lower() == ".npz"
 
 
-def read_medmnist(path: Path, options: ReadOptions) -> LoadedData:
+def read_medmnist(path: Path, options: ReadOptions) -> Manifest:
     """Read a MedMNIST file. Its parts become the split column; greyscale images get three
     channels."""
-    images, labels, sides, ids = [], [], [], []
+    images = []
+    labels = []
+    sides = []
+    ids = []
     arrays = load_numpy(path)
     for side in ("train", "val", "test"):
         if missing := [name for name in (f"{side}_images", f"{side}_labels") if name not in arrays]:
@@ -519,7 +531,9 @@ def read_medmnist(path: Path, options: ReadOptions) -> LoadedData:
         ids += [f"{side}/{row}" for row in range(len(label))]
     if len({image.shape[1:] for image in images}) > 1:
         raise SrjtError(f"{path} contains images of different sizes.")
-    pixels, grades = np.concatenate(images), np.concatenate(labels)
-    reading = from_arrays(pixels, grades, split=sides, ids=ids, names=options.grades)
-    notes = (f"MedMNIST file {path.name}", *reading.notes, "split: as published (train, val, test)")
-    return replace(reading, kind="medmnist", notes=notes)
+    pixels = np.concatenate(images)
+    grades = np.concatenate(labels)
+    samples = from_arrays(pixels, grades, split=sides, ids=ids, names=options.grades)
+    read_as = samples.report.notes
+    notes = (f"MedMNIST file {path.name}", *read_as, "split: as published (train, val, test)")
+    return replace(samples, report=replace(samples.report, kind="medmnist", notes=notes))

@@ -1,8 +1,8 @@
 """The folder of ``srjt readers``, which ``srjt review`` reads too, and the probabilities of a
 network beside readers.
 
-readers.json     what the other commands ask: the scale, the readers, how many readings, how well they agree
-consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
+readers.json     what the other commands ask: the scale, the readers and how well they agree
+consensus.csv    one row per image: the consensus, its certainty and p_true_0 …, for srjt train
 readings.csv     one row per reading, with the probability that it is right
 worklist.csv     what to read next, and by whom
 report.html      the page
@@ -30,7 +30,7 @@ from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.progress import plain
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus, next_readings
@@ -63,21 +63,27 @@ def consensus_table(
     """
     readings = reading.readings
     every = np.arange(len(readings.items))
-    return pd.DataFrame({
-        "id": _cells(readings.items, every),
-        "image": _cells(images, every),
-        "grade": _cells(readings.grades, agreed.grade),
-        **_patient_and_reference(reading, every),
-        "readings": np.bincount(readings.item, minlength=len(readings.items)),
-        "certainty": np.round(agreed.certainty, 6),
-        **{POSTERIOR.format(grade): np.round(p, 9) for grade, p in enumerate(agreed.posterior.T)},
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "id": _cells(readings.items, every),
+            "image": _cells(images, every),
+            "grade": _cells(readings.grades, agreed.grade),
+            **_patient_and_reference(reading, every),
+            "readings": np.bincount(readings.item, minlength=len(readings.items)),
+            "certainty": np.round(agreed.certainty, 6),
+            **{
+                POSTERIOR.format(grade): np.round(p, 9)
+                for grade, p in enumerate(agreed.posterior.T)
+            },
+        }
+    )
 
 
 def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
     """One row per reading, in the order of the source: item, reader, grade, date, … and how
     probable it is."""
-    readings, chosen = reading.readings, reading.columns
+    readings = reading.readings
+    chosen = reading.columns
     columns: dict[str, Any] = {chosen.noun: _cells(readings.items, readings.item)}
     if chosen.noun == "item" and chosen.image is not None:
         columns["image"] = _cells(reading.frame[chosen.image].tolist(), reading.rows)
@@ -93,7 +99,8 @@ def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
 
 def _patient_and_reference(reading: ReadingsTable, items: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Columns of the items' patients and trusted grades, where there are some."""
-    readings, columns = reading.readings, dict[str, Any]()
+    readings = reading.readings
+    columns = dict[str, Any]()
     if reading.columns.patient is not None and readings.groups is not None:
         columns["patient"] = _cells(readings.groups, items)
     if readings.reference is not None:
@@ -204,7 +211,7 @@ def write_readers_folder(
     if folder.is_dir() and not ended:
         others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
         if others - ours:
-            raise SrjtError(f"{folder} contains other files: choose another `out`.")
+            raise SrjtError(f"{folder} contains other files: choose another ", Option("out"), ".")
     if ended and not overwrite:
         _refuse_other_readings(folder, about, tables)
     with files.explain_write_errors(f"{folder} cannot be written"):
@@ -223,16 +230,29 @@ def _refuse_other_readings(
     try:
         same_network = read_readers_file(folder).probabilities_sha256 == about.probabilities_sha256
     except SrjtError as problem:  # of an earlier version, or damaged
-        raise SrjtError(f"{problem} Choose another `out`, or pass `overwrite=True`.") from None
+        raise SrjtError(
+            problem,
+            " Choose another ",
+            Option("out"),
+            ", or pass ",
+            Option("overwrite", True),
+            ".",
+        ) from None
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
-            f"{folder} has the consensus of other readings or networks: choose another `out`, or"
-            " pass `overwrite=True`."
+            f"{folder} has the consensus of other readings or networks: choose another ",
+            Option("out"),
+            ", or pass ",
+            Option("overwrite", True),
+            ".",
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
-            f"{folder / 'worklist.csv'} is another worklist: choose another `out`, or pass"
-            " `overwrite=True`."
+            f"{folder / 'worklist.csv'} is another worklist: choose another ",
+            Option("out"),
+            ", or pass ",
+            Option("overwrite", True),
+            ".",
         )
 
 
@@ -242,7 +262,8 @@ def _same(path: Path, table: pd.DataFrame) -> bool:
         return True
     files.check_regular_file(path)
     try:
-        old, new = _read_text(path), _read_text(io.StringIO(table.to_csv(index=False)))
+        old = _read_text(path)
+        new = _read_text(io.StringIO(table.to_csv(index=False)))
     except (OSError, ValueError):
         return False
     old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
@@ -287,7 +308,7 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
 
 def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
     """The name of each code, safe in a spreadsheet; −1 is the last name."""
-    return np.array([neutralise_formula(name) for name in names], dtype=object)[codes]
+    return np.array(list(map(neutralise_formula, names)), dtype=object)[codes]
 
 
 def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64]:

@@ -16,12 +16,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, grade_values, refuse_too_many
-from srjt.data.manifest import POSTERIOR, Ints, Problem
+from srjt.data.manifest import POSTERIOR, Ints
 from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
+from srjt.data.problems import Problem
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
-from srjt.errors import SrjtError, count_of, few
+from srjt.errors import Option, SrjtError, count_of, few
 from srjt.files import as_path
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
@@ -71,11 +72,45 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
 # "grade_date" is no reader's grade
 _NO_READER = frozenset(
     (
-        *("true", "clean", "noisy", "given", "verified", "reference", "adjudicated", "histology", "gold", "published"),
-        *("consensus", "final", "majority", "mean", "median", "suggested", "predicted", "original", "source", "old"),
-        *("new", "name", "names", "text", "id", "date", "time", "count", "comment", "reader", "certainty"),
+        *(
+            "true",
+            "clean",
+            "noisy",
+            "given",
+            "verified",
+            "reference",
+            "adjudicated",
+            "histology",
+            "gold",
+            "published",
+        ),
+        *(
+            "consensus",
+            "final",
+            "majority",
+            "mean",
+            "median",
+            "suggested",
+            "predicted",
+            "original",
+            "source",
+            "old",
+        ),
+        *(
+            "new",
+            "name",
+            "names",
+            "text",
+            "id",
+            "date",
+            "time",
+            "count",
+            "comment",
+            "reader",
+            "certainty",
+        ),
     )
-)  # fmt: skip
+)
 NO_READER = "(not given)"  # the name of a reader without one
 
 
@@ -206,7 +241,9 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
     if not max(dated):
         raise SrjtError(
             f"The column {column!r} holds no date such as 2024-05-31, but {first[:40]!r}: choose"
-            " another `date_column`."
+            " another ",
+            Option("date_column"),
+            ".",
         )
     best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
     if any((other != best)[~np.isnat(best)].any() for other in others):
@@ -252,8 +289,8 @@ class ReadingsTable:
     --------
     >>> import pandas as pd
     >>> import srjt
-    >>> graded = pd.DataFrame({"image": ["a", "a", "b", "b"], "reader": ["x", "y"] * 2, "grade": [0, 1, 2, 2]})
-    >>> table = srjt.data.read_readings(graded)
+    >>> cells = {"image": ["a", "a", "b", "b"], "reader": ["x", "y"] * 2, "grade": [0, 1, 2, 2]}
+    >>> table = srjt.data.read_readings(pd.DataFrame(cells))
     >>> len(table.readings.items), table.readings.readers
     (2, ['x', 'y'])
     """
@@ -348,7 +385,8 @@ def combine(readings: Readings, **options: Any) -> Consensus:
 def _readings_of(
     table: Table, chosen: ReadingColumns, grades: Sequence[str] | None
 ) -> ReadingsTable:
-    frame, lines = table.frame, table.lines
+    frame = table.frame
+    lines = table.lines
     problems = list(table.problems)
     items = np.array(lines if chosen.item is None else frame[chosen.item], dtype=object)
     unnamed = pd.Series(items).str.casefold().isin(MISSING).to_numpy()
@@ -356,7 +394,9 @@ def _readings_of(
         problems.append(Problem("missing-image", lines[row], "the row has no image"))
     if unnamed.all():
         raise SrjtError(
-            f"No row of {table.name} names its image: choose another column with `image_column`."
+            f"No row of {table.name} names its image: choose another column with ",
+            Option("image_column"),
+            ".",
         )
 
     # wide tables row by row, so that an item's readings stay together
@@ -376,7 +416,8 @@ def _readings_of(
     grading = grade_values([*cells, *references], names=grades)
     if grades is None:
         refuse_too_many(grading.names, samples=len(grading.codes))
-    codes, reference_codes = grading.codes[: len(cells)], grading.codes[len(cells) :]
+    codes = grading.codes[: len(cells)]
+    reference_codes = grading.codes[len(cells) :]
     for place, (kind, detail) in grading.invalid.items():
         if kind != "missing-grade":
             of_reader = place < len(cells)
@@ -524,7 +565,8 @@ def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
     place = np.full(len(readings.items), -1, dtype=np.int64)
     place[order[order >= 0]] = np.flatnonzero(order >= 0)
     known = readings.rows(place[readings.item] >= 0)
-    reference, groups = readings.reference, readings.groups
+    reference = readings.reference
+    groups = readings.groups
     return replace(
         known,
         items=list(ids),
@@ -554,14 +596,20 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
     ]
     for name in [*unused, *(["grade_column"] if several else [])]:
         raise SrjtError(
-            f"`{name}` is for several readings of an image: add `several_readings='consensus'`."
+            Option(name),
+            " is for several readings of an image: add ",
+            Option("several_readings", "consensus"),
+            ".",
         )
     graded = options.grade_column or has_grade_column(table.frame)
     if readers := [] if graded else wide_columns(table.frame):
         raise SrjtError(
             f"{table.name} has the grades of {len(readers)} readers ({few(readers, 6)}): combine"
-            " them with `several_readings='consensus'`, compare them with srjt readers, or choose"
-            " one with `grade_column`."
+            " them with ",
+            Option("several_readings", "consensus"),
+            ", compare them with srjt readers, or choose one with ",
+            Option("grade_column"),
+            ".",
         )
     return False
 
@@ -578,13 +626,13 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     given = {**roles, "reader": options.reader_column, "reference": options.reference_column}
     chosen = reading_columns(table, given, grade_column=options.grade_column, images=True)
     reading = _readings_of(table, chosen, options.grades)
-    readings, agreed, rows = reading.readings, combine(reading.readings), reading.row_items
+    readings = reading.readings
+    agreed = combine(reading.readings)
+    rows = reading.row_items
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
     added = {
         column: [readings.grades[grade] for grade in agreed.grade],
-        "readings": [
-            str(count) for count in np.bincount(readings.item, minlength=len(readings.items))
-        ],
+        "readings": list(map(str, np.bincount(readings.item, minlength=len(readings.items)))),
         "certainty": [f"{p:.6f}" for p in agreed.certainty],
         **{
             POSTERIOR.format(c): [f"{p:.9f}" for p in shares]

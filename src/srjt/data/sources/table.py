@@ -19,9 +19,19 @@ import pandas as pd
 
 from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
-from srjt.data.manifest import Features, Manifest, Problem, warn_about_formulas
+from srjt.data.manifest import Features, Manifest, warn_about_formulas
+from srjt.data.problems import Problem
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
-from srjt.errors import SrjtError, count_of, few, missing_extra, reason_of, unknown_name
+from srjt.errors import (
+    Message,
+    Option,
+    SrjtError,
+    count_of,
+    few,
+    missing_extra,
+    reason_of,
+    unknown_name,
+)
 from srjt.files import as_csv, check_regular_file, write_output
 from srjt.integrations import is_foreign_table, read_foreign_table
 
@@ -123,7 +133,7 @@ def as_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) -> Table:
-    names = [str(column) for column in frame.columns]
+    names = list(map(str, frame.columns))
     _refuse_repeated(names, name)
     if not len(frame):
         raise SrjtError(f"There are no rows in {name}.")
@@ -188,7 +198,7 @@ def _read_excel(path: Path) -> Rows:
             # a file may claim all 16,384 columns: only cells that exist are read
             sheet.reset_dimensions()
             for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
-                cells = [as_text(value) for value in values]
+                cells = list(map(as_text, values))
                 if width := max(
                     (place for place, cell in enumerate(cells, start=1) if cell), default=0
                 ):
@@ -223,7 +233,8 @@ def _read_csv(path: Path) -> Rows:
             # follow
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             for cells in reader:
-                start, end = end + 1, reader.line_num
+                start = end + 1
+                end = reader.line_num
                 if any(cells):
                     rows[f"line {start}"] = [*map(str.strip, cells)]
                     if end > start:
@@ -276,7 +287,8 @@ def write_table(manifest: Manifest, path: Path) -> None:
         table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
     if manifest.arrays is None:
         # never with "..", which is wrong below a linked folder
-        paths, folder = [image.absolute() for image in manifest.paths], path.parent.absolute()
+        paths = [image.absolute() for image in manifest.paths]
+        folder = path.parent.absolute()
         table["image"] = [
             (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
             for image in paths
@@ -384,12 +396,19 @@ def missing_column(role: str, table: Table, *, features: bool = False) -> SrjtEr
     features."""
     hint = ""
     if role == "grade":
-        hint = " If several readers graded each image, add `several_readings='consensus'`."
+        hint = Message(
+            " If several readers graded each image, add ",
+            Option("several_readings", "consensus"),
+            ".",
+        )
     elif role == "image" and features:
-        hint = " Columns of features are named with `feature_columns`."
+        hint = Message(" Columns of features are named with ", Option("feature_columns"), ".")
     return SrjtError(
-        f"No column of {table.name} looks like the {role}: give its name with `{role}_column`."
-        f" Columns: {few(table.frame.columns, SHOWN)}.{hint}"
+        f"No column of {table.name} looks like the {role}: give its name with ",
+        Option(f"{role}_column"),
+        f". Columns: {few(table.frame.columns, SHOWN)}.",
+        hint,
+        code="missing_column",
     )
 
 
@@ -400,7 +419,8 @@ def plain_name(column: str) -> str:
 
 def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[str]:
     """The columns with these names, or that match these patterns, in the order of the table."""
-    columns, matching = list(table.frame.columns), set[str]()
+    columns = list(table.frame.columns)
+    matching = set[str]()
     for pattern in patterns:
         names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
         if not names:
@@ -478,7 +498,8 @@ def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]
     A name for which there is no file is unchanged.
     """
     files: dict[str, dict[str, list[str]]] = {}
-    located, problems = [], []
+    located = []
+    problems = []
     for name in names:
         folder, file = posixpath.split(name)
         if folder not in files:
@@ -522,5 +543,9 @@ def no_image_exists(manifest: Manifest) -> SrjtError:
     return SrjtError(
         f"None of the {len(manifest):,} images exists: the first,"
         f" {manifest.table['image'].iloc[0]}, is not in {manifest.root}. Give the folder that holds"
-        " them with `images`, or name columns of features with `feature_columns`."
+        " them with ",
+        Option("images"),
+        ", or name columns of features with ",
+        Option("feature_columns"),
+        ".",
     )

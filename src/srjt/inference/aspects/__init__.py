@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.settings import check_types
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
         parts = list(names)  # type: ignore[call-overload]
     columns = [column.strip() for part in parts for column in str(part).split(",")]
     if not all(columns):
-        raise SrjtError(f"`{option}` needs the names of columns, such as patient; got {names!r}.")
+        raise SrjtError(
+            Option(option), f" needs the names of columns, such as patient; got {names!r}."
+        )
     return tuple(dict.fromkeys(columns))
 
 
@@ -88,7 +90,7 @@ class Calibration(Protocol):
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
         """The noise of the labels of a side; None if they are right."""
 
-    def validation(self, why: str, *, option: str) -> Answers:
+    def validation(self, why: str, *, option: Option) -> Answers:
         """The answers for the validation side. why: what needs them; option: by which it was asked
         for."""
 

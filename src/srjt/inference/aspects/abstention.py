@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from srjt.errors import Option
 from srjt.inference.aspects import DECISIONS, Aspect, Calibration, Judging, Rule, register_aspect
 from srjt.inference.aspects.referral import Curved, ReferralRule
 from srjt.settings import setting
@@ -24,7 +25,7 @@ class Abstaining(Aspect):
     abstain: float | None = setting(
         None,
         "Leave about this share of the answers, the least confident, to a person.",
-        more="Adds the column `unsure` to predictions: yes or no.",
+        more="Adds the column unsure to predictions: yes or no.",
         metavar="SHARE",
         gt=0,
         lt=1,
@@ -42,7 +43,7 @@ class Abstaining(Aspect):
             return None if refer is None else DoubtRule(refer=refer)
         rule = DoubtRule(refer=refer, share=self.abstain)
         try:
-            side = calibration.validation("The cut of abstention", option="abstain")
+            side = calibration.validation("The cut of abstention", option=Option("abstain"))
         except NoValidationError as problem:
             return DoubtRule(refer=refer, share=self.abstain, problem=problem)
         cut = abstention_cut(rule.confidence(side), share=self.abstain)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from srjt.errors import SrjtError
+from srjt.errors import Message, Option, SrjtError
 from srjt.inference.aspects import (
     CALIBRATION,
     Aspect,
@@ -51,7 +51,10 @@ class Ranges(Aspect):
         super().__post_init__()
         if self.coverage is None and self.coverage_by is not None:
             raise SrjtError(
-                "`coverage_by` says for whom ranges keep their promise: give a `coverage`, too."
+                Option("coverage_by"),
+                " says for whom ranges keep their promise: give a ",
+                Option("coverage"),
+                ", too.",
             )
 
     @property
@@ -70,11 +73,13 @@ class Ranges(Aspect):
         side = calibration.side
         if calibration.calibrate_on is None:
             side = validation_side(
-                calibration.run, why="A range of grades", otherwise=f"give {OTHERS}"
+                calibration.run, why="A range of grades", otherwise=Message("give ", OTHERS)
             )
             if options.views > 1:
                 raise SrjtError(
-                    f"The validation side was predicted with one view: use one view, or {OTHERS}."
+                    "The validation side was predicted with one view: use one view, or ",
+                    OTHERS,
+                    ".",
                 )
         assert side is not None
         table = side.table if calibration.calibrate_on is None else calibration.calibrate_on.table
@@ -82,7 +87,11 @@ class Ranges(Aspect):
         if missing:
             raise SrjtError(
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration"
-                f" samples: give `calibrate_on` with it, or {keep_at_training(missing)}."
+                " samples: give ",
+                Option("calibrate_on"),
+                " with it, or ",
+                keep_at_training(missing),
+                ".",
             )
         noise = calibration.noise_of(side, promise=True)
         rule = calibrate_ranges(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from srjt.errors import SrjtError, count_of
+from srjt.errors import Message, Option, SrjtError, count_of
 from srjt.inference.aspects import (
     DECISIONS,
     Aspect,
@@ -36,14 +36,17 @@ class Referral(Aspect):
     refer_from: str | int | None = setting(
         None,
         "Refer samples from this grade on.",
-        more="Give the grade or its name. Adds the column `refer` to predictions: yes or no.",
+        more="Give the grade or its name. Adds the column refer to predictions: yes or no.",
         metavar="GRADE",
         panel=DECISIONS,
     )
     threshold: float | Literal["grade"] | None = setting(
         None,
-        "Refer if the probability of `refer_from` or more is at least P, or by the predicted"
-        " grade.",
+        Message(
+            "Refer if the probability of ",
+            Option("refer_from"),
+            " or more is at least P, or by the predicted grade.",
+        ),
         shown="0.5",
         metavar="P|grade",
         takes="a probability from 0 to 1, or 'grade'",
@@ -58,7 +61,12 @@ class Referral(Aspect):
         super().__post_init__()
         for name in ("threshold", "sensitivity"):
             if self.refer_from is None and getattr(self, name) is not None:
-                raise SrjtError(f"`{name}` needs the grade from which to refer: `refer_from`.")
+                raise SrjtError(
+                    Option(name),
+                    " needs the grade from which to refer: ",
+                    Option("refer_from"),
+                    ".",
+                )
         if self.threshold is not None and self.sensitivity is not None:
             raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
 
@@ -191,7 +199,7 @@ def _rule_for_sensitivity(
     run = calibration.run
     per = calibration.options.per
     side = calibration.validation(
-        f"A threshold for a sensitivity of {sensitivity:g}", option="sensitivity"
+        f"A threshold for a sensitivity of {sensitivity:g}", option=Option("sensitivity")
     )
     positive = side.labels >= position
     if not positive.any():

@@ -20,6 +20,7 @@ from srjt.reports.sections import interval_text
 from srjt.reports.table import between, data_table
 
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
+FEW_FOR_FAR = 20  # patients of a group, below which errors by several grades may not occur in it
 NOTHING = Interval(math.nan, math.nan, math.nan)
 SUBGROUPS: list[Rule[Subgroups]] = [
     (
@@ -69,7 +70,8 @@ def _sections(judged: Subgroups, found: Evaluation) -> list[Section]:
         caption=(
             "Gap: mean absolute error of the group minus that of all others. A dash: fewer than"
             f" {TOO_FEW} patients, in the group or in all others. Where a few patients have most of"
-            " the images of a group, intervals may be too short."
+            " the images of a group, intervals may be too short; likewise in groups of fewer than"
+            f" {FEW_FOR_FAR} patients, if rare errors are by several grades."
         ),
         formats={"gap": "+.3f"},
         slug="subgroups",

@@ -412,6 +412,11 @@ COMPARED_NOTES: list[Rule[Any]] = [
         "patient has several.",
     ),
     (
+        lambda f: f.rare_grades,
+        "Of fewer than ten patients: grade {f.rare}. So differences of scores that average over"
+        " grades, and of κ, have no interval and no p-value.",
+    ),
+    (
         lambda f: True,
         "p-values of several runs are corrected for their number (Holm), not for that of the"
         " metrics.",
@@ -445,6 +450,7 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         "first": comparison.runs[0],
         "others": ", ".join(comparison.runs[1:]),
         "too_few": too_few,
+        "rare": ", ".join(comparison.rare_grades),
         "two": len(comparison.runs) == 2,
         "metric": metric.long_name,
         "outcome": _outcome(comparison.runs, groups),

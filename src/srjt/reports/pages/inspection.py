@@ -3,7 +3,6 @@ readers."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -14,10 +13,12 @@ import pandas as pd
 
 from srjt.data.checks import example_rows, thumbnail
 from srjt.data.inspection import Inspection
-from srjt.data.manifest import KINDS, Manifest, examples
+from srjt.data.manifest import Manifest
+from srjt.data.problems import KINDS, examples
 from srjt.errors import count_of
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
 from srjt.reports.sections import PICTURE, counts_table
+from srjt.reports.shell import as_typed
 from srjt.reports.table import data_table
 
 PER_GRADE = 6  # examples
@@ -43,7 +44,6 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: f.rare, "Few images of {f.rare}: a network can hardly learn such a grade."),
 ]  # fmt: skip
 FEW = 20  # images of a grade
-OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']+)'?)?`")
 
 
 def inspection_facts(found: Inspection) -> SimpleNamespace:
@@ -60,7 +60,7 @@ def inspection_facts(found: Inspection) -> SimpleNamespace:
         graded=found.graded,
         counted=manifest.describe().partition(", grades ")[0],
         grades=", ".join(manifest.grades),
-        unresolved=" ".join(map(_as_options, found.unresolved)),
+        unresolved=" ".join(map(as_typed, found.unresolved)),
         unusable=f"{len(errors):,}" if errors else "",
         rows=count_of(rows, "row"),
         warnings=count_of(warnings, "warning") if warnings else "",
@@ -69,17 +69,6 @@ def inspection_facts(found: Inspection) -> SimpleNamespace:
         squashed=_oblong(found),
         rare=" and ".join(rare) if found.graded and not manifest.are_features else "",
     )
-
-
-def _as_options(text: str) -> str:
-    """A sentence with options as they are typed: "`several_readings='consensus'`" is
-    --several-readings consensus."""
-
-    def typed(option: re.Match[str]) -> str:
-        value = "" if option[2] in (None, "True") else f" {option[2]}"
-        return f"--{option[1].replace('_', '-')}{value}"
-
-    return OPTION.sub(typed, text)
 
 
 def _oblong(found: Inspection) -> float:
@@ -132,7 +121,7 @@ def _problems(found: Inspection) -> list[Section]:
         return []
     kinds = pd.DataFrame(
         [
-            (severity, kind, count, _as_options(KINDS[kind][1]))
+            (severity, kind, count, as_typed(KINDS[kind][1]))
             for kind, severity, count, _ in examples(found.problems)
         ],
         columns=["severity", "problem", "number", "meaning"],

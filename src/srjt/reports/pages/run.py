@@ -27,8 +27,8 @@ from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
 from srjt.training.frozen import NO_WEIGHTS, frozen_sentences
-from srjt.training.loop import starvation_advice, starved_grades, to_try
 from srjt.training.single_run import finished_metrics
+from srjt.training.starvation import starvation_advice, starved_grades, to_try
 from srjt.training.train import head_sentence
 from srjt.training.trained import Trained, load_run
 
@@ -223,7 +223,8 @@ def _starved_advice(name: str) -> str:
     options are unknown."""
     if name not in methods.names():
         return ""
-    return to_try(starvation_advice(methods.lookup(name).method)).replace("`", "")
+    advice = to_try(starvation_advice(methods.lookup(name).method))
+    return advice.written(lambda option: str(option).strip("`"))
 
 
 def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:

@@ -1,0 +1,40 @@
+"""Packages whose public names are imported on first use, so that ``import srjt`` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+def lazy_names(
+    package: str, names: Mapping[str, Iterable[str]]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names and modules are
+    imported on first use.
+
+    names: by the module that they are imported from; of the package itself, its modules. A table
+    and not the source of the package, which may be installed as byte code alone. Type checkers
+    read the same names from imports under ``TYPE_CHECKING``; a test compares the two.
+    """
+    origins = {name: module for module, found in names.items() for name in found}
+
+    def import_name(name: str) -> Any:
+        whole = f"{package}.{name}"
+        unknown = AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name.startswith("__"):  # asked for by Python itself and by tools
+            raise unknown
+        try:
+            origin = origins.get(name, package)
+            module = importlib.import_module(whole if origin == package else origin)
+        except ModuleNotFoundError as problem:
+            if problem.name == whole:
+                raise unknown from None
+            raise
+        value = module if module.__name__ == whole else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    public = sorted(origins)
+    return public, import_name, lambda: list(public)
