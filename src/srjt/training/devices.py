@@ -65,7 +65,8 @@ class StackedNetworks(nn.Module):
         trunk, is unchanged."""
         if self.trunk is None or x.ndim != 4:
             return x
-        return self.trunk(x)
+        rows: Tensor = self.trunk(x)
+        return rows
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.as_rows(x)

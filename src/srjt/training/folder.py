@@ -38,23 +38,23 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import Ints, NaiveBaseline, naive_baseline
 from srjt.text import few
-from srjt.training.config import TrainConfig
+from srjt.training.config import ResolvedConfig
 from srjt.training.devices import device_name
 
 # The folder of a run: its files, and how to open it.
 #
-#     run.json             the configuration, the grades and their names, how images are prepared, facts about the data
+#     run.json             the configuration, the grades and their names, facts about the data
 #     metrics.csv          every number of every epoch
 #     checkpoints/         the latest two states, from which a run resumes
 #     weights.safetensors  the networks after the last epoch, or after the best one (``keep``)
-#     history.csv          per training sample: how often seen, how often selected by each network, running loss
+#     history.csv          per training sample: how often seen and selected, running loss
 #     held_out.csv         probabilities for the samples of the validation and test sides
 #     skipped.csv          the images that could not be read, if there are some: on no side
 #     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
 #     head.json            how likely each head makes held-out labels, if ``network`` was "auto"
 #     checksums.json       the SHA-256 of the small files
-#     summary.json         averages over the last ten epochs, or the scores of the best one; written last, so that its
-#                          presence means finished
+#     summary.json         averages over the last ten epochs, or the scores of the best one;
+#                          written last, so that its presence means finished
 #
 # Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 
@@ -75,7 +75,7 @@ NOISE_FILES = ("noise.json", "head.json", "warmup", "live.html")
 class RunFacts:
     """The contents of ``run.json``."""
 
-    config: TrainConfig
+    config: ResolvedConfig
     grades: Grades
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
     own_network: bool = False  # from a Python function, which a folder cannot contain
@@ -157,7 +157,7 @@ class RunFile(BaseModel, extra="forbid"):
 
     format: Literal[2]
     srjt: str
-    config: Annotated[TrainConfig, files.made_by(TrainConfig.from_dict)]
+    config: Annotated[ResolvedConfig, files.made_by(ResolvedConfig.from_dict)]
     grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str]
     data: _Data

@@ -340,7 +340,7 @@ def single_run(
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
                 "The GPU does not have enough memory for batches of"
-                f" {count_of(config.known_batch_size, 'sample')} of {'×'.join(map(str, in_shape))}:"
+                f" {count_of(config.batch_size, 'sample')} of {'×'.join(map(str, in_shape))}:"
                 " lower `batch_size`, choose `precision='bf16'`, or keep fewer images on the GPU"
                 " with `memory_share=0.2`."
             ) from None
@@ -533,7 +533,7 @@ def training_seconds(
         return ODDS_SECONDS
     on_gpu = device.type == "cuda"
     training = len(split.train)
-    batch = min(config.known_batch_size, training, training if on_gpu else CPU_BATCH)
+    batch = min(config.batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
         batch_size=batch,
@@ -565,7 +565,5 @@ def training_seconds(
         metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
     speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
     return float(
-        (training + EVALUATION * (len(split.validation) + len(split.test)))
-        * config.known_epochs
-        / speed
+        (training + EVALUATION * (len(split.validation) + len(split.test))) * config.epochs / speed
     )
