@@ -97,7 +97,9 @@ def without_estimate_if_few(config: ResolvedConfig, manifest: Manifest) -> Resol
     groups = rows if manifest.patients is None else len(set(manifest.patients))
     if rows >= ROWS_PER_GRADE * grades and groups >= 2 * WARM_UP_FOLDS:
         return config
-    what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
+    what = f"{rows} rows"
+    if groups < rows:
+        what += f" of {groups} groups"
     warn(
         f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used:"
         " pass it if you know it."
@@ -370,9 +372,11 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rule = grade_rule_for(self.optimise, soft_labels=self.trained_.method.learnt_soft_labels())
         method = self.trained_.method
         # one network's most likely grade is its method's own grade, which differs for Garg and CORN
-        own = rule.how == "argmax" and method.networks == 1
-        found = method.grades_of(probabilities[None])[0] if own else rule.grades(probabilities)
-        return np.asarray(self.classes_[found.numpy()])
+        if rule.how == "argmax" and method.networks == 1:
+            grades = method.grades_of(probabilities[None])[0]
+        else:
+            grades = rule.grades(probabilities)
+        return np.asarray(self.classes_[grades.numpy()])
 
     def predict_proba(self, X: Any) -> Floats:
         """Predict probabilities, the mean of those of the networks.

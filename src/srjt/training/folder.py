@@ -261,8 +261,11 @@ def lost_files(folder: Path) -> list[str]:
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains
     times."""
-    written = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
-    return {file.name: files.sha256_of(file) for file in written if file.exists()}
+    found = {}
+    for name in ("weights.safetensors", "history.csv", "held_out.csv"):
+        if (folder / name).exists():
+            found[name] = files.sha256_of(folder / name)
+    return found
 
 
 def check_files(folder: Path) -> None:
@@ -344,11 +347,12 @@ _NOT_THE_SAME = {
 def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise an error that lists what differs between what a folder was made from and what is asked
     for now."""
-    differences = [
-        _NOT_THE_SAME.get(name, f"{name} was {before.get(name)!r} and is now {now.get(name)!r}")
-        for name in dict.fromkeys([*before, *now])
-        if before.get(name) != now.get(name)
-    ]
+    differences = []
+    for name in dict.fromkeys([*before, *now]):
+        was = before.get(name)
+        new = now.get(name)
+        if was != new:
+            differences.append(_NOT_THE_SAME.get(name, f"{name} was {was!r} and is now {new!r}"))
     if differences:
         raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
 
@@ -512,16 +516,16 @@ def held_out_side(
 
     from_files: whether they are image files. columns: further columns to keep.
     """
-    # a column with a name of ours has another name in the table
-    kept = [f"{name}_source" if f"{name}_source" in samples.table else name for name in columns]
+    kept = {}
+    for name in columns:
+        # a column with a name of ours has another name in the table
+        source = f"{name}_source" if f"{name}_source" in samples.table else name
+        if source not in CANONICAL:
+            kept[source] = [as_text(cell) for cell in samples.table[source]]
     return HeldOut(
         probabilities=probabilities,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns={
-            name: [as_text(cell) for cell in samples.table[name]]
-            for name in kept
-            if name not in CANONICAL
-        },
+        columns=kept,
         **{name: getattr(samples, name) for name in COLUMNS.values() if name != "images"},
     )
 
@@ -562,10 +566,10 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
         table = pd.read_csv(
             path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape"
         )
-        return {
-            str(name): _side(rows, networks=networks, classes=classes)
-            for name, rows in table.groupby("side", sort=False)
-        }
+        sides = {}
+        for name, rows in table.groupby("side", sort=False):
+            sides[str(name)] = _side(rows, networks=networks, classes=classes)
+        return sides
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem!r}).") from None
 
@@ -587,14 +591,12 @@ def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
     if not (np.isfinite(cells) & (cells >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")
     by_network = cells.reshape(len(rows), networks, classes).transpose(1, 0, 2)
+    kept = {}
+    for name, texts in rows.items():
+        if str(name).startswith(KEPT) and (texts != "").any():
+            kept[str(name).removeprefix(KEPT)] = texts.tolist()
     return HeldOut(
-        probabilities=np.ascontiguousarray(by_network, dtype=np.float32),
-        columns={
-            str(name).removeprefix(KEPT): column.tolist()
-            for name, column in rows.items()
-            if str(name).startswith(KEPT) and (column != "").any()
-        },
-        **facts,
+        probabilities=np.ascontiguousarray(by_network, dtype=np.float32), columns=kept, **facts
     )
 
 

@@ -128,11 +128,11 @@ def weights(networks: StackedNetworks) -> dict[str, Tensor]:
     }
     if networks.trunk is not None:
         parts["trunk"] = networks.trunk
-    return {
-        f"{part}.{name}": tensor
-        for part, module in parts.items()
-        for name, tensor in module.state_dict().items()
-    }
+    tensors = {}
+    for part, module in parts.items():
+        for name, tensor in module.state_dict().items():
+            tensors[f"{part}.{name}"] = tensor
+    return tensors
 
 
 def state_tensors(

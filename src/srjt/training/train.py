@@ -246,12 +246,12 @@ def choose_head(
         setup.reporter.note(
             "Choosing between odds and mlp by how likely they make held-out labels."
         )
+        likelihoods = {}
         for name, one in trained.items():
             fits[name] = _fit_warm_up(manifest, one, setup, out=None)
-        return {
-            name: likelihood_at_best_slope(fit.probabilities, learnt.labels)
-            for name, fit in fits.items()
-        }
+            probabilities = fits[name].probabilities
+            likelihoods[name] = likelihood_at_best_slope(probabilities, learnt.labels)
+        return likelihoods
 
     if out is None or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         held_out = compare()
@@ -450,21 +450,15 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
             f" {high:.0%}; trained as if 0%, because the short trainings have not learnt to tell"
             " the grades apart."
         ]
-    used_here = (
-        ""
-        if estimate.identifiable
-        else f"; they do not determine it, and {estimate.rate:.2f} is used"
-    )
+    used_here = ""
+    reason = ""
+    if not estimate.identifiable:
+        used_here = f"; they do not determine it, and {estimate.rate:.2f} is used"
+        reason = f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
+    rate = estimate.rate_text(".2f", interval="95 %")
     sentences = [
-        (
-            f"Estimated noise rate {estimate.rate_text('.2f', interval='95 %')} from"
-            f" {labels}{used_here}."
-        ),
-        (
-            ""
-            if estimate.identifiable
-            else f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
-        ),
+        f"Estimated noise rate {rate} from {labels}{used_here}.",
+        reason,
         estimate.assumption,
     ]
     if used is not None and used < estimate.rate:

@@ -189,11 +189,9 @@ class Trained:
         probabilities : ndarray, shape (K, N, C)
         grades : ndarray, shape (K, N)
         """
-        trained = (
-            f"rows of {count_of(self.in_shape[0], 'feature')}"
-            if len(self.in_shape) == 1
-            else "images"
-        )
+        trained = "images"
+        if len(self.in_shape) == 1:
+            trained = f"rows of {count_of(self.in_shape[0], 'feature')}"
         given = f"rows of {count_of(pixels.shape[1], 'feature')}" if pixels.ndim == 2 else "images"
         if trained != given:
             raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
@@ -497,17 +495,19 @@ def build_networks(
     if config.backbone is not None:
         trunk = build_trunk(config, with_weights=with_weights)
         in_shape = (networks.count_features(trunk, shape=in_shape, name=config.backbone),)
-    members = [
-        networks.build(
+    pretrained = _pretrained(config, network) if with_weights and trunk is None else None
+    members = []
+    parameters: list[int] = []
+    for k in range(method.networks):
+        member = networks.build(
             name,
             head=lambda features: method.head(features, method.num_classes),
             in_shape=in_shape,
-            pretrained=_pretrained(config, network) if with_weights and trunk is None else None,
+            pretrained=pretrained,
             seed=subseed(config.seed, "weights", k),
         )
-        for k in range(method.networks)
-    ]
-    parameters = [id(parameter) for member in members for parameter in member.parameters()]
+        members.append(member)
+        parameters += map(id, member.parameters())
     if len(set(parameters)) < len(parameters):
         raise SrjtError(
             "The network function returned the same module twice: it must return a new one at each"
