@@ -541,9 +541,13 @@ class BlindSession:
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there
         is none yet."""
-        code_of: dict[str | None, int] = {None: CANNOT_TELL, **positions(self.audit.grades)}
+        code_of = positions(self.audit.grades)
         own = self.decisions.answers(self.purpose, reviewer=self.reviewer)
-        codes = {answer.id: code_of.get(answer.grade) for answer in own}
+        codes: dict[str, int | None] = {}
+        for answer in own:
+            codes[answer.id] = CANNOT_TELL
+            if answer.grade is not None:
+                codes[answer.id] = code_of.get(answer.grade)
         return [codes.get(self.audit.ids[line]) for line in self.lines]
 
     def answer(self, position: int, grade: int) -> None:

@@ -482,9 +482,9 @@ def _repeated(
     """(M,) which readings repeat another one. Without dates a second reading may look like a
     repeated row."""
     repeated = readings.duplicated() & usable & readings["time"].notna()
-    for row, (item, reader, *_) in readings[repeated].iterrows():
-        detail = f"{lines[row]}: the same reading of {reader} at the same time"
-        problems.append(Problem("duplicate-row", item, detail))
+    for row in np.flatnonzero(repeated).tolist():
+        detail = f"{lines[row]}: the same reading of {readings['reader'][row]} at the same time"
+        problems.append(Problem("duplicate-row", readings["item"][row], detail))
     return repeated.to_numpy()
 
 
