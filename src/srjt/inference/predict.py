@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.images.decode import OnBadImage, is_image
-from srjt.data.manifest import Manifest, drop_unusable
+from srjt.data.manifest import GRADED, Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
-from srjt.data.sources.assemble import GRADED
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
