@@ -265,6 +265,8 @@ PROMISES = (
         says="95 % intervals of the coverage and of the width of ranges",
         where="evaluate --coverage",
         promised=0.95,
+        condition="there are fifteen patients or more",
+        meets=lambda setting: setting.patients >= 15,
         printed_by=(
             "inference/ranges.py: RangeEvaluation",
             "inference/ranges.py: RangeEvaluation.coverage",

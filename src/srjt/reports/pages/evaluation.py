@@ -82,6 +82,8 @@ NOTES: list[Rule[Any]] = [
      "short."),
     (lambda f: len(f.grades) > 2, "Intervals allow for errors that have not occurred if they are by one grade; if rare "
      "ones are by more, those of the absolute error and of κ are too short."),
+    (lambda f: f.ranges is not None and (f.patients or FEW) < FEW, "With so few patients, intervals of how often ranges "
+     "hold and of their width are too short."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
     (lambda f: not (f.per or math.isnan(f.naive)), "One grade for all is the most frequent training label; for the "
@@ -96,6 +98,7 @@ NOTES: list[Rule[Any]] = [
 # patients with a grade (samples, without patients), below which a mean over grades rests on a few
 # of them
 SCARCE = 10
+FEW = 15  # patients, below which intervals about ranges hold less often than they promise
 # patients of a group, below which errors by several grades may not have occurred in it
 FEW_FOR_FAR = 20
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
