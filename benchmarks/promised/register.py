@@ -154,6 +154,7 @@ PROMISES = (
         meets=_far_errors_are_seen,
         printed_by=(
             "inference/subgroups.py: Subgroup.scores",
+            "inference/subgroups.py: _if_known",
             "reports/figures/results.py: subgroup_figure",
         ),
     ),
