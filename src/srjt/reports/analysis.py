@@ -17,7 +17,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, folds, official_split, write_splits
-from srjt.errors import Option, SrjtError, count_of
+from srjt.errors import Message, Option, SrjtError, count_of
 from srjt.files import as_json, is_foreign, write_atomically
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.evaluate import Evaluation, evaluate_sides
@@ -35,13 +35,15 @@ RECORD = "analysis.json"
 PLAIN = "standard"  # the method that plain training is
 FOLDS = 5
 STEPS = ("inspect", "split", "train", "plain", "evaluate", "audit")
-MODEL, WITHOUT, AUDIT = "model", "plain", "audit"  # folders
-INDEX, INSPECTION, EVALUATION, COMPARISON = (
-    "index.html",
-    "inspection.html",
-    "evaluation.html",
-    "comparison.html",
-)
+# folders
+MODEL = "model"
+WITHOUT = "plain"
+AUDIT = "audit"
+# files
+INDEX = "index.html"
+INSPECTION = "inspection.html"
+EVALUATION = "evaluation.html"
+COMPARISON = "comparison.html"
 SPLITS = "splits.csv"
 
 
@@ -107,10 +109,8 @@ def analyse(
         "split": _sides_of,
         "command": command,
     }
-    tell(
-        "train",
-        f"training {config.method} on {count_of(len(parts.train), 'sample')}: {out / MODEL}",
-    )
+    samples = count_of(len(parts.train), "sample")
+    tell("train", f"training {config.method} on {samples}: {out / MODEL}")
     with watching.open() as reporter:
         run = train(data, out=out / MODEL, config=config, reporter=reporter, **training)
     plain = None
@@ -122,15 +122,7 @@ def analyse(
                 data, out=out / WITHOUT, config=plain_config, reporter=reporter, **training
             )
     tell("evaluate", f"both on the test side: {out / EVALUATION}")
-    sides = evaluate_sides(run)
-    if "test" not in sides:
-        raise SrjtError("The split has no test side: how good the model is cannot be told.")
-    evaluation = sides["test"]
-    comparison = None if plain is None else compare(plain, run)
-    write_page(evaluation_page(evaluation, run=run), out / EVALUATION, write=write_atomically)
-    if comparison is not None:
-        write_page(comparison_page(comparison), out / COMPARISON, write=write_atomically)
-    report(out / MODEL)
+    evaluation, comparison = _judged(run, plain, out)
     tell("audit", f"which labels are probably wrong, by {FOLDS} trainings: {out / AUDIT}")
     with watching.open() as reporter:
         audited = audit(
@@ -158,6 +150,21 @@ def analyse(
     )
 
 
+def _judged(run: Trained, plain: Trained | None, out: Path) -> tuple[Evaluation, Comparison | None]:
+    """The model on its test side, and beside plain training; their pages are written."""
+    sides = evaluate_sides(run)
+    if "test" not in sides:
+        raise SrjtError("The split has no test side: how good the model is cannot be told.")
+    evaluation = sides["test"]
+    write_page(evaluation_page(evaluation, run=run), out / EVALUATION, write=write_atomically)
+    comparison = None
+    if plain is not None:
+        comparison = compare(plain, run)
+        write_page(comparison_page(comparison), out / COMPARISON, write=write_atomically)
+    report(out / MODEL)
+    return evaluation, comparison
+
+
 def begin_folder(out: Path, found: Inspection) -> None:
     """Make the folder; one that holds other files, or the analysis of another source, is an
     error."""
@@ -180,7 +187,7 @@ def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -
     them out."""
     page = f"{out / INSPECTION} shows everything that was found"
     if found.unresolved:
-        raise SrjtError(f"{' '.join(found.unresolved)} {page}.")
+        raise SrjtError(Message.joined(found.unresolved), f" {page}.")
     if found.unusable and on_bad_image == "error":
         first = found.unusable[0]
         raise SrjtError(

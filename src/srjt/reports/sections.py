@@ -27,13 +27,8 @@ from srjt.training.trained import Trained
 
 # The settings of a run or a study as a section of a page.
 
-OF_IMAGES = (
-    "image_size",
-    "crop",
-    "resize",
-    "flip",
-    "pretrained",
-)  # without effect on rows of features
+# without effect on rows of features
+OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")
 
 
 def settings_section(
@@ -124,15 +119,14 @@ def run_section(
     run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
 ) -> Section:
     """Which run answered, and how a page about new samples was made: enough to make it again."""
+    started = str(run.facts.provenance.get("started", ""))[:10]
+    samples = run.facts.data.get("samples") or {}
     facts = [
         ("run", run_name(run)),
         ("method", display_name(run.config.method)),
         ("network", "your own" if run.facts.own_network else run.config.network_name),
-        ("training samples", f"{(run.facts.data.get('samples') or {}).get('train', 0):,}"),
-        (
-            "trained",
-            f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip(),
-        ),
+        ("training samples", f"{samples.get('train', 0):,}"),
+        ("trained", f"{started} by srjt {run.facts.version}".strip()),
     ]
     for source in sources[:SOURCES]:
         facts += _file_facts("data", describe_source(os.fspath(source)))
@@ -144,7 +138,8 @@ def run_section(
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     """How a run was made, as far as it has recorded it."""
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
-    source, labels = facts.data.get("source"), facts.data.get("labels")
+    source = facts.data.get("source")
+    labels = facts.data.get("labels")
     features = len(facts.data["in_shape"]) == 1
     settings = settings_section(
         facts.config.to_dict(), own_network=facts.own_network, features=features
@@ -159,7 +154,9 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
 
 
 def _file_facts(term: str, source: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    return [(term, source["path"]), ("… SHA-256", source.get("sha256", ""))] if source else []
+    if not source:
+        return []
+    return [(term, source["path"]), ("… SHA-256", source.get("sha256", ""))]
 
 
 def _reproduce(
@@ -170,15 +167,19 @@ def _reproduce(
 ) -> Section:
     """The command, the data, when, on which device, with which versions, as far as it is
     recorded."""
-    processes, device = int(made.get("processes", 1)), str(made.get("device", ""))
+    processes = int(made.get("processes", 1))
+    device = str(made.get("device", ""))
+    if processes > 1:
+        device += f", {processes} processes"
     facts = [
         *data,
         ("when", str(made.get("started", "")).replace("T", " ").replace("+00:00", " UTC")),
-        ("device", f"{device}, {processes} processes" if processes > 1 else device),
+        ("device", device),
         ("versions", versions(made, version)),
         ("system", str(made.get("system", ""))),
     ]
-    known, command = [fact for fact in facts if fact[1]], str(made.get("command") or "")
+    known = [(term, value) for term, value in facts if value]
+    command = str(made.get("command") or "")
     return Section("reproduce", "Reproduce", code=command, facts=known, parts=settings, closed=True)
 
 

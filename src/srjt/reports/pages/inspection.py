@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -15,7 +14,7 @@ from srjt.data.checks import example_rows, thumbnail
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import KINDS, Manifest, examples
 from srjt.errors import count_of
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
+from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.sections import PICTURE, counts_table
 from srjt.reports.shell import as_typed
 from srjt.reports.table import data_table
@@ -24,30 +23,66 @@ PER_GRADE = 6  # examples
 PAIRS = 24  # of images that are (nearly) the same
 ROWS = 200  # problems in the table
 SIZES = 8
-SQUARE = (
-    1.25  # ratio of the sides, or its inverse, up to which squashing to a square hardly matters
-)
-
-VERDICT: list[Verdict[Any]] = [
-    (lambda f: not f.graded, "{f.counted}; the grades are not known yet", "{f.unresolved}"),
-    (lambda f: f.unusable, "{f.unusable} of {f.rows} cannot be used", "{f.counted}, grades {f.grades}. Correct the "
-     "table, or leave these rows out (srjt train --on-bad-image skip)."),
-    (lambda f: f.warnings, "{f.counted}, grades {f.grades}: all can be used", "{f.warnings} to look at."),
-    (lambda f: True, "{f.counted}, grades {f.grades}: no problems found", "{f.read}"),
-]  # fmt: skip
-WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.no_patients, "There are no patient ids: images of one patient may be on both sides of a split, and "
-     "results are then too good. A column with the patient, the person or the plant prevents it."),
-    (lambda f: f.squashed, "In {f.squashed:.0%} of the images one side is more than a quarter longer than the other. "
-     "srjt train --resize squash changes their shape and --resize crop cuts off the ends."),
-    (lambda f: f.rare, "Few images of {f.rare}: a network can hardly learn such a grade."),
-]  # fmt: skip
+# ratio of the sides, or its inverse, up to which squashing to a square hardly matters
+SQUARE = 1.25
 FEW = 20  # images of a grade
 
 
-def inspection_facts(found: Inspection) -> SimpleNamespace:
-    """What the rules know."""
-    manifest, errors = found.manifest, found.unusable
+@dataclass(frozen=True, kw_only=True)
+class InspectionFacts:
+    """What the sentences are about; "" where there is nothing to say."""
+
+    graded: bool  # whether the order of the grades is known
+    counted: str  # "120 images of 30 patients"
+    grades: str
+    unresolved: str  # what the user must say
+    unusable: str
+    rows: str
+    warnings: str
+    read: str
+    no_patients: bool
+    squashed: float  # share of the images that a square would change
+    rare: str
+
+
+def verdict_of(f: InspectionFacts) -> tuple[str, str]:
+    """Title and lead of the page."""
+    if not f.graded:
+        return f"{f.counted}; the grades are not known yet", f.unresolved
+    if f.unusable:
+        title = f"{f.unusable} of {f.rows} cannot be used"
+        lead = (
+            f"{f.counted}, grades {f.grades}. Correct the table, or leave these rows out (srjt"
+            " train --on-bad-image skip)."
+        )
+        return title, lead
+    if f.warnings:
+        return f"{f.counted}, grades {f.grades}: all can be used", f"{f.warnings} to look at."
+    return f"{f.counted}, grades {f.grades}: no problems found", f.read
+
+
+def warnings_of(f: InspectionFacts) -> Iterator[str]:
+    """What may make results worse, or too good."""
+    if f.no_patients:
+        yield (
+            "There are no patient ids: images of one patient may be on both sides of a split, and"
+            " results are then too good. A column with the patient, the person or the plant"
+            " prevents it."
+        )
+    if f.squashed:
+        yield (
+            f"In {f.squashed:.0%} of the images one side is more than a quarter longer than the"
+            " other. srjt train --resize squash changes their shape and --resize crop cuts off the"
+            " ends."
+        )
+    if f.rare:
+        yield f"Few images of {f.rare}: a network can hardly learn such a grade."
+
+
+def inspection_facts(found: Inspection) -> InspectionFacts:
+    """What the sentences are about."""
+    manifest = found.manifest
+    unusable = len(found.unusable)
     rows = len(manifest) + (0 if manifest.left_out_rows is None else len(manifest.left_out_rows))
     rare = [
         f"grade {name} ({count_of(int(count), 'image')})"
@@ -55,12 +90,12 @@ def inspection_facts(found: Inspection) -> SimpleNamespace:
         if count < FEW
     ]
     warnings = sum(problem.severity == "warning" for problem in found.problems)
-    return SimpleNamespace(
+    return InspectionFacts(
         graded=found.graded,
         counted=manifest.describe().partition(", grades ")[0],
         grades=", ".join(manifest.grades),
         unresolved=" ".join(map(as_typed, found.unresolved)),
-        unusable=f"{len(errors):,}" if errors else "",
+        unusable=f"{unusable:,}" if unusable else "",
         rows=count_of(rows, "row"),
         warnings=count_of(warnings, "warning") if warnings else "",
         read="Every image was read." if found.decoded else "Images were not read.",
@@ -80,9 +115,12 @@ def _oblong(found: Inspection) -> float:
 def inspection_page(found: Inspection, *, command: str = "", next_command: str = "") -> Page:
     """The page of an inspection. next_command: what to do next."""
     facts = inspection_facts(found)
+    title, lead = verdict_of(facts)
     return Page(
         kind=f"Inspection of {found.source.name or found.source.resolve().name}",
-        **said(facts, VERDICT, warnings=WARNINGS),
+        title=title,
+        lead=lead,
+        warnings=list(warnings_of(facts)),
         key_numbers=_key_numbers(found),
         sections=[
             *_next(next_command),
@@ -102,7 +140,8 @@ def _next(command: str) -> list[Section]:
 
 
 def _key_numbers(found: Inspection) -> list[KeyNumber]:
-    manifest, kinds = found.manifest, Counter(problem.kind for problem in found.problems)
+    manifest = found.manifest
+    kinds = Counter(problem.kind for problem in found.problems)
     noun = "rows of features" if manifest.are_features else "images"
     numbers = [KeyNumber(noun, f"{len(manifest):,}")]
     if (patients := manifest.patients) is not None:
@@ -132,21 +171,14 @@ def _problems(found: Inspection) -> list[Section]:
         [(problem.kind, problem.where, problem.detail) for problem in listed],
         columns=["problem", "where", "what"],
     )
-    part = (
-        f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv."
-        if len(found.problems) > ROWS
-        else ""
-    )
-    return [
-        Section(
-            "problems",
-            "Problems",
-            tables=[
-                data_table(kinds, title="By kind", slug="kinds"),
-                data_table(rows, title="Each", slug="each", caption=part),
-            ],
-        )
+    part = ""
+    if len(found.problems) > ROWS:
+        part = f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv."
+    tables = [
+        data_table(kinds, title="By kind", slug="kinds"),
+        data_table(rows, title="Each", slug="each", caption=part),
     ]
+    return [Section("problems", "Problems", tables=tables)]
 
 
 def _grades(found: Inspection) -> list[Section]:
@@ -188,37 +220,26 @@ def _duplicates(found: Inspection) -> list[Section]:
     tiles = []
     for one, other in found.pairs[:PAIRS].tolist():
         grades = [manifest.grades[manifest.labels[row]] for row in (one, other)]
-        contradict = found.graded and grades[0] != grades[1]
+        title = f"grade {grades[0]}" if found.graded else ""
+        if found.graded and grades[0] != grades[1]:
+            title = f"grades {grades[0]} and {grades[1]}"
         tiles.append(
             Tile(
                 picture=thumbnail(manifest, one, size=PICTURE),
-                title=(
-                    f"grades {grades[0]} and {grades[1]}"
-                    if contradict
-                    else f"grade {grades[0]}" * found.graded
-                ),
+                title=title,
                 text=f"{manifest.ids[one]} and {manifest.ids[other]}",
                 beside=[(thumbnail(manifest, other, size=PICTURE), "")],
             )
         )
     text = (
         "Identical images are never on two sides of a split; srjt train --group-near-duplicates"
-        " does the same for "
+        " does the same for nearly identical ones. Those with different grades come first: one of"
+        " the two must be wrong."
     )
-    text += (
-        "nearly identical ones. Those with different grades come first: one of the two must be"
-        " wrong."
-    )
-    more = (
-        f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv."
-        if len(found.pairs) > PAIRS
-        else ""
-    )
-    return [
-        Section(
-            "duplicates", "Images that are the same, or nearly", text=[text + more], tiles=tiles
-        )
-    ]
+    if len(found.pairs) > PAIRS:
+        text += f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv."
+    heading = "Images that are the same, or nearly"
+    return [Section("duplicates", heading, text=[text], tiles=tiles)]
 
 
 def _patients(manifest: Manifest) -> list[Section]:
@@ -236,7 +257,8 @@ def _sizes(found: Inspection) -> list[Section]:
         return []
     rows = [(f"{w} × {h}", w / h, count) for (w, h), count in list(found.sizes.items())[:SIZES]]
     frame = pd.DataFrame(rows, columns=["width × height", "width ÷ height", "images"])
-    total, others = sum(found.sizes.values()), len(found.sizes) - len(rows)
+    total = sum(found.sizes.values())
+    others = len(found.sizes) - len(rows)
     caption = f"And {count_of(others, 'other size')}. " if others > 0 else ""
     if total < len(found.manifest):
         caption += f"From a sample of {total:,} images."
