@@ -100,6 +100,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             f"{_listed(names)} are dates or times, not grades: choose another column with ",
             Option("grade_column"),
             ".",
+            code="grades_are_dates",
         )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -112,6 +113,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             " from mild to severe with ",
             Option("grades"),
             ".",
+            code="grades_without_order",
         )
     by_number = {int(number): spelling[key] for key, number in digits.items()}
     if len(by_number) < len(spelling):
@@ -129,6 +131,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             " list all grades from mild to severe with ",
             Option("grades"),
             ".",
+            code="grades_with_gap",
         )
     return tuple(by_number[number] for number in ordered)
 
@@ -141,6 +144,7 @@ def refuse_more_than_most(names: Sequence[object]) -> None:
             f" most {MOST_GRADES}. Choose another ",
             Option("grade_column"),
             ", or join measurements to a few grades.",
+            code="too_many_grades",
         )
 
 
@@ -155,6 +159,7 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
             ", or list the grades with ",
             Option("grades"),
             ".",
+            code="too_many_grades",
         )
 
 

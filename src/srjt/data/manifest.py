@@ -628,6 +628,7 @@ def drop_unusable(
             f" {bad[0].detail}). Correct the source, or leave such samples out with ",
             Option("on_bad_image", "skip"),
             f".{full_list}",
+            code="unusable_samples",
         )
     # Other errors are about rows that the source has left out: another row of the same image may be
     # usable.

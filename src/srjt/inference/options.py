@@ -179,6 +179,7 @@ class Answering(Grading):
                     " needs the grade from which to refer: ",
                     Option("refer_from"),
                     ".",
+                    code="missing_option",
                 )
         if self.threshold is not None and self.sensitivity is not None:
             raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
@@ -188,6 +189,7 @@ class Answering(Grading):
                 " says for whom ranges keep their promise: give a ",
                 Option("coverage"),
                 ", too.",
+                code="missing_option",
             )
 
     @property

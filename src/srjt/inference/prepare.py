@@ -571,6 +571,7 @@ def _fitted(prepared: Prepared) -> Prepared:
                 " with it, or ",
                 keep_at_training(missing),
                 ".",
+                code="missing_column",
             )
         noise = prepared.noise_of(side, promise=True)
         ranges = calibrate_ranges(

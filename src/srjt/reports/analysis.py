@@ -173,11 +173,16 @@ def begin_folder(out: Path, found: Inspection) -> None:
     if record.is_file():
         if record.read_bytes() != as_json(made_of):
             raise SrjtError(
-                f"{out} holds the analysis of another source: choose another ", Option("out"), "."
+                f"{out} holds the analysis of another source: choose another ",
+                Option("out"),
+                ".",
+                code="folder_in_use",
             )
         return
     if out.is_dir() and any(is_foreign(path) for path in out.iterdir()):
-        raise SrjtError(f"{out} contains other files: choose another ", Option("out"), ".")
+        raise SrjtError(
+            f"{out} contains other files: choose another ", Option("out"), ".", code="folder_in_use"
+        )
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(record, as_json(made_of))
 
@@ -195,6 +200,7 @@ def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -
             f" {first.detail}). Correct the source, or leave such samples out with ",
             Option("on_bad_image", "skip"),
             f". {page}.",
+            code="unusable_samples",
         )
 
 

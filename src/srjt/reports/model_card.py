@@ -200,6 +200,7 @@ def export_folder(
             f"{target} is not empty: choose another folder, or pass ",
             Option("overwrite", True),
             " to write there.",
+            code="folder_in_use",
         )
     written = export(
         opened,

@@ -213,6 +213,7 @@ def fit(
                 " another ",
                 Option("out"),
                 ".",
+                code="other_version",
             ) from None
         reporter.note(f"Resuming at epoch {epoch}, step {first_step} of {steps}.")
     log.resume(past_rows)

@@ -354,7 +354,11 @@ def read_images(
                 problems.append(Problem("missing-image", line, "the row has no image"))
             parts.append(part[part["image"] != ""])
     for option in asked.given if not of_tables else ():
-        raise SrjtError(Option(option), f" applies to a table of images, and {sources[0]} is none.")
+        raise SrjtError(
+            Option(option),
+            f" applies to a table of images, and {sources[0]} is none.",
+            code="option_without_effect",
+        )
     if not len(named_images := pd.concat(parts)):
         raise SrjtError(
             f"No row can be used; the first: {problems[0].where}: {problems[0].detail}."

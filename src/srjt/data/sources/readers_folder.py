@@ -204,7 +204,12 @@ def write_readers_folder(
     if folder.is_dir() and not ended:
         others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
         if others - ours:
-            raise SrjtError(f"{folder} contains other files: choose another ", Option("out"), ".")
+            raise SrjtError(
+                f"{folder} contains other files: choose another ",
+                Option("out"),
+                ".",
+                code="folder_in_use",
+            )
     if ended and not overwrite:
         _refuse_other_readings(folder, about, tables)
     with files.explain_write_errors(f"{folder} cannot be written"):
@@ -238,6 +243,7 @@ def _refuse_other_readings(
             ", or pass ",
             Option("overwrite", True),
             ".",
+            code="folder_in_use",
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
@@ -246,6 +252,7 @@ def _refuse_other_readings(
             ", or pass ",
             Option("overwrite", True),
             ".",
+            code="folder_in_use",
         )
 
 

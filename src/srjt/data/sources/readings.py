@@ -562,6 +562,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
             " is for several readings of an image: add ",
             Option("several_readings", "consensus"),
             ".",
+            code="missing_option",
         )
     graded = options.grade_column or has_grade_column(table.frame)
     if readers := [] if graded else wide_columns(table.frame):
@@ -572,6 +573,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
             ", compare them with srjt readers, or choose one with ",
             Option("grade_column"),
             ".",
+            code="several_readers",
         )
     return False
 
