@@ -45,9 +45,11 @@ def analyse(
     from srjt.training.train import check_settings
 
     with progress_bar("Reading images", not quiet) as progress:
-        found = inspect_source(data.source, data.how, progress=progress)
+        inspection = inspect_source(data.source, data.how, progress=progress)
     given = dict(settings)
-    small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
+    small = options.machine_options(
+        len(inspection.manifest), features=inspection.manifest.are_features
+    )
     if small and "preset" not in given and "config" not in given:
         given["preset"] = "cpu"
         if "--method" in small:
@@ -69,10 +71,10 @@ def analyse(
         if not quiet:
             say(text, bold=True)
 
-    if found.graded:
-        keep_options(found, data.on_bad_image)
+    if inspection.graded:
+        keep_options(inspection, data.on_bad_image)
     done = analyse(
-        found,
+        inspection,
         out=out,
         config=config,
         audit_config=audit_config,
@@ -80,7 +82,9 @@ def analyse(
         on_bad_image=data.bad_images,
         device=device,
         audit_options=(
-            audited_as(found.reading, replace(data, **found.options)) if found.graded else None
+            audited_as(inspection.reading, replace(data, **inspection.options))
+            if inspection.graded
+            else None
         ),
         command=typed_command("analyse"),
     )

@@ -53,17 +53,21 @@ def inspect(
     from srjt.data.inspection import inspect_source
 
     with progress_bar("Reading images", decode) as progress:
-        found = inspect_source(data.source, data.how, folds=folds, decode=decode, progress=progress)
-    show_inspection(found)
-    ready = found.graded and (data.skipping or not found.unusable)
-    known = found.graded and keep_options(found, data.on_bad_image)
-    command = _next_command(found, data, ready=ready, known=known)
-    write_inspection(found, out, next_command=command)
+        inspection = inspect_source(
+            data.source, data.how, folds=folds, decode=decode, progress=progress
+        )
+    show_inspection(inspection)
+    ready = inspection.graded and (data.skipping or not inspection.unusable)
+    known = inspection.graded and keep_options(inspection, data.on_bad_image)
+    command = _next_command(inspection, data, ready=ready, known=known)
+    write_inspection(inspection, out, next_command=command)
     if not command:
-        raise SrjtError(Message.joined(found.unresolved))
-    if found.unresolved:
+        raise SrjtError(Message.joined(inspection.unresolved))
+    if inspection.unresolved:
         say("If that is their order, from mild to severe:")
-    elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
+    elif options.machine_options(
+        len(inspection.manifest), features=inspection.manifest.are_features
+    ):
         say(
             "There is no GPU: the preset cpu trains on the features of a pretrained network, in"
             " minutes."
@@ -73,54 +77,59 @@ def inspect(
         raise typer.Exit(1)
 
 
-def show_inspection(found: Inspection) -> None:
+def show_inspection(inspection: Inspection) -> None:
     """Print what was found."""
-    manifest = found.manifest
-    for line in (*(f"• {note}" for note in found.notes), *found.readers):
+    manifest = inspection.manifest
+    for line in (*(f"• {note}" for note in inspection.notes), *inspection.readers):
         say(line)
-    if found.graded:
+    if inspection.graded:
         print_grades(manifest)
     for line in _describe(manifest):
         say(line)
-    if found.as_published:
+    if inspection.as_published:
         say("All counts are as published.")
-    print_problems(found.problems)
-    if not found.problems:
-        say("No problems found." if found.decoded else "No problems found (images not read).")
+    print_problems(inspection.problems)
+    if not inspection.problems:
+        say("No problems found." if inspection.decoded else "No problems found (images not read).")
 
 
-def write_inspection(found: Inspection, out: Path, *, next_command: str = "") -> None:
+def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "") -> None:
     """Write the page, the pictures, the list of problems and the table without what cannot be
     used."""
     from srjt.data.checks import contact_sheet, pair_sheet
     from srjt.data.sources.table import write_table
     from srjt.reports.pages.inspection import inspection_page
 
-    manifest = found.manifest
-    if found.problems:
+    manifest = inspection.manifest
+    if inspection.problems:
         file = out / "problems.csv"
         replaced = _replaced(file)
-        srjt.data.write_problems(found.problems, file)
+        srjt.data.write_problems(inspection.problems, file)
         say(f"The full list of problems: {file}{replaced}")
-    if found.decoded and not manifest.are_features:
-        if len(found.pairs):
-            pairs = pair_sheet(manifest, found.pairs)
+    if inspection.decoded and not manifest.are_features:
+        if len(inspection.pairs):
+            pairs = pair_sheet(manifest, inspection.pairs)
             _write_picture(pairs, out / "duplicates.png", "Images that are (nearly) the same")
-        if found.graded:
+        if inspection.graded:
             sheet = contact_sheet(manifest)
             _write_picture(sheet, out / "contact_sheet.png", "Examples of each grade")
-    if found.unusable and found.graded and not manifest.are_features and len(found.usable):
-        file = out / f"{found.source.stem}_usable.csv"
+    if (
+        inspection.unusable
+        and inspection.graded
+        and not manifest.are_features
+        and len(inspection.usable)
+    ):
+        file = out / f"{inspection.source.stem}_usable.csv"
         replaced = _replaced(file)
-        write_table(found.usable, file)
-        rows = count_of(len(found.usable), "row")
+        write_table(inspection.usable, file)
+        rows = count_of(len(inspection.usable), "row")
         say(f"The table without what cannot be used ({rows}): {file}{replaced}")
     page = out / "inspection.html"
-    inspection_page(found, next_command=next_command).save(page)
+    inspection_page(inspection, next_command=next_command).save(page)
     say(f"The page is in {page}.")
 
 
-def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
+def keep_options(inspection: Inspection, on_bad_image: str | None) -> bool:
     """Write how the source is read beside it, show it, and return whether other commands know it
     now.
 
@@ -128,10 +137,10 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
     """
     from srjt.data.reading_file import reading_file, write_reading_file
 
-    kept = found.kept(on_bad_image)
-    file = reading_file(found.source)
+    kept = inspection.kept(on_bad_image)
+    file = reading_file(inspection.source)
     try:
-        changed = bool(kept) and write_reading_file(found.source, kept)
+        changed = bool(kept) and write_reading_file(inspection.source, kept)
     except SrjtError as problem:
         say(Message("How it is read cannot be kept: ", problem), fg="yellow", err=True)
         return False
@@ -141,31 +150,33 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
     return True
 
 
-def _next_command(found: Inspection, data: options.Source, *, ready: bool, known: bool) -> str:
+def _next_command(inspection: Inspection, data: options.Source, *, ready: bool, known: bool) -> str:
     """What to do next: inspect it again with what is missing, or train; "" if only a person can
     say.
 
     known: whether other commands know how the source is read.
     """
-    if found.unresolved:
+    if inspection.unresolved:
         words = [
             "srjt",
             "data",
             "inspect",
             str(data.source),
-            *options.as_words({**data.how, **found.proposed}),
+            *options.as_words({**data.how, **inspection.proposed}),
         ]
-        return shlex.join(words) if found.proposed else ""
+        return shlex.join(words) if inspection.proposed else ""
     skip = [] if ready else ["--on-bad-image", "skip"]
-    reading = _options_of(found, data, known=known)
-    small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
+    reading = _options_of(inspection, data, known=known)
+    small = options.machine_options(
+        len(inspection.manifest), features=inspection.manifest.are_features
+    )
     words = ["srjt", "train", str(data.source), *reading, *skip, "--fold", "0", "--out", "run"]
     return shlex.join([*words, *small])
 
 
-def _options_of(found: Inspection, data: options.Source, *, known: bool) -> list[str]:
+def _options_of(inspection: Inspection, data: options.Source, *, known: bool) -> list[str]:
     """How the source is read, as words of a command; none if the file beside it says it."""
-    return [] if known else options.as_words(found.kept(data.on_bad_image))
+    return [] if known else options.as_words(inspection.kept(data.on_bad_image))
 
 
 def _replaced(path: Path) -> str:

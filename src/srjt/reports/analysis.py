@@ -51,13 +51,13 @@ SPLITS = "splits.csv"
 class Analysis:
     """What the parts have found.
 
-    found: what the data are. run: the model. plain: a model of the same network by plain training;
-    None if the model is that. evaluation: the model on its test side. comparison: with plain
-    training. audited: the labels.
+    inspection: what the data are. run: the model. plain: a model of the same network by plain
+    training; None if the model is that. evaluation: the model on its test side. comparison: with
+    plain training. audited: the labels.
     """
 
     folder: Path
-    found: Inspection
+    inspection: Inspection
     run: Trained
     plain: Trained | None
     evaluation: Evaluation
@@ -75,7 +75,7 @@ class Watching:
 
 
 def analyse(
-    found: Inspection,
+    inspection: Inspection,
     *,
     out: Path,
     config: TrainConfig,
@@ -88,20 +88,20 @@ def analyse(
 ) -> Analysis:
     """Do what is not done yet in the folder, write its pages, and return what they are made of.
 
-    found: the inspected source. config: of the model; audit_config: of the audit's trainings.
+    inspection: the inspected source. config: of the model; audit_config: of the audit's trainings.
     audit_options: what ``srjt.audit`` should know of the table, for ``srjt review export``.
     """
-    begin_folder(out, found)
-    write_page(inspection_page(found), out / INSPECTION, write=write_atomically)
-    refuse_unusable(found, out, on_bad_image=on_bad_image)
+    begin_folder(out, inspection)
+    write_page(inspection_page(inspection), out / INSPECTION, write=write_atomically)
+    refuse_unusable(inspection, out, on_bad_image=on_bad_image)
     steps = [step for step in STEPS if step != "plain" or config.method != PLAIN]
 
     def tell(step: str, text: str) -> None:
         watching.tell(f"{steps.index(step) + 1} of {len(steps)}: {text}")
 
-    data = group_duplicates(found.manifest)
+    data = group_duplicates(inspection.manifest)
     tell("inspect", f"{data.describe()}. Details: {out / INSPECTION}")
-    parts = _write_sides(found, data, out)
+    parts = _write_sides(inspection, data, out)
     tell("split", f"{_sides(data, parts)}: {out / SPLITS}")
     training: dict[str, Any] = {
         "device": device,
@@ -134,14 +134,14 @@ def analyse(
             reporter=reporter,
             jobs="auto",
             on_bad_image=on_bad_image,
-            source=str(found.source),
-            readings=found.reading.readings,
+            source=str(inspection.source),
+            readings=inspection.reading.readings,
             **(audit_options or {}),
         )
     write_page(audit_page(out / AUDIT), out / AUDIT / "audit.html", write=write_atomically)
     return Analysis(
         folder=out,
-        found=found,
+        inspection=inspection,
         run=run,
         plain=plain,
         evaluation=evaluation,
@@ -165,10 +165,10 @@ def _judged(run: Trained, plain: Trained | None, out: Path) -> tuple[Evaluation,
     return evaluation, comparison
 
 
-def begin_folder(out: Path, found: Inspection) -> None:
+def begin_folder(out: Path, inspection: Inspection) -> None:
     """Make the folder; one that holds other files, or the analysis of another source, is an
     error."""
-    made_of = {"source": str(found.source.absolute())}
+    made_of = {"source": str(inspection.source.absolute())}
     record = out / RECORD
     if record.is_file():
         if record.read_bytes() != as_json(made_of):
@@ -187,16 +187,16 @@ def begin_folder(out: Path, found: Inspection) -> None:
     write_atomically(record, as_json(made_of))
 
 
-def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:
+def refuse_unusable(inspection: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:
     """An error if the grades are not known, or if rows cannot be used and nobody has said to leave
     them out."""
     page = f"{out / INSPECTION} shows everything that was found"
-    if found.unresolved:
-        raise SrjtError(Message.joined(found.unresolved), f" {page}.")
-    if found.unusable and on_bad_image == "error":
-        first = found.unusable[0]
+    if inspection.unresolved:
+        raise SrjtError(Message.joined(inspection.unresolved), f" {page}.")
+    if inspection.unusable and on_bad_image == "error":
+        first = inspection.unusable[0]
         raise SrjtError(
-            f"{count_of(len(found.unusable), 'unusable sample')} (the first: {first.where}:"
+            f"{count_of(len(inspection.unusable), 'unusable sample')} (the first: {first.where}:"
             f" {first.detail}). Correct the source, or leave such samples out with ",
             Option("on_bad_image", "skip"),
             f". {page}.",
@@ -223,10 +223,10 @@ def _sides_of(manifest: Manifest) -> Split:
     return folds(manifest, folds=FOLDS)[0]
 
 
-def _write_sides(found: Inspection, data: Manifest, out: Path) -> Split:
+def _write_sides(inspection: Inspection, data: Manifest, out: Path) -> Split:
     """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no
     side."""
-    usable = replace(found, reading=replace(found.reading, manifest=data)).usable
+    usable = replace(inspection, reading=replace(inspection.reading, manifest=data)).usable
     split = _sides_of(usable)
     write_splits(out / SPLITS, usable, [split])
     return split

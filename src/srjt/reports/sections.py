@@ -60,7 +60,8 @@ def _text(value: Any) -> str:
         )
     if isinstance(value, (list, tuple)):
         nested = any(isinstance(item, (list, tuple)) for item in value)
-        return ("; " if nested else ", ").join(_text(item) for item in value)
+        separator = "; " if nested else ", "
+        return separator.join(map(_text, value))
     return str(value)
 
 
@@ -102,7 +103,13 @@ def pictures_of(data: Manifest | None) -> Callable[[str], str]:
     if data is None:
         return thumbnail
     place = {str(image): row for row, image in enumerate(data.table["image"])}
-    return lambda name: sample_thumbnail(data, place[name], size=PICTURE) if name in place else ""
+
+    def picture(name: str) -> str:
+        if name not in place:
+            return ""
+        return sample_thumbnail(data, place[name], size=PICTURE)
+
+    return picture
 
 
 # How a page about new samples, or a run, was made.
@@ -112,7 +119,9 @@ SOURCES = 5  # that are named
 
 def run_name(run: Trained) -> str:
     """The folder's name, or the method of a run that has none."""
-    return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
+    if run.folder is None:
+        return display_name(run.config.method)
+    return run.folder.resolve().name
 
 
 def run_section(

@@ -53,14 +53,18 @@ def noise_label(noise: str) -> str:
     """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as
     given"."""
     spec = parse_noise(noise)
-    return noise_name(noise) if spec.kind == "none" else ", ".join(_noise_numbers(spec))
+    if spec.kind == "none":
+        return noise_name(noise)
+    return ", ".join(_noise_numbers(spec))
 
 
 def _noise_numbers(spec: NoiseSpec) -> list[str]:
     """What there is of rate, ρ and share."""
     numbers = (("ε", spec.rate), ("ρ", spec.rho))
     parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None]
-    return [*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts
+    if spec.share < 1:
+        parts.append(f"{spec.share:.0%} of the patients")
+    return parts
 
 
 # The runs of a study that form the paper's ablation: hard or soft loss for selection and update,
@@ -92,7 +96,10 @@ def ablation(sources: Iterable[MethodVariant]) -> dict[str, dict[LossUsage, Meth
         chosen = loss_usage(variant)
         host = host_of(method)
         if chosen or not variant:
-            usage = {"select": "hard", "update": "soft" if host else "hard", **(chosen or {})}
+            usage = {"select": "hard", "update": "hard"}
+            if host:
+                usage["update"] = "soft"
+            usage |= chosen or {}
             of_host = usages.setdefault(host or method, {})
             of_host.setdefault((usage["select"], usage["update"]), (method, variant))
     hosts = paper_order(
@@ -108,7 +115,9 @@ def loss_usage(variant: str) -> dict[str, str] | None:
     """The options select and update of a variant ("select=soft,update=soft"); None for other
     variants."""
     options = dict(part.partition("=")[::2] for part in variant.split(",") if part)
-    return options if options and options.keys() <= {"select", "update"} else None
+    if not options or options.keys() - {"select", "update"}:
+        return None
+    return options
 
 
 NAIVE_LABEL, NAIVE_MEANING = NAIVE.split(": ", 1)
@@ -454,11 +463,11 @@ class StudyTables:
         cells = []
         for row in rows:
             values = of_row[row.source]
-            host = self.values.get((*row.host, noise, metric), empty) if row.host else empty
             partial = 0 < len(values) < self.planned.get((*row.source, noise), 0)
-            gain = (values - host).dropna() if len(host) else host  # over the runs that both have
-            mean = _rounded(gain.mean()) if len(gain) else 0.0
-            bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
+            host = None
+            if row.host is not None:
+                host = self.values.get((*row.host, noise, metric))
+            bold = host is not None and _is_better(values, host, metric)
             block = {
                 other.source: of_row[other.source] for other in rows if other.block == row.block
             }
@@ -591,7 +600,9 @@ def _strength(noise: str) -> tuple[Any, ...]:
     """What noises that are pooled have in common: the rate, or, where only ρ is given, the noise
     itself."""
     spec = parse_noise(noise)
-    return (spec.share, spec.labels) if spec.rate is None else (spec.share, spec.rate)
+    if spec.rate is None:
+        return (spec.share, spec.labels)
+    return (spec.share, spec.rate)
 
 
 def _pooled_name(noises: Sequence[str]) -> str:
@@ -611,6 +622,15 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
         return TableCell(text=MISSING, runs=0)
     std = _rounded(values.std(ddof=0)) if len(values) > 1 else None
     return _number_cell(_rounded(values.mean()), std, runs=len(values))
+
+
+def _is_better(values: pd.Series[float], host: pd.Series[float], metric: str) -> bool:
+    """Whether the mean is better than the host's, over the runs that both have."""
+    gain = (values - host).dropna()
+    if not len(gain):
+        return False
+    mean = _rounded(gain.mean())
+    return mean < 0 if metric in LOWER_IS_BETTER else mean > 0
 
 
 def _rounded(number: float) -> float:

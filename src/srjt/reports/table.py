@@ -136,7 +136,9 @@ class Table:
     def _explained(self, caption: str, signs: Mapping[str, str]) -> str:
         """The caption, and what the signs mean that occur."""
         legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
-        return f"{caption} {'; '.join(legend)}." if legend else caption
+        if not legend:
+            return caption
+        return f"{caption} {'; '.join(legend)}."
 
     def rich(self) -> RichTable:
         """For a terminal. A long heading or text is broken into lines, a number is not."""

@@ -143,7 +143,7 @@ def analysis_facts(done: Analysis) -> AnalysisFacts:
         scarce=named_grades(done.evaluation.grades, scarce),
         wrong=float(audited["rate"]) if judged and audited["identifiable"] else None,
         verify=int(audited["verify_more"] or 0),
-        no_patients=done.found.manifest.patients is None,
+        no_patients=done.inspection.manifest.patients is None,
     )
     if done.comparison is None:
         return facts
@@ -164,10 +164,10 @@ def next_commands(done: Analysis) -> list[str]:
     verify = analysis_facts(done).verify
     audit = shlex.quote(str(folder / analysis.AUDIT))
     model = shlex.quote(str(folder / analysis.MODEL))
-    source = shlex.quote(str(done.found.source))
-    if done.found.manifest.are_features:
+    source = shlex.quote(str(done.inspection.source))
+    if done.inspection.manifest.are_features:
         return [f"srjt report {audit}", f"srjt predict {model} {source} --out predictions.csv"]
-    images = shlex.quote(str(done.found.manifest.root))
+    images = shlex.quote(str(done.inspection.manifest.root))
     page = shlex.quote(str(folder / "explanation.html"))
     sample = f"srjt review {audit} --sample {verify}"
     explain = f"srjt explain {model} {source} --out {page}"
@@ -187,7 +187,7 @@ def analysis_page(done: Analysis) -> Page:
     against = against_plain(facts)
     audited = audit_page(done.folder / analysis.AUDIT)
     return Page(
-        kind=f"Analysis of {done.found.source.name or done.found.source.resolve().name}",
+        kind=f"Analysis of {done.inspection.source.name or done.inspection.source.resolve().name}",
         title=title,
         lead=f"{lead} {against} {audited.title}.",
         key_numbers=_key_numbers(done, audited),
@@ -237,9 +237,9 @@ def _key_numbers(done: Analysis, audited: Page) -> list[KeyNumber]:
 
 
 def _data(done: Analysis) -> Section:
-    manifest = done.found.usable
+    manifest = done.inspection.usable
     said = [f"{manifest.describe()}."]
-    if left := len(done.found.unusable):
+    if left := len(done.inspection.unusable):
         said.append(
             f"{count_of(left, 'row cannot be used and is', 'rows cannot be used and are')} left"
             " out."
@@ -323,7 +323,7 @@ def _help(done: Analysis, facts: AnalysisFacts) -> Section:
     parts = [
         f"{number}. {sentence}" for number, sentence in enumerate(what_would_help(facts), start=1)
     ]
-    source = shlex.quote(str(done.found.source))
+    source = shlex.quote(str(done.inspection.source))
     return Section(
         "help", "What would help most", text=[*parts, WHETHER_MORE.format(source=source)]
     )

@@ -164,6 +164,9 @@ def audit_facts(
     unseen = [names.shown[names.index(grade)] for grade in summary.get("unrecognised", ())]
     verified = summary.get("verified", {"labels": 0})["labels"]
     verify = summary["verify_more"]
+    to_verify = ""
+    if verify:
+        to_verify = count_of(verify, f"more {noun}" if verified else noun)
     return AuditFacts(
         judged=judges_labels(summary),
         learnt=summary["learnt"],
@@ -187,7 +190,7 @@ def audit_facts(
         suggested=suggestions.get("count", 0),
         right=suggestions.get("expected_right", 0.0),
         another_likelier=summary["another_likelier"],
-        verify=count_of(verify, f"more {noun}" if verified else noun) if verify else "",
+        verify=to_verify,
         random=summary.get("verify_random") or 0,
         sample=f"srjt review {audit} --sample {verified + verify}",
         twins=count_of(twins, "label") if twins else "",
@@ -261,7 +264,9 @@ def _page(
     entries = {name: str(facts[name]) for name in names}
     entries |= {"samples": f"{f.samples:,}", "srjt": str(facts["version"])}
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
-    source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
+    source = Path(facts["source"]).name or "labels"
+    if not Path(facts["source"]).name and folder is not None:
+        source = folder.resolve().name
     title, lead = verdict_of(f)
     return Page(
         kind=f"Label audit of {source}",
@@ -353,8 +358,10 @@ def doubtful_section(
         ]
         return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
     columns = ["id", "reader", "grade"]
-    columns += ["suggested"] if judged else []
-    columns += ["quality"] if numbers else []
+    if judged:
+        columns.append("suggested")
+    if numbers:
+        columns.append("quality")
     table = data_table(
         worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
         title="",
@@ -453,7 +460,9 @@ def _verified_table(shares: pd.DataFrame, names: Mapping[str, str]) -> Table:
 
 
 def _interval(ends: Any, pattern: str = ".1%") -> str:
-    return between(ends[0], ends[1], pattern) if isinstance(ends, (tuple, list)) else ""
+    if not isinstance(ends, (tuple, list)):
+        return ""
+    return between(ends[0], ends[1], pattern)
 
 
 RATES = {  # column → its heading
@@ -511,7 +520,8 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     figure = canvas.new_figure(4.6, 2.5)
     axes = figure.add_subplot()
     counts, edges = np.histogram(quality, bins=BINS, range=(0, 1))
-    colours = [canvas.PALETTE["vermillion" if edge < 0.5 - 1e-9 else "blue"] for edge in edges[:-1]]
+    doubtful = edges[:-1] < 0.5 - 1e-9
+    colours = np.where(doubtful, canvas.PALETTE["vermillion"], canvas.PALETTE["blue"]).tolist()
     axes.bar(edges[:-1], counts, width=0.9 / BINS, align="edge", color=colours, alpha=0.8)
     axes.axvline(0.5, color=canvas.GREY, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 1), xlabel="quality: probability that the label is right", ylabel="labels")

@@ -239,63 +239,63 @@ def readers_page(
 
 
 @page_of.register(Agreement)
-def agreement_page(found: Agreement) -> Page:
+def agreement_page(agree: Agreement) -> Page:
     """The page of ``srjt.readers.agreement``."""
-    few, section = _readers(found.by_reader)
-    same = f"Two readers give the same grade in {found.exact.value:.0%} of all cases"
+    few, section = _readers(agree.by_reader)
+    same = f"Two readers give the same grade in {agree.exact.value:.0%} of all cases"
     return Page(
         kind="Agreement",
-        title=same if found.shared_items else "No item was read by two readers",
+        title=same if agree.shared_items else "No item was read by two readers",
         lead=(
-            f"{count_of(len(found.readers), 'reader')},"
-            f" {count_of(found.shared_items, 'shared item')}."
+            f"{count_of(len(agree.readers), 'reader')},"
+            f" {count_of(agree.shared_items, 'shared item')}."
         ),
-        key_numbers=_agreement_numbers(found),
-        figure=_bias(found.by_reader),
+        key_numbers=_agreement_numbers(agree),
+        figure=_bias(agree.by_reader),
         figure_table=few,
-        sections=[section, *_agreement(found)],
+        sections=[section, *_agreement(agree)],
     )
 
 
 @page_of.register(Consensus)
-def consensus_page(found: Consensus) -> Page:
+def consensus_page(agreed: Consensus) -> Page:
     """The page of ``srjt.readers.consensus``."""
-    single = bool(found.variants.evidence.single.all())  # of nobody anything is known
+    single = bool(agreed.variants.evidence.single.all())  # of nobody anything is known
     facts = ReadersFacts(
         nothing_learnt=single,
         noun="item",
         exact=None,
-        wrong=found.overall_noise_rate,
-        consensus_wrong=found.error,
-        determined=found.determined,
+        wrong=agreed.overall_noise_rate,
+        consensus_wrong=agreed.error,
+        determined=agreed.determined,
     )
     title, lead = verdict_of(facts)
     page = Page(
         kind="Consensus",
         title=title,
         lead=lead,
-        warnings=[] if found.determined else [found.reason],
-        sections=[_counts(found, found.grades, "items")],
+        warnings=[] if agreed.determined else [agreed.reason],
+        sections=[_counts(agreed, agreed.grades, "items")],
     )
     if single:
         return page
-    low, high = found.bias_interval
+    low, high = agreed.bias_interval
     by_reader = pd.DataFrame(
         {
-            "reader": found.readers,
-            "readings": found.readings,
-            "bias": found.bias,
+            "reader": agreed.readers,
+            "readings": agreed.readings,
+            "bias": agreed.bias,
             "bias_low": low,
             "bias_high": high,
         }
     )
-    frame = _with_right(by_reader, found)
-    most_read, section = _readers(frame, [_matrices(found, found.grades)], than="the true grades")
+    frame = _with_right(by_reader, agreed)
+    most_read, section = _readers(frame, [_matrices(agreed, agreed.grades)], than="the true grades")
     return replace(
         page,
-        key_numbers=_consensus_numbers(found),
+        key_numbers=_consensus_numbers(agreed),
         figure_table=most_read,
-        remarks=[found.assumption],
+        remarks=[agreed.assumption],
         sections=[section, *page.sections],
     )
 
@@ -311,35 +311,35 @@ OVERALL = {  # label → its name in ``Agreement``, and how it is written
 }
 
 
-def _agreement_numbers(found: Agreement) -> list[KeyNumber]:
+def _agreement_numbers(agree: Agreement) -> list[KeyNumber]:
     numbers = []
     for label, (name, pattern) in OVERALL.items():
-        number: Interval = getattr(found, name)
+        number: Interval = getattr(agree, name)
         if np.isfinite(number.value):
             numbers.append(KeyNumber.of(label, number, pattern))
     return numbers
 
 
-def _read_again(found: Agreement, label: str, noun: str) -> list[KeyNumber]:
+def _read_again(agree: Agreement, label: str, noun: str) -> list[KeyNumber]:
     """How often a reader gives the same grade again; of a crowd without names: how often two
     readings agree."""
-    again = found.by_reader[found.by_reader["repeated"] > 0]
+    again = agree.by_reader[agree.by_reader["repeated"] > 0]
     if again.empty:
         return []
     same = np.average(again["repeated_exact"], weights=again["repeated"])
     return [KeyNumber(label, f"{same:.0%}", compared=count_of(int(again["repeated"].sum()), noun))]
 
 
-def _consensus_numbers(found: Consensus) -> list[KeyNumber]:
-    if not found.determined:  # the intervals alone
-        readings = between(*found.overall_noise_rate_interval, ".0%")
-        grades = between(*found.error_interval, ".0%")
+def _consensus_numbers(agreed: Consensus) -> list[KeyNumber]:
+    if not agreed.determined:  # the intervals alone
+        readings = between(*agreed.overall_noise_rate_interval, ".0%")
+        grades = between(*agreed.error_interval, ".0%")
         return [KeyNumber("wrong readings", readings), KeyNumber("wrong consensus grades", grades)]
-    wrong = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
+    wrong = Interval(agreed.overall_noise_rate, *agreed.overall_noise_rate_interval)
     numbers = [KeyNumber.of("wrong readings", wrong, ".0%")]
-    if found.error >= 1e-9:  # else all are trusted
-        error = Interval(found.error, *found.error_interval)
-        uncertain = f"{(found.certainty < 0.6).sum():,} less than 60 % certain"
+    if agreed.error >= 1e-9:  # else all are trusted
+        error = Interval(agreed.error, *agreed.error_interval)
+        uncertain = f"{(agreed.certainty < 0.6).sum():,} less than 60 % certain"
         numbers.append(KeyNumber.of("wrong consensus grades", error, ".0%", compared=uncertain))
     return numbers
 
@@ -371,10 +371,10 @@ READER_COLUMNS = {
 }
 
 
-def _with_right(by_reader: pd.DataFrame, found: Consensus) -> pd.DataFrame:
+def _with_right(by_reader: pd.DataFrame, agreed: Consensus) -> pd.DataFrame:
     """The readers with the share of their readings that are right."""
-    low, high = found.noise_rate_interval
-    return by_reader.assign(right=1 - found.noise_rate, right_low=1 - high, right_high=1 - low)
+    low, high = agreed.noise_rate_interval
+    return by_reader.assign(right=1 - agreed.noise_rate, right_low=1 - high, right_high=1 - low)
 
 
 def _most_read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -435,9 +435,9 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     )
 
 
-def _matrices(found: Consensus, grades: Sequence[str]) -> CaptionedFigure:
-    most = np.argsort(-found.readings, kind="stable")[:MATRICES]
-    panels = {str(found.readers[reader]): found.matrices[reader] for reader in most}
+def _matrices(agreed: Consensus, grades: Sequence[str]) -> CaptionedFigure:
+    most = np.argsort(-agreed.readings, kind="stable")[:MATRICES]
+    panels = {str(agreed.readers[reader]): agreed.matrices[reader] for reader in most}
     return CaptionedFigure(
         name="matrices",
         figure=transition_figure(panels, grades=grades, digits=2, columns="read as"),
@@ -475,8 +475,8 @@ def _picture(image: str) -> str:
     return thumbnail(image) if os.path.isabs(image) and os.path.isfile(image) else ""
 
 
-def _counts(found: Consensus, shown: Sequence[str], counted: str) -> Section:
-    counts = np.bincount(found.grade, minlength=len(found.grades)).tolist()
+def _counts(agreed: Consensus, shown: Sequence[str], counted: str) -> Section:
+    counts = np.bincount(agreed.grade, minlength=len(agreed.grades)).tolist()
     return Section("grades", "Consensus", tables=[counts_table(shown, counts, counted)])
 
 
@@ -519,11 +519,11 @@ PAIR_FORMATS: dict[str, Format] = {
 }
 
 
-def _agreement(found: Agreement) -> list[Section]:
+def _agreement(agree: Agreement) -> list[Section]:
     """The coefficients of all readers, and each two of them."""
-    if found.pairs.empty:
+    if agree.pairs.empty:
         return []
-    overall = {label: getattr(found, name) for name, label in COEFFICIENTS.items()}
+    overall = {label: getattr(agree, name) for name, label in COEFFICIENTS.items()}
     defined = {label: number for label, number in overall.items() if np.isfinite(number.value)}
     coefficients = data_table(
         interval_frame(defined, "coefficient"),
@@ -531,8 +531,8 @@ def _agreement(found: Agreement) -> list[Section]:
         slug="coefficients",
         caption=WHICH,
     )
-    names = np.array(found.readers, dtype=object)
-    pairs = found.pairs.sort_values("items", ascending=False, kind="stable")
+    names = np.array(agree.readers, dtype=object)
+    pairs = agree.pairs.sort_values("items", ascending=False, kind="stable")
     few = pairs.head(PAIRS)
     few = few.assign(
         first=names[few["first"]],

@@ -231,7 +231,8 @@ def trained_page(
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief:
     for a terminal."""
     metrics = run.metrics.reindex(columns=list(HEADER))  # there may be none
-    sides = evaluate_sides(run) if sides is None else sides
+    if sides is None:
+        sides = evaluate_sides(run)
     record = RunRecord(
         state="finished", facts=run.facts, metrics=metrics, sides=sides, folder=run.folder
     )
@@ -339,24 +340,31 @@ def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
     recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
         return run_folder.run_baselines(record.folder).get(side)
+    if side != "validation":
+        return None
     counts = record.facts.data.get("validation_counts") or []
-    return run_folder.baseline_from(record.facts, counts) if side == "validation" else None
+    return run_folder.baseline_from(record.facts, counts)
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
     seconds = metrics.loc[
         (metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"
     ].tail(5)
-    left = planned - metrics["epoch"].max() if len(seconds) else 0
-    return f"About {duration(max(seconds.mean() * left, 1))} to go." if left else ""
+    left = planned - metrics["epoch"].max()
+    if not len(seconds) or not left:
+        return ""
+    return f"About {duration(max(seconds.mean() * left, 1))} to go."
 
 
 def _wrong_labels(record: RunRecord) -> float:
     """The share of training labels that are not the true grade; nan if true grades are not
     known."""
-    history = pd.DataFrame() if record.folder is None else run_folder.read_history(record.folder)
-    known = "true_grade" in history and len(history)
-    return float((history["true_grade"] != history["grade"]).mean()) if known else math.nan
+    if record.folder is None:
+        return math.nan
+    history = run_folder.read_history(record.folder)
+    if "true_grade" not in history or not len(history):
+        return math.nan
+    return float((history["true_grade"] != history["grade"]).mean())
 
 
 # The page.
@@ -375,19 +383,22 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
         warnings += more_warnings
         remarks = [*more_remarks, *remarks]
     kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
-    figures = [] if brief else _figures(record, f)
-    return Page(
+    page = Page(
         kind=f"{kind}: {record.title}",
         title=title,
         lead=lead,
         warnings=warnings,
         remarks=remarks,
         key_numbers=_key_numbers(record, f),
-        figure=figures[0] if figures else None,
         figure_table=None if judged is None else evaluation.confusion_table(judged),
-        sections=[] if brief else list(_sections(record, f, figures[1:])),
-        progress=f.reached / max(f.planned, 1) if record.state == "training" else None,
     )
+    if record.state == "training":
+        page = replace(page, progress=f.reached / max(f.planned, 1))
+    if brief:
+        return page
+    figures = _figures(record, f)
+    sections = list(_sections(record, f, figures[1:]))
+    return replace(page, figure=figures[0] if figures else None, sections=sections)
 
 
 def _key_numbers(record: RunRecord, f: RunPageFacts) -> list[KeyNumber]:
@@ -458,18 +469,19 @@ def _sections(
         yield evaluation.calibration_section(judged)
     noise = facts.noise or {}
     sizes = facts.data.get("samples", {})
-    rows = {
-        **{f"{side} samples": f"{n:,}" for side, n in sizes.items() if n},
-        "patients": f"{facts.data['patients']:,}" if facts.data.get("patients") else "",
-        "noise rate used": "" if noise.get("used") is None else f"{noise['used']:.2f}",
-        "wrong labels": "" if math.isnan(f.wrong) else f"{f.wrong:.1%} of the training side",
-    }
+    known = [(f"{side} samples", f"{count:,}") for side, count in sizes.items() if count]
+    if facts.data.get("patients"):
+        known.append(("patients", f"{facts.data['patients']:,}"))
+    if noise.get("used") is not None:
+        known.append(("noise rate used", f"{noise['used']:.2f}"))
+    if not math.isnan(f.wrong):
+        known.append(("wrong labels", f"{f.wrong:.1%} of the training side"))
+    text = list(f.frozen[:2])
+    if noise.get("why"):
+        text.append(str(noise["why"]))
     labels = facts.data.get("class_counts") or []
-    yield Section(
-        "data",
-        "Data",
-        text=[*f.frozen[:2], *([str(noise["why"])] if noise.get("why") else [])],
-        facts=[row for row in rows.items() if row[1]],
-        tables=[counts_table(facts.grades.shown, labels, "training labels")] if any(labels) else [],
-    )
+    tables = []
+    if any(labels):
+        tables.append(counts_table(facts.grades.shown, labels, "training labels"))
+    yield Section("data", "Data", text=text, facts=known, tables=tables)
     yield provenance_section(facts, record.metrics)
