@@ -47,9 +47,8 @@ def analyse(
     with progress_bar("Reading images", not quiet) as progress:
         inspection = inspect_source(data.source, data.how, progress=progress)
     given = dict(settings)
-    small = options.machine_options(
-        len(inspection.manifest), features=inspection.manifest.are_features
-    )
+    manifest = inspection.manifest
+    small = options.machine_options(len(manifest), features=manifest.are_features)
     if small and "preset" not in given and "config" not in given:
         given["preset"] = "cpu"
         if "--method" in small:
@@ -71,8 +70,10 @@ def analyse(
         if not quiet:
             say(text, bold=True)
 
+    audited = None
     if inspection.graded:
         keep_options(inspection, data.on_bad_image)
+        audited = audited_as(inspection.reading, replace(data, **inspection.options))
     done = analyse(
         inspection,
         out=out,
@@ -81,11 +82,7 @@ def analyse(
         watching=Watching(tell=tell, open=opened),
         on_bad_image=data.bad_images,
         device=device,
-        audit_options=(
-            audited_as(inspection.reading, replace(data, **inspection.options))
-            if inspection.graded
-            else None
-        ),
+        audit_options=audited,
         command=typed_command("analyse"),
     )
     page = analysis_page(done)
