@@ -21,7 +21,6 @@ from srjt.reports.page import KeyNumber, Section
 from srjt.reports.sections import interval_text, named_grades
 from srjt.reports.table import between
 
-
 FEW = 15  # patients, below which intervals about ranges hold less often than they promise
 
 
