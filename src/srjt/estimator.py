@@ -446,8 +446,10 @@ def _checked_weights(given: Any, rows: int) -> Floats | None:
         raise SrjtError(
             f"sample_weight has one number per row: shape ({rows},), not {weights.shape}."
         )
-    if not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() == 0:
-        raise SrjtError("sample_weight takes numbers of at least 0, some of them above 0.")
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise SrjtError("sample_weight takes numbers of at least 0.")
+    if not weights.any():
+        raise SrjtError("sample_weight is zero for all rows: there is nothing to learn from.")
     return weights
 
 
