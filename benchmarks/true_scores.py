@@ -40,7 +40,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.inference.answers import Answers
-from srjt.inference.decide import ReferralRule
+from srjt.inference.aspects.referral import ReferralRule
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import given_noise
 from srjt.ordinal.metrics import bootstrap_metrics
@@ -54,7 +54,7 @@ KNOWN = ("3 readings", "100 verified", "matrix")
 SCORES = ("mae", "accuracy", "qwk", "recall_2", "sensitivity")
 MISLED = 0.12
 REFER = 2
-REFERRED = ReferralRule(position=REFER, threshold=None, found="")
+REFERRED = ReferralRule(position=REFER, threshold=None, origin="")
 
 
 def see(

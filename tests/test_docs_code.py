@@ -21,6 +21,7 @@ from PIL import Image
 
 from srjt import methods
 from srjt.data import Manifest, folds, write_splits
+from srjt.inference import aspects
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -138,6 +139,7 @@ def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setattr(
         methods, "_REGISTRY", dict(methods._REGISTRY)
     )  # methods that a page adds are its own
+    monkeypatch.setattr(aspects, "_ASPECTS", dict(aspects._ASPECTS))
     return tmp_path / "here"
 
 

@@ -59,7 +59,7 @@ def test_links_to_files_are_files(tmp_path: Path) -> None:
         (load_run, "sub/summary.json"),
         (read_audit, "audit.json"),
         (read_summary, "summary.json"),
-        (lambda folder: read_scores(folder, {"samples": 1, "grades": ["a", "b"]}), "audit.csv"),
+        (lambda folder: read_scores(folder, samples=1), "audit.csv"),
         (read_study, "study.json"),
     ],
 )

@@ -89,7 +89,7 @@ def test_verbs_are_those_of_the_package(run: Run, data: Data) -> None:
 
 def test_a_run_without_metrics_or_sides_says_so() -> None:
     nothing = as_run()
-    assert repr(nothing) == "<Run: standard, None, 150 epochs>"
+    assert repr(nothing) == "<Run: standard, resnet18, 150 epochs>"
     assert nothing.summary().key_numbers == []
     assert nothing.scores.empty
     assert "<svg" not in nothing._repr_html_()

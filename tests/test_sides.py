@@ -72,8 +72,12 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     watch("srjt.training.single_run._check_samples", "trained", training_side)
     watch("srjt.training.train.resolve_split", "noise estimated", training_side)
     watch("srjt.training.train.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids)
-    for name in ("Prepared.noise_of", "recalibration_of", "calibrate_ranges"):
-        watch(f"srjt.inference.prepare.{name}", "calibrated", of_side)
+    for name in (
+        "prepare.Prepared.noise_of",
+        "prepare.recalibration_of",
+        "ranges.calibrate_ranges",
+    ):
+        watch(f"srjt.inference.{name}", "calibrated", of_side)
     watch("srjt.inference.prepare.validation_side", "decided", lambda _, __, side: side.ids)
     watch("srjt.inference.evaluate.read_labelled", "evaluated", lambda _, __, data: list(data.ids))
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)

@@ -20,7 +20,6 @@ import pandas as pd
 from srjt.data.images.store import open_store
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
-from srjt.studies.config import StudyConfig
 from srjt.studies.folder import read_study, run_folder, run_status
 from srjt.studies.plan import open_data
 from srjt.training.trained import Trained, load_run
@@ -47,14 +46,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    facts = read_study(given.study)
-    data = open_data(StudyConfig.from_dict(facts["study"]))
-    for known in facts["cells"]:
-        file = given.out / f"{known['key']}.csv"
-        if file.exists() or run_status(given.study, known["key"]) != "done":
+    study = read_study(given.study)
+    data = open_data(study.study.config())
+    for known in study.cells:
+        file = given.out / f"{known.key}.csv"
+        if file.exists() or run_status(given.study, known.key) != "done":
             continue
-        run = load_run(run_folder(given.study, known["key"]))
-        rows = data.splits[int(known["fold"])].test
+        run = load_run(run_folder(given.study, known.key))
+        rows = data.splits[int(known.fold)].test
         pixels = open_store(
             data.manifest, size=run.config.image_size, resize=run.config.resize
         ).pixels
@@ -62,7 +61,7 @@ def main() -> None:
             data.manifest.labels if data.manifest.true_labels is None else data.manifest.true_labels
         )
         owners = np.array(data.manifest.patients or data.manifest.ids)
-        of_run = {name: known[name] for name in ("method", "variant", "noise", "fold", "seed")}
+        of_run = known.model_dump(exclude={"key"})
         of_image = {"patient": owners[rows], "true": truth[rows]}
         table = pd.DataFrame({**of_image, **answers(run, np.asarray(pixels[rows]))}).assign(
             **of_run
@@ -70,7 +69,7 @@ def main() -> None:
         write_atomically(
             file, table.to_csv(index=False).encode()
         )  # half a table would count as made
-        print(known["key"], flush=True)
+        print(known.key, flush=True)
 
 
 if __name__ == "__main__":

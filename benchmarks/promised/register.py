@@ -86,7 +86,7 @@ PROMISES = (
             "ordinal/metrics.py: score_interval",
             "reports/checklist.py: _side_facts",
             "reports/pages/evaluation.py: NOTES",
-            "reports/pages/evaluation.py: external_section",
+            "reports/aspects/second_centre.py: _sections",
             "cli/__init__.py: SUMMARIES",
             "cli/predict.py: evaluate",
             "run.py: Run",
@@ -128,8 +128,8 @@ PROMISES = (
             "inference/subgroups.py: Gap.adjusted",
             "inference/subgroups.py: Subgroups",
             "inference/subgroups.py: _correct",
-            "reports/pages/evaluation.py: SUBGROUPS",
-            "reports/pages/evaluation.py: subgroups_section",
+            "reports/aspects/subgroups.py: SUBGROUPS",
+            "reports/aspects/subgroups.py: _sections",
         ),
     ),
     Promise(
@@ -154,7 +154,7 @@ PROMISES = (
         meets=_far_errors_are_seen,
         printed_by=(
             "inference/subgroups.py: Subgroup.scores",
-            "reports/figures/results.py: subgroup_figure",
+            "reports/aspects/subgroups.py: subgroup_figure",
         ),
     ),
     Promise(
@@ -163,10 +163,10 @@ PROMISES = (
         where="evaluate --refer-from",
         promised=0.95,
         printed_by=(
-            "inference/decide.py: Decision.operating_point",
-            "inference/decide.py: Decision.areas",
-            "inference/decide.py: ReferralRule",
-            "inference/decide.py: ReferralRule.sensitivity_of_patients",
+            "inference/aspects/referral.py: Decision.operating_point",
+            "inference/aspects/referral.py: Decision.areas",
+            "inference/aspects/referral.py: ReferralRule",
+            "inference/aspects/referral.py: ReferralRule.sensitivity_of_patients",
             "ordinal/decisions.py: operating_point",
             "ordinal/decisions.py: proportion_interval",
             "ordinal/decisions.py: areas",
@@ -177,7 +177,7 @@ PROMISES = (
         says="95 % interval of the accuracy of the answers that are kept",
         where="evaluate --abstain",
         promised=0.95,
-        printed_by=("inference/decide.py: Abstention.kept",),
+        printed_by=("inference/aspects/abstention.py: Abstention.kept",),
     ),
     Promise(
         name="sensitivity-threshold",
@@ -187,7 +187,7 @@ PROMISES = (
         condition="the validation labels are right",
         meets=_right,
         printed_by=(
-            "inference/decide.py: referral_rule",
+            "inference/aspects/referral.py: _rule_for_sensitivity",
             "ordinal/decisions.py: SensitivityThreshold",
             "ordinal/decisions.py: threshold_for_sensitivity",
         ),
@@ -200,7 +200,7 @@ PROMISES = (
         condition=NOT_SHARED,
         meets=_own_errors,
         printed_by=(
-            "inference/options.py: Answering",
+            "inference/aspects/ranges.py: Ranges",
             "inference/prepare.py: Prepared",
             "inference/ranges.py: RangeRule",
             "inference/ranges.py: _all_or_none",
@@ -208,7 +208,7 @@ PROMISES = (
             "ordinal/calibration.py: range_threshold",
             "ordinal/calibration.py: widest_range_threshold",
             "reports/demo.py: _ranges",
-            "reports/pages/evaluation.py: key_numbers",
+            "reports/aspects/ranges.py: _key_numbers",
         ),
     ),
     Promise(
@@ -248,7 +248,7 @@ PROMISES = (
             "inference/ranges.py: RangeRule",
             "reports/pages/answers.py: WARNINGS",
             "reports/pages/answers.py: _outside_ranges",
-            "reports/pages/evaluation.py: RARE",
+            "reports/aspects/ranges.py: _warnings",
         ),
     ),
     Promise(
@@ -270,8 +270,8 @@ PROMISES = (
             "inference/ranges.py: RangeEvaluation.coverage",
             "inference/ranges.py: RangeEvaluation.width",
             "inference/ranges.py: RangeEvaluation.grades",
-            "reports/checklist.py: _evaluation_facts",
-            "reports/pages/evaluation.py: by_grade_table",
+            "reports/aspects/ranges.py: _by_grade",
+            "reports/aspects/ranges.py: _facts",
         ),
     ),
     Promise(
@@ -404,7 +404,7 @@ PROMISES = (
         printed_by=(
             "inference/true_scores.py: TrueScores.scores",
             "inference/true_scores.py: _inside",
-            "reports/pages/evaluation.py: true_scores_section",
+            "reports/aspects/true_scores.py: _sections",
         ),
     ),
     Promise(
@@ -619,10 +619,10 @@ PROMISES = (
 SHOWN_BY = (
     "integrations/dicom_sr.py: write_reports",
     "ordinal/metrics.py: Interval",
-    "reports/checklist.py: _interval",
     "reports/figures/canvas.py: Estimate.interval",
     "reports/figures/results.py: bias_figure",
     "reports/figures/results.py: forest_figure",
     "reports/page.py: KeyNumber.interval",
-    "reports/pages/evaluation.py: interval_frame",
+    "reports/sections.py: interval_frame",
+    "reports/sections.py: interval_text",
 )

@@ -16,8 +16,10 @@ import pandas as pd
 from promised.population import Floats, Ints, Sample, Setting, draw, many, see
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
+from srjt.inference.aspects import Judging
+from srjt.inference.aspects.abstention import DoubtRule
+from srjt.inference.aspects.referral import ReferralRule
 from srjt.inference.compare import Difference, _differences
-from srjt.inference.decide import DoubtRule, ReferralRule
 from srjt.inference.options import Planning
 from srjt.inference.sample_size import (
     SamplePlan,
@@ -216,7 +218,7 @@ def _position(setting: Setting) -> int:
 
 
 def _rule(setting: Setting) -> ReferralRule:
-    return ReferralRule(position=_position(setting), threshold=0.5, found="")
+    return ReferralRule(position=_position(setting), threshold=0.5, origin="")
 
 
 @lru_cache
@@ -255,9 +257,9 @@ def abstention(setting: Setting, rng: np.random.Generator) -> Held:
     """The accuracy of the answers that are kept, at a cut that was settled before."""
     cut = 0.7
     sample = draw(setting, rng)
-    judged = DoubtRule(refer=None, share=0.2, cut=cut).judge(
-        None, answers_of(sample, setting.grades), resamples=0
-    )  # type: ignore[arg-type]
+    answers = answers_of(sample, setting.grades)
+    judging = Judging(prepared=None, answers=answers, images=answers, samples=None, resamples=0)  # type: ignore[arg-type]
+    judged = DoubtRule(refer=None, share=0.2, cut=cut).judge(judging)
     return all_hold(judged.kept, {"accuracy": true_kept_accuracy(setting, cut)})
 
 

@@ -5,6 +5,7 @@ do.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -177,11 +178,10 @@ def requirements_of(extra: str | None) -> list[str]:
         lines = metadata.requires("srjt") or []
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         return []
-    parts = [line.partition(";") for line in lines]
-    marked = [
-        (name.strip(), marker.replace(" ", "").replace('"', "'")) for name, _, marker in parts
-    ]
-    wanted = f"extra=='{extra}'"
-    return [
-        name for name, marker in marked if (wanted in marker if extra else "extra" not in marker)
-    ]
+    listed = []
+    for line in lines:
+        name, _, marker = line.partition(";")
+        of_extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", marker)
+        if (of_extra[1] if of_extra else None) == extra:
+            listed.append(name.strip())
+    return listed

@@ -37,7 +37,7 @@ from srjt.networks import registry
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import grade_rule_for
-from srjt.training.config import TrainConfig
+from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.devices import amp_dtype
 from srjt.training.reporters import reporter_for
 from srjt.training.train import WARM_UP_FOLDS, needs_estimate, train
@@ -55,7 +55,7 @@ SIZES = (32, 256)  # images are resized to a square with a side in this range
 SAME = ("method", "noise_rate", "transition", "soft_labels", "epochs", "batch_size", "optimise")
 
 
-def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainConfig:
+def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> ResolvedConfig:
     """The settings for these samples. parameters: those of ``OrdinalNoiseClassifier``, by name."""
     given = dict(parameters["settings"] or {})
     for name in given:
@@ -81,14 +81,14 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
         seed=int(check_random_state(parameters["random_state"]).randint(2**31 - 1)),
     )
     # Incomplete batches are dropped: with even batches an epoch leaves out fewer rows.
-    steps = -(-len(manifest) // config.known_batch_size)
-    if rate is None and manifest.are_features and config.known_epochs * steps < FEW_STEPS:
+    steps = -(-len(manifest) // parameters["batch_size"])
+    if rate is None and manifest.are_features and parameters["epochs"] * steps < FEW_STEPS:
         rate = SMALL_RATE
     config = config.replace(batch_size=len(manifest) // steps, learning_rate=rate)
     return config.for_data(features=manifest.are_features, samples=len(manifest))
 
 
-def without_estimate_if_few(config: TrainConfig, manifest: Manifest) -> TrainConfig:
+def without_estimate_if_few(config: ResolvedConfig, manifest: Manifest) -> ResolvedConfig:
     """Replace "auto" by noise rate 0 if there are too few rows for an estimate."""
     if not needs_estimate(config):
         return config
@@ -97,7 +97,9 @@ def without_estimate_if_few(config: TrainConfig, manifest: Manifest) -> TrainCon
     groups = rows if manifest.patients is None else len(set(manifest.patients))
     if rows >= ROWS_PER_GRADE * grades and groups >= 2 * WARM_UP_FOLDS:
         return config
-    what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
+    what = f"{rows} rows"
+    if groups < rows:
+        what += f" of {groups} groups"
     warn(
         f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used:"
         " pass it if you know it."
@@ -349,7 +351,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.transition_ = None if matrix is None else np.asarray(matrix, dtype=np.float64)
         self.selected_ = _selected(trained)
         self.history_ = trained.metrics
-        self.n_iter_ = used.known_epochs
+        self.n_iter_ = used.epochs
         self.trained_ = trained
         return self
 
@@ -370,9 +372,11 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         rule = grade_rule_for(self.optimise, soft_labels=self.trained_.method.learnt_soft_labels())
         method = self.trained_.method
         # one network's most likely grade is its method's own grade, which differs for Garg and CORN
-        own = rule.how == "argmax" and method.networks == 1
-        found = method.grades_of(probabilities[None])[0] if own else rule.grades(probabilities)
-        return np.asarray(self.classes_[found.numpy()])
+        if rule.how == "argmax" and method.networks == 1:
+            grades = method.grades_of(probabilities[None])[0]
+        else:
+            grades = rule.grades(probabilities)
+        return np.asarray(self.classes_[grades.numpy()])
 
     def predict_proba(self, X: Any) -> Floats:
         """Predict probabilities, the mean of those of the networks.

@@ -89,7 +89,7 @@ def explain_write_errors(what: str, advice: str = "") -> Iterator[None]:
         yield
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise SrjtError(f"{what}: {reason}.{f' {advice}' if advice else ''}") from problem
+        raise SrjtError(f"{what}: {reason}. {advice}".rstrip()) from problem
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -157,9 +157,13 @@ def write_checksums(
     coming: the contents of files that are written next. The file whose presence means "finished" is
     one of them: then a finished folder always has its checksums.
     """
-    found = {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
-    found |= {name: hashlib.sha256(content).hexdigest() for name, content in (coming or {}).items()}
-    write_json(folder / CHECKSUMS, {"sha256": found})
+    digests = {}
+    for name in names:
+        if (folder / name).is_file():
+            digests[name] = sha256_of(folder / name)
+    for name, content in (coming or {}).items():
+        digests[name] = hashlib.sha256(content).hexdigest()
+    write_json(folder / CHECKSUMS, {"sha256": digests})
 
 
 def read_checksums(folder: Path) -> dict[str, str]:
@@ -233,10 +237,10 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
         )
     where = ".".join(str(part) for part in first["loc"])
     reason = printable(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    what = f"{printable(where)[:80]}: {reason}" if where else reason
-    raise SrjtError(
-        f"{path} is damaged or not from srjt ({what}){f': {advice}' if advice else ''}."
-    )
+    if where:
+        reason = f"{printable(where)[:80]}: {reason}"
+    ending = f": {advice}" if advice else ""
+    raise SrjtError(f"{path} is damaged or not from srjt ({reason}){ending}.")
 
 
 def made_by(function: Callable[[Any], Any]) -> Any:

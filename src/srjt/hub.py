@@ -46,9 +46,13 @@ def fetch_run(address: str | os.PathLike[str]) -> Path:
     revision = parts["revision"]
     folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
     _ask_hub(
-        "snapshot_download", repo, repo_id=repo, revision=revision, local_dir=folder,
+        "snapshot_download",
+        repo,
+        repo_id=repo,
+        revision=revision,
+        local_dir=folder,
         allow_patterns=[*HUB_MODEL, *HUB_SAMPLES],
-    )  # fmt: skip
+    )
     if not (folder / "run.json").exists():
         raise SrjtError(f"The repository {repo} holds no run: it has no run.json.")
     return folder

@@ -1,4 +1,4 @@
-"""Packages whose public names are imported on first use, so that ``import srjt`` answers at once."""
+"""Packages whose public names are imported on first use: ``import srjt`` answers at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lazy_names(
     and not the source of the package, which may be installed as byte code alone. Type checkers
     read the same names from imports under ``TYPE_CHECKING``; a test compares the two.
     """
-    origins = {name: module for module, found in names.items() for name in found}
+    origins = {name: module for module, listed in names.items() for name in listed}
 
     def import_name(name: str) -> Any:
         whole = f"{package}.{name}"

@@ -13,7 +13,10 @@ def html_block(title: str, *parts: str) -> str:
     """A heading and what stands below it. parts: HTML from the functions of this file, or text from
     ``html_text``."""
     # figures take their colours from variables; the text has the colour of the page
-    style = "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;--ink:currentColor;--grey:#8a8a8a"
+    style = (
+        "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;"
+        "--ink:currentColor;--grey:#8a8a8a"
+    )
     heading = f'<div style="font-weight:600">{html.escape(title)}</div>'
     return f'<div style="{style}">{heading}{"".join(parts)}</div>'
 
@@ -39,17 +42,15 @@ def html_table(
 
 def html_pictures(pictures: Iterable[tuple[str, str]], *, size: int = 112) -> str:
     """(data URI, text): small pictures side by side, each with its text below."""
-    cells = "".join(
-        f'<figure style="margin:0;width:{size}px;overflow-wrap:anywhere;font-size:.85em">'
-        + (
-            f'<img src="{html.escape(uri)}" style="width:{size}px;height:auto" alt="">'
-            if uri
-            else ""
-        )
-        + f"<figcaption>{html.escape(text)}</figcaption></figure>"
-        for uri, text in pictures
-    )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:.8em;margin:.6em 0">{cells}</div>'
+    cells = []
+    for uri, text in pictures:
+        style = f"margin:0;width:{size}px;overflow-wrap:anywhere;font-size:.85em"
+        image = ""
+        if uri:
+            image = f'<img src="{html.escape(uri)}" style="width:{size}px;height:auto" alt="">'
+        caption = f"<figcaption>{html.escape(text)}</figcaption>"
+        cells.append(f'<figure style="{style}">{image}{caption}</figure>')
+    return f'<div style="display:flex;flex-wrap:wrap;gap:.8em;margin:.6em 0">{"".join(cells)}</div>'
 
 
 # Results that know how to show themselves. Pages stand on a higher floor, so the front door

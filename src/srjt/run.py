@@ -77,14 +77,11 @@ class Run(Trained, Reported):
             of one grade for all samples. The test side is compared with the true grades where they
             are known.
         """
-        rows = {
-            (name, metric): (
-                *found.intervals[metric],
-                math.nan if found.naive is None else getattr(found.naive, metric, math.nan),
-            )
-            for name, found in self._sides.items()
-            for metric in MAIN
-        }
+        rows = {}
+        for name, side in self._sides.items():
+            for metric in MAIN:
+                naive = getattr(side.naive, metric, math.nan)  # also if there is none
+                rows[name, metric] = (*side.intervals[metric], naive)
         index = pd.MultiIndex.from_tuples(list(rows), names=["side", "metric"]) if rows else None
         return pd.DataFrame(
             list(rows.values()), index=index, columns=["value", "low", "high", "naive"]
@@ -177,12 +174,12 @@ class Run(Trained, Reported):
         return evaluate_sides(self) if self.held_out else {}
 
     def __repr__(self) -> str:
-        found = best_side(self, resamples=0)  # without intervals, which take a while
-        if found is None:
+        side = best_side(self, resamples=0)  # without intervals, which take a while
+        if side is None:
             return super().__repr__()
-        accuracy = found.intervals["accuracy"].value
-        mae = found.intervals["mae"].value
-        return f"<Run: {self.describe()}; {found.side} accuracy {accuracy:.3f}, MAE {mae:.3f}>"
+        accuracy = side.intervals["accuracy"].value
+        mae = side.intervals["mae"].value
+        return f"<Run: {self.describe()}; {side.side} accuracy {accuracy:.3f}, MAE {mae:.3f}>"
 
 
 def _returns_run(function: Callable[P, Trained]) -> Callable[P, Run]:
@@ -190,8 +187,8 @@ def _returns_run(function: Callable[P, Trained]) -> Callable[P, Run]:
 
     @functools.wraps(function)
     def with_run(*args: P.args, **kwargs: P.kwargs) -> Run:
-        found = function(*args, **kwargs)
-        return Run(**{field.name: getattr(found, field.name) for field in fields(found)})
+        plain = function(*args, **kwargs)
+        return Run(**{field.name: getattr(plain, field.name) for field in fields(plain)})
 
     with_run.__signature__ = inspect.signature(function).replace(return_annotation=Run)  # type: ignore[attr-defined]
     return with_run

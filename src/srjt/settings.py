@@ -77,9 +77,10 @@ def documented(config: type[Config]) -> type[Config]:
         wrapped = textwrap.fill(text.replace("`", "``"), 111, break_on_hyphens=False)
         lines += [f"{field.name} : {kind}", textwrap.indent(wrapped, "    ")]
     head, examples, rest = inspect.cleandoc(config.__doc__ or "").partition("Examples\n---")
-    config.__doc__ = "\n".join([head.rstrip(), "", *lines]) + (
-        f"\n\n{examples}{rest}" if examples else ""
-    )
+    parts = [head.rstrip(), "", *lines]
+    if examples:
+        parts += ["", f"{examples}{rest}"]
+    config.__doc__ = "\n".join(parts)
     return config
 
 
@@ -121,12 +122,14 @@ def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
     """What a number should be; "" if it is. Not a number is outside of every bound."""
     low = bounds.get("gt", bounds.get("ge", -math.inf))
     high = bounds.get("lt", bounds.get("le", math.inf))
-    above = value > low if "gt" in bounds else value >= low
-    below = value < high if "lt" in bounds else value <= high
+    above = value > low or (value == low and "gt" not in bounds)
+    below = value < high or (value == high and "lt" not in bounds)
     if above and below and not (math.isinf(value) and bounds.keys() & {"gt", "ge", "lt", "le"}):
         return ""
     if high == 1:
-        return f"lies in {'(' if 'gt' in bounds else '['}{low:g}, 1{')' if 'lt' in bounds else ']'}"
+        opening = "(" if "gt" in bounds else "["
+        closing = ")" if "lt" in bounds else "]"
+        return f"lies in {opening}{low:g}, 1{closing}"
     if above and math.isfinite(high):
         return f"is at most {high:g}"
     if "gt" in bounds:

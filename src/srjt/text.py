@@ -19,13 +19,17 @@ def printable_lines(text: object) -> str:
 def count_of(number: int, one: str, many: str = "") -> str:
     """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in
     s."""
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+    if number == 1:
+        return f"1 {one}"
+    return f"{number:,} {many or f'{one}s'}"
 
 
 def few(names: Iterable[object], most: int = 3) -> str:
     """The first names, and "…" if there are more."""
     listed = list(map(str, names))
-    return ", ".join([*listed[:most], "…"] if len(listed) > most else listed)
+    if len(listed) > most:
+        listed = [*listed[:most], "…"]
+    return ", ".join(listed)
 
 
 def reason_of(problem: BaseException) -> str:

@@ -88,7 +88,7 @@ def test_a_sample_at_random_stays_one(audit: AuditFolder) -> None:
 
 
 def test_networks_that_have_learnt_nothing_draw_at_random(audit: AuditFolder) -> None:
-    audit.facts["judged"] = False
+    audit.facts.judged = False
     assert choose_plan(audit, at_random=False, begun=False) is None
 
 

@@ -80,12 +80,12 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     for claim in ("guess", "more probable", "Expected errors"):
         assert claim not in rest
     found = read_audit(tmp_path / "audit")
-    assert (found.facts["judged"], found.facts["trusted"], found.expected_wrong) == (
+    assert (found.facts.judged, found.facts.trusted, found.expected_wrong) == (
         False,
         False,
         120,
     )
-    assert "have not learnt" in found.facts["notice"]
+    assert "have not learnt" in found.facts.notice
     rows = pd.read_csv(tmp_path / "audit" / "audit.csv")
     assert set(rows["caveat"]) == {"the networks have not learnt to tell the grades apart"}
     wrong = command.refuses(

@@ -4,6 +4,8 @@ dataclass."""
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import srjt
 from srjt import cli
 from srjt.data.options import ReadOptions
 from srjt.errors import UnknownNameError
+from srjt.inference import aspects
 from srjt.inference.options import Answering, Evaluating, Grading, Planning
 from srjt.training.config import TrainConfig
 
@@ -91,3 +94,28 @@ def test_python_and_the_command_line_give_the_same_answers(
     assert typed["grade"].tolist() == called["grade"].tolist()
     assert typed["refer"].tolist() == called["refer"].tolist()
     assert np.allclose(typed["p_0"], called["p_0"].astype(float), atol=1e-5)
+
+
+def test_an_aspect_of_ones_own_is_an_option(
+    command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What --import names is imported before options are read."""
+    guide = (Path(__file__).parents[2] / "docs/add-an-aspect.md").read_text()
+    Path("my_aspects.py").write_text(guide.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.setattr(aspects, "_ASPECTS", dict(aspects._ASPECTS))
+    monkeypatch.syspath_prepend(Path.cwd())
+    given = ["--import", "my_aspects", "--skip", "0.05"]
+    assert "No such option" in command("predict", finished, labelled, *given[2:])[2]
+    try:
+        code, out, err = command(
+            "evaluate", finished, labelled, *given, "--side", "test", "--out", "found.json"
+        )
+        assert code == 0, err
+        assert "answers skip a grade" in out
+        assert {"answers", "wrong"} == json.loads(Path("found.json").read_text())["skipping"].keys()
+        code, _, err = command("predict", finished, labelled, "--import=my_aspects", *given[2:])
+        assert code == 0, err
+        assert "skipped_grade" in Path("predictions.csv").read_text().splitlines()[0]
+        assert "--skip" in command.prints("predict", *given[:2], "--help")
+    finally:
+        sys.modules.pop("my_aspects", None)

@@ -64,7 +64,7 @@ def test_a_verb_that_was_not_typed_is_not_named(command: Srjt, verb: str, option
 
 
 def planned(out: str = "study") -> list[str]:
-    return [cell["key"] for cell in read_study(Path(out))["cells"]]
+    return [cell.key for cell in read_study(Path(out)).cells]
 
 
 @pytest.mark.slow

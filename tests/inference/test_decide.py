@@ -1,6 +1,7 @@
 """Decisions of a run: what is found on the validation side, and what is said about it."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,11 @@ from sklearn.metrics import recall_score, roc_auc_score
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.data import from_arrays
-from srjt.errors import SrjtError
-from srjt.inference import decide
+from srjt.errors import Option, SrjtError
 from srjt.inference.answers import Answers, describe_labels, units_of
-from srjt.inference.decide import ReferralRule
+from srjt.inference.aspects import Judging
+from srjt.inference.aspects.abstention import Abstention, DoubtRule
+from srjt.inference.aspects.referral import Referral, ReferralRule
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, prepare
 from srjt.noise.matrices import transition_matrix
@@ -34,16 +36,29 @@ def answers_of(run: Trained, side: str = "test") -> Answers:
     return prepared(run).side_answers(held, held.labels)
 
 
-def validation(run: Trained, **options: Any) -> Any:
-    return prepared(run, **options).validation
+def validation_answers(run: Trained, **options: Any) -> Answers:
+    return prepared(run, **options).validation("It", option=Option("that"))
 
 
 def rule_for(run: Trained, **options: Any) -> ReferralRule:
-    return prepared(run, **{"refer_from": 2, **options}).refer
+    return prepared(run, **{"refer_from": 2, **options}).rule(ReferralRule)
 
 
-def abstained(run: Trained, rule: ReferralRule | None, validation: Any) -> Any:
-    return decide.doubt_rule(rule, 0.2, validation).judge(run, answers_of(run), resamples=20)
+def judge(
+    rule: ReferralRule | DoubtRule,
+    run: Trained,
+    answers: Answers | None = None,
+    resamples: int = 20,
+) -> Any:
+    answers = answers_of(run) if answers is None else answers
+    judging = Judging(
+        prepared=prepared(run), answers=answers, images=answers, samples=None, resamples=resamples
+    )
+    return rule.judge(judging)
+
+
+def abstained(run: Trained, **options: Any) -> Abstention:
+    return judge(prepared(run, abstain=0.2, **options).rule(DoubtRule), run)
 
 
 @pytest.fixture
@@ -52,7 +67,7 @@ def run() -> Trained:
 
 
 def test_a_decision_agrees_with_scikit_learn(run: Trained) -> None:
-    found = rule_for(run).judge(run, answers_of(run), resamples=50)
+    found = judge(rule_for(run), run, resamples=50)
     p = run.held_out["test"].probabilities.mean(axis=0)[:, 2:].sum(axis=1)
     positive = run.held_out["test"].labels >= 2
     assert found.operating_point["sensitivity"].value == pytest.approx(
@@ -83,14 +98,13 @@ def test_the_sensitivity_is_said_to_be_lower_only_if_it_is_lower_for_patients() 
         known = Answers(
             probabilities=p, grades=p.argmax(axis=1), labels=np.full(299, 3), groups=owners
         )
-        rule = ReferralRule(position=2, threshold=0.5, found="Found.", wanted=0.9)
-        assert (
-            "The sensitivity is lower here." in rule.judge(run, known, resamples=2).found
-        ) == lower
+        rule = ReferralRule(position=2, threshold=0.5, origin="Found.", sensitivity=0.9)
+        said = judge(rule, run, known, resamples=2).found
+        assert ("The sensitivity is lower here." in said) == lower
 
 
 def test_the_predicted_grade_may_decide(run: Trained) -> None:
-    found = rule_for(run, threshold="grade").judge(run, answers_of(run), resamples=5)
+    found = judge(rule_for(run, threshold="grade"), run)
     assert found.threshold is None
     assert found.referred == (answers_of(run).grades >= 2).sum()
 
@@ -119,14 +133,14 @@ def test_the_threshold_for_a_sensitivity_comes_from_the_validation_side(run: Tra
 def test_what_is_said_about_the_validation_labels(facts: dict[str, Any], sentence: str) -> None:
     run = made_run(held_out={"validation": drawn_side(wrong=0.3, **facts)})
     assert describe_labels(run) == sentence
-    assert sentence in rule_for(run, sensitivity=0.9).found
+    assert sentence in rule_for(run, sensitivity=0.9).origin
 
 
 def test_true_and_verified_labels_are_used_where_they_exist() -> None:
     kinds: tuple[dict[str, Any], ...] = ({}, {"truth": True}, {"verified": 50})
     noisy, true, some = (drawn_side(wrong=0.5, seed=4, **known) for known in kinds)
     runs = [made_run(held_out={"validation": side}) for side in (noisy, true, some)]
-    found = [validation(run)(why="").labels for run in runs]
+    found = [validation_answers(run).labels for run in runs]
     assert found[0].tolist() == noisy.labels.tolist()
     assert found[1].tolist() == true.true_labels.tolist()
     assert found[2].tolist() == [*true.true_labels[:50].tolist(), *noisy.labels[50:].tolist()]
@@ -134,13 +148,13 @@ def test_true_and_verified_labels_are_used_where_they_exist() -> None:
 
 def test_too_few_positives_are_said() -> None:
     run = made_run(held_out={"validation": drawn_side(12)})
-    assert "at most: the lowest of their scores is used" in rule_for(run, sensitivity=0.99).found
+    assert "at most: the lowest of their scores is used" in rule_for(run, sensitivity=0.99).origin
 
 
 def test_views_are_said(run: Trained) -> None:
-    asked = Answering(refer_from=2, sensitivity=0.9)
-    found = decide.referral_rule(run, asked, validation=validation(run), views=10).found
-    assert "found on one view of each image and is applied to 10" in found
+    ten = replace(prepared(run), views=10)
+    rule = Referral(refer_from=2, sensitivity=0.9).prepare(ten)
+    assert "found on one view of each image and is applied to 10" in rule.origin
 
 
 def only_mild() -> Any:
@@ -186,7 +200,7 @@ def test_no_validation_side_or_one_class_in_it() -> None:
 
 def test_one_class_in_the_evaluated_samples() -> None:
     run = made_run(held_out={"test": only_mild()})
-    found = rule_for(run).judge(run, answers_of(run), resamples=20)
+    found = judge(rule_for(run), run)
     assert np.isnan(found.operating_point["sensitivity"].value)
     referred = run.held_out["test"].probabilities.mean(axis=0)[:, 2:].sum(axis=1) >= 0.5
     assert found.operating_point["specificity"].value == pytest.approx(1 - referred.mean())
@@ -196,7 +210,7 @@ def test_one_class_in_the_evaluated_samples() -> None:
 
 @pytest.mark.parametrize("refer", [True, False])
 def test_abstention(run: Trained, refer: bool) -> None:
-    found = abstained(run, rule_for(run) if refer else None, validation(run))
+    found = abstained(run, **({"refer_from": 2} if refer else {}))
     assert found.about == ("referral" if refer else "grade")
     assert "validation side" in found.found
     assert found.share == pytest.approx(0.2, abs=0.08)  # of other samples than the cut was found on
@@ -209,13 +223,13 @@ def test_abstention(run: Trained, refer: bool) -> None:
 
 def test_abstention_without_a_validation_side_uses_the_samples_themselves() -> None:
     run = made_run(held_out={"test": drawn_side(seed=2)})
-    found = abstained(run, None, validation(run))
+    found = abstained(run)
     assert (
         "on these samples. The cut of abstention needs a validation side, and this run"
         in found.found
     )
-    eyes = validation(made_run(held_out={"validation": drawn_side()}), per=("eye",))
-    found = abstained(run, None, eyes)
+    eyes = made_run(held_out={"validation": drawn_side()})
+    found = judge(prepared(eyes, per=("eye",), abstain=0.2).rule(DoubtRule), run)
     assert (
         "on these samples. The cut of abstention per eye needs the validation side" in found.found
     )
@@ -265,15 +279,15 @@ def test_answers_of_patients_are_judged_by_their_highest_label(run: Trained) -> 
 
 
 def test_the_validation_side_may_lack_a_column(run: Trained) -> None:
-    known = validation(run, per=("patient",))(why="It")
+    known = validation_answers(run, per=("patient",))
     assert len(known) == 40
     with pytest.raises(
-        SrjtError, match=r"It per patient and eye needs .* this run knows no eye: leave"
+        SrjtError, match=r"It per patient and eye needs .* this run knows no eye: leave out `that`"
     ):
-        validation(run, per=("patient", "eye"))(why="It")
+        validation_answers(run, per=("patient", "eye"))
     nobody = made_run(held_out={"validation": drawn_side(patients=None)})
     with pytest.raises(SrjtError, match="this run knows no patient: leave"):
-        validation(nobody, per=("patient",))(why="It")
+        validation_answers(nobody, per=("patient",))
 
 
 @pytest.mark.parametrize("identifiable", [True, None, False])
@@ -287,7 +301,7 @@ def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(
     )
     estimate.rate_text = lambda: "between 0% and 37%"
     run = made_run(held_out={"validation": side}, noise_estimate=estimate)
-    found = validation(run, per=("patient",))(why="It").labels
+    found = validation_answers(run, per=("patient",)).labels
     codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
     labels = np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
     if identifiable is False:

@@ -12,8 +12,8 @@ from srjt.data import Manifest, folds
 from srjt.data.grades import UNKNOWN_PATIENT
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError
+from srjt.reports.aspects.second_centre import EXTERNAL
 from srjt.reports.page import sentences
-from srjt.reports.pages.evaluation import EXTERNAL
 from srjt.training.trained import Trained
 
 

@@ -14,6 +14,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
+from srjt.inference.aspects.ranges import CalibratedRanges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
 from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of, unit_evidence
@@ -31,6 +32,10 @@ from srjt.training.trained import Trained
 CLASSES, CLINICS, PATIENTS, NEW, PROMISED = 4, 16, 50, 200, 0.8
 MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.12)
 HIGHEST = Answering(per="patient", coverage=0.8)
+
+
+def ranges_of(run: Trained, **options: Any) -> RangeRule:
+    return prepare(run, Answering(**options)).rule(CalibratedRanges).rule
 
 
 @cache
@@ -312,7 +317,7 @@ def test_for_each_value_of_a_column_and_each_grade(
             SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"
         ):
             srjt.predict(run, features, coverage_by="eye", calibrate_on=validation, **how)
-    each = prepare(run, Answering(coverage_by="grade", **how)).ranges
+    each = ranges_of(run, coverage_by="grade", **how)
     assert isinstance(each, RangeRule)
     assert "for each true grade" in str(each)
 
@@ -327,7 +332,7 @@ def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
 
     def ranges(**settings: Any) -> RangeRule:
         run = replace(base, config=base.config.replace(**settings))
-        return prepare(run, Answering(coverage=0.9, recalibrate=False)).ranges
+        return ranges_of(run, coverage=0.9, recalibrate=False)
 
     assumed = ranges(noise_rate=0.01, transition=matrix, method="srjt")  # what srjt makes of a rate
     given = ranges(transition=matrix, method="srjt")

@@ -261,7 +261,7 @@ def test_labels_to_verify_and_readings() -> None:
     assert plan(metric="noise-rate").value == 0.5
     scores = {"mae": Interval(0.3, 0.2, 0.4)}
     verified = TrueScores(basis="verified grades", scores=scores, apart={}, alike={}, verified=80)
-    pilot = replace(judged(answers(100, seed=0)), true_scores=verified)
+    pilot = replace(judged(answers(100, seed=0)), aspects={"true_scores": verified})
     table = plan(pilot, metric="mae", half_width=0.05).table.set_index("half_width")
     assert table["verified"][0.05] == 320  # a quarter of the variance
 

@@ -19,8 +19,8 @@ from srjt.inference.answers import Answers
 from srjt.inference.subgroups import Subgroups, _Permuted, gap_interval, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.ordinal.metrics import METRICS, TOO_FEW, ScoreDraws, holm
+from srjt.reports.aspects.subgroups import SUBGROUPS
 from srjt.reports.page import sentences
-from srjt.reports.pages.evaluation import SUBGROUPS
 from srjt.training.trained import Trained
 
 SITES = ("a", "b", "c", "d")

@@ -19,6 +19,7 @@ from fixtures.audit_folders import make_audit
 from fixtures.run_folders import edit_json
 from srjt.errors import SrjtError
 from srjt.reports import checklist
+from srjt.reports.aspects import facts_of_item
 from srjt.reports.checklist import AUTHORS, CHECKLISTS, Known, checklist_items, known_facts
 
 ITEMS = {"tripod-ai": 27, "claim": 44, "stard-ai": 40}  # as published, without their parts
@@ -67,6 +68,8 @@ def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
     text = (resources.files("srjt.reports") / "checklists.csv").read_text()
     table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     named = {fact for cell in table["facts"] for fact in cell.split()}
+    for row in table.itertuples():
+        named |= {*facts_of_item(row.checklist, row.item)}
     evaluated = evaluation(folder, abstention={"wanted": 0.1, "share": 0.125})
     readers = tmp_path / "readers"
     readers.mkdir()
@@ -88,7 +91,7 @@ def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
     agreement = "Krippendorff's α 0.500 (95 % CI 0.250 to 0.750), share of equal pairs 1.000"
     assert known["agreement"].text == f"Agreement of the readers: {agreement}."
     assert known["noise"] == ("Training took the share of wrong labels to be 25%.", "run.json")
-    assert known["unsure"].text == "12% of 80 images, the least sure, were left to a person."
+    assert known["abstention"].text == "12% of 80 images, the least sure, were left to a person."
 
 
 def test_what_is_not_known_is_left_to_the_authors() -> None:

@@ -18,10 +18,14 @@ from PIL import Image
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
 from srjt.inference.answers import NoValidationError
+from srjt.inference.aspects import Judging
+from srjt.inference.aspects.abstention import DoubtRule
+from srjt.inference.aspects.referral import ReferralRule
 from srjt.inference.compare import Comparison, compare
-from srjt.inference.decide import ReferralRule, doubt_rule
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
+from srjt.reports.aspects.abstention import risk_coverage_figure
+from srjt.reports.aspects.referral import decision_figures
 from srjt.reports.figures import study as figures
 from srjt.reports.figures.canvas import (
     GREY,
@@ -35,9 +39,7 @@ from srjt.reports.figures.canvas import (
     spread_apart,
 )
 from srjt.reports.figures.results import (
-    decision_figures,
     forest_figure,
-    risk_coverage_figure,
     run_figures,
 )
 from srjt.reports.page import render, sentences, verdict
@@ -343,15 +345,14 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     side = drawn_side(120)
     side = replace(side, labels=np.minimum(side.labels, highest))
     run = made_run(held_out={"test": side})
-    answers = prepare(run, Answering(recalibrate=False)).side_answers(side, side.labels)
-    chosen = ReferralRule(**{"position": 2, "threshold": 0.4, "found": "", **rule})
-
-    def nothing(why: str) -> Any:
-        raise NoValidationError(why)
-
-    rules = chosen, doubt_rule(chosen, 0.1, nothing)
-    decision, abstention = (rule.judge(run, answers, resamples=20) for rule in rules)
-    return decision, abstention
+    prepared = prepare(run, Answering(recalibrate=False))
+    answers = prepared.side_answers(side, side.labels)
+    chosen = ReferralRule(**{"position": 2, "threshold": 0.4, "origin": "", **rule})
+    doubt = DoubtRule(refer=chosen, share=0.1, problem=NoValidationError(""))
+    judging = Judging(
+        prepared=prepared, answers=answers, images=answers, samples=side, resamples=20
+    )
+    return chosen.judge(judging), doubt.judge(judging)
 
 
 @pytest.mark.parametrize("lowest", [0.0, -0.2, -9.0])

@@ -39,7 +39,7 @@ def write_run(folder: Path, *, finished: bool = True, truth: bool = True, **sett
         **settings,
     }
     facts = RunFacts(
-        config=TrainConfig(**given),
+        config=TrainConfig(**given).for_data(features=False, samples=8),
         grades=Grades(("low", HOSTILE)),
         data={"samples": {"train": 4, "validation": 2, "test": 2}, "class_counts": [2, 2], "in_shape": [3, 8, 8],
               "fingerprint": "abc123"},

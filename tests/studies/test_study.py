@@ -18,7 +18,6 @@ from processes import Limit
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import lock_folder
 from srjt.studies import folder as worker
-from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, run_folder, run_status, write_plan
 from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
 from srjt.studies.results import collect_results
@@ -135,14 +134,12 @@ def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
 
 
 def test_a_study_folder_says_what_was_asked(finished: Path) -> None:
-    facts = worker.read_study(finished)
+    study = worker.read_study(finished)
     data = open_data(small(only_folds=(0,), train={"epochs": 12}))
-    assert StudyConfig.from_dict(facts["study"]) == data.config
-    assert facts["class_counts"] == data.manifest.class_counts.tolist()
-    assert (facts["patients"], facts["folds"]) == (24, 3)
-    assert [planned["key"] for planned in facts["cells"]] == [
-        planned.key for planned in data.planned_runs()
-    ]
+    assert study.study.config() == data.config
+    assert study.class_counts == data.manifest.class_counts.tolist()
+    assert (study.patients, study.folds) == (24, 3)
+    assert [cell.key for cell in study.cells] == [planned.key for planned in data.planned_runs()]
     splits = pd.read_csv(finished / "splits.csv")
     for fold, split in enumerate(data.splits):
         ids = splits[(splits["fold"] == fold) & (splits["split"] == "test")]["id"]

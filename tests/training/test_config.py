@@ -13,7 +13,7 @@ from srjt import methods
 from srjt.cli.options import layered_settings
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.settings import load_config, parse_overrides
-from srjt.training.config import PRESETS, TrainConfig, load_preset
+from srjt.training.config import PRESETS, ResolvedConfig, TrainConfig, load_preset, reopened
 
 
 def test_defaults_are_the_papers() -> None:
@@ -33,7 +33,7 @@ def test_the_papers_methods_learn_as_in_the_paper(network: str) -> None:
         assert (config.optimizer, config.schedule, config.warmup_epochs) == ("adam", "steps", 0)
         assert (config.learning_rate, config.weight_decay, config.gamma) == (1e-4, 1e-4, 0.1)
         assert config.effective_milestones == (90, 120, 140)
-        rates = [config.learning_rate_at(epoch) for epoch in (1, 90, 91, 120, 121, 140, 141, 150)]
+        rates = [config.learning.rate_at(epoch) for epoch in (1, 90, 91, 120, 121, 140, 141, 150)]
         assert rates == pytest.approx([1e-4, 1e-4, 1e-5, 1e-5, 1e-6, 1e-6, 1e-7, 1e-7])
 
 
@@ -81,13 +81,13 @@ def test_the_learning_rate_along_a_cosine() -> None:
     """0.3 in the warm-up, all of it after that, half of it (and half of 1 %) in the middle, 1 % in
     the end."""
     config = TrainConfig(epochs=22, learning_rate=1.0).for_data(features=False, samples=10_000)
-    rates = [config.learning_rate_at(epoch) for epoch in (1, 2, 12, 22)]
+    rates = [config.learning.rate_at(epoch) for epoch in (1, 2, 12, 22)]
     assert rates == pytest.approx([0.3, 1.0, 0.505, 0.01])
     slow = config.replace(warmup_epochs=7)
-    assert [slow.learning_rate_at(epoch) for epoch in (1, 2, 7, 8)] == pytest.approx(
+    assert [slow.learning.rate_at(epoch) for epoch in (1, 2, 7, 8)] == pytest.approx(
         [0.3, 0.4, 0.9, 1.0]
     )
-    assert [config.replace(epochs=2).learning_rate_at(epoch) for epoch in (1, 2)] == pytest.approx(
+    assert [config.replace(epochs=2).learning.rate_at(epoch) for epoch in (1, 2)] == pytest.approx(
         [0.3, 1.0]
     )
 
@@ -110,7 +110,7 @@ def test_what_is_given_about_the_optimisation_stays() -> None:
 def test_milestones_scale_with_the_epochs() -> None:
     assert TrainConfig(epochs=30).effective_milestones == (18, 24, 28)
     given = TrainConfig(epochs=30, milestones=(), learning_rate=1e-4, method="standard")
-    assert given.for_data(features=False, samples=10_000).learning_rate_at(30) == 1e-4
+    assert given.for_data(features=False, samples=10_000).learning.rate_at(30) == 1e-4
 
 
 def test_an_unknown_setting_suggests_the_nearest() -> None:
@@ -307,3 +307,16 @@ def test_yaml_that_is_none(value: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(f"epochs: {value}\n")
     with pytest.raises(SrjtError, match="is not valid YAML: "):
         load_config(tmp_path / "run.yaml")
+
+
+def test_nothing_is_left_open_in_what_a_run_has() -> None:
+    config = TrainConfig(method="standard").for_data(features=False, samples=100)
+    assert isinstance(config, ResolvedConfig)
+    assert isinstance(config.replace(epochs=3), ResolvedConfig)
+    for name in ("network", "epochs", "batch_size", "balance"):
+        with pytest.raises(SrjtError, match=f"`{name}` is not chosen yet"):
+            config.replace(**{name: None})
+    assert reopened(config, epochs=None).epochs is None
+    odds = TrainConfig(network="odds").for_data(features=True, samples=100)
+    with pytest.raises(SrjtError, match="`optimizer` is not chosen yet"):
+        odds.learning  # noqa: B018

@@ -15,7 +15,7 @@ from srjt.data import Split, from_arrays
 from srjt.data.synthetic import generate
 from srjt.inference.prepare import prepare
 from srjt.noise import expected_rate
-from srjt.training.config import TrainConfig
+from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import read_facts
 from srjt.training.train import neighbour_matrix, usable_matrix
 
@@ -31,7 +31,7 @@ def test_unset_settings_follow_the_recipe(features: bool) -> None:
     assert config.method_options == {"grows_with": "fit", "co_lambda": 4.0 if features else 10.0}
     assert config.for_data(features=not features, samples=10_000) == config  # what is chosen stays
     assert config.for_data(features=features, samples=10_000) == config  # once decided, it stays
-    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert ResolvedConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_what_is_given_stays() -> None:

@@ -25,7 +25,7 @@ from srjt._version import __version__
 from srjt.auditing import scores as scoring
 from srjt.auditing.folder import FORMAT, TRAININGS, AuditFolder, image_file
 from srjt.data.checks import thumbnail
-from srjt.data.grades import Grades
+from srjt.data.grades import Grades, positions
 from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources import LabelledData, labelled_samples
@@ -52,7 +52,7 @@ _LOCK = threading.Lock()  # one map at a time: each uses all cores
 
 def map_problem(audit: AuditFolder) -> str | None:
     """Why there can be no maps, in one sentence; None if there can."""
-    if audit.facts["features"]:
+    if audit.facts.features:
         return "Features were audited: without images there are no places to show."
     if not _fold_folder(audit, 0).is_dir():
         return (
@@ -137,7 +137,7 @@ class DoubtfulLabels:
 
     def _repr_html_(self) -> str:
         rows = self.table.to_dict("records")
-        place = {name: row for row, name in enumerate(self.samples.ids)}
+        place = positions(self.samples.ids)
         pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
         headings = {
             "id": "id",
@@ -502,11 +502,15 @@ def prepare_folder(folder: Path) -> None:
 def image_names(samples: Manifest, folder: Path | None) -> list[str]:
     """The ``image`` column: a file of the user's, or the one that ``write_audit`` writes; "" if
     there is none."""
-    if samples.arrays is None:
-        return [str(path.absolute()) for path in samples.paths]
-    if samples.are_features:
-        return [str(path.absolute()) if os.path.isfile(path) else "" for path in samples.paths]
-    return ["" if folder is None else f"images/{row:06d}.png" for row in range(len(samples))]
+    if samples.arrays is not None and not samples.are_features:
+        if folder is None:
+            return [""] * len(samples)
+        return list(map("images/{:06d}.png".format, range(len(samples))))
+    names = []
+    for path in samples.paths:
+        exists = samples.arrays is None or os.path.isfile(path)
+        names.append(str(path.absolute()) if exists else "")
+    return names
 
 
 def write_audit(folder: Path, found: Audit) -> None:
@@ -516,9 +520,8 @@ def write_audit(folder: Path, found: Audit) -> None:
     neighbours = found.fitted.neighbours
     assert neighbours is not None  # (N, C, count) rows of the samples, -1: none
     order = pd.Index(samples.ids).get_indexer(pd.Index(found.scores["id"]))
-    line_of_row = np.append(np.argsort(order), -1).astype(
-        np.int32
-    )  # row -1, "none", becomes line -1
+    # row -1, "none", becomes line -1
+    line_of_row = np.append(np.argsort(order), -1).astype(np.int32)
     advice = "Free some space and run the same command again: the trainings are kept."
     with files.explain_write_errors(f"The audit could not be written to {folder}", advice):
         if samples.arrays is not None and not samples.are_features:

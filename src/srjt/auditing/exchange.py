@@ -58,7 +58,9 @@ def doubtful_labels(audit: AuditFolder, *, limit: int | None = None) -> tuple[pd
 def _likelier(audit: AuditFolder, line: int) -> str:
     """The grade that is likelier than the label, "" if none is."""
     grade = int(audit.suggested[line])
-    return "" if grade in (-1, audit.labels[line]) else audit.grades[grade]
+    if grade in (-1, audit.labels[line]):
+        return ""
+    return audit.grades[grade]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +97,20 @@ def import_decisions(audit: AuditFolder, decisions: Decisions, table: ReadingsTa
             f"None of the {len(readings.items):,} items, such as {few(map(repr, readings.items))},"
             f" is in the audit. Its samples are {few(map(repr, audit.ids))}."
         )
-    order = (
-        np.arange(len(readings))
-        if readings.times is None
-        else np.argsort(readings.times, kind="stable")
-    )
+    order = np.arange(len(readings))
+    if readings.times is not None:
+        order = np.argsort(readings.times, kind="stable")
     added = 0
     known_before = 0
     for row in order[place[readings.item[order]] >= 0].tolist():
         line = int(place[readings.item[row]])
         name = readings.readers[readings.reader[row]]
         grade = readings.grades[readings.grade[row]]
-        own = [
-            entry for entry in decisions.current.by_reviewer(name) if entry.id == audit.ids[line]
-        ]
-        if own and own[-1].to_grade == grade:
+        decided = None
+        for entry in decisions.current.by_reviewer(name):
+            if entry.id == audit.ids[line]:
+                decided = entry.to_grade
+        if decided == grade:
             known_before += 1
             continue
         decisions.decide(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
-from srjt.data.grades import Grades, distinct
+from srjt.data.grades import Grades, distinct, positions
 from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError
 from srjt.files import check_checksums, check_regular_file, is_inside, read_json
@@ -35,6 +34,8 @@ from srjt.ordinal.metrics import Floats, Ints
 FORMAT = 2
 TRAININGS = ("fits", "warmup")
 
+File = TypeVar("File", bound=BaseModel)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFolder:
@@ -52,22 +53,21 @@ class AuditFolder:
     selected: Floats  # (N,) how often training selected the sample, 0 to 1; NaN: unknown
     patients: list[str] | None
     readers: list[str] | None
-    neighbours: (
-        npt.NDArray[np.int32] | None
-    )  # (N, C, 4) lines of similar samples of each grade, -1: none
+    # (N, C, 4) lines of similar samples of each grade, -1: none
+    neighbours: npt.NDArray[np.int32] | None
     twins: Ints | None  # (N,) equal numbers: identical images with different labels; 0: none
     verified: Ints  # (N,) the true grade where somebody has verified it; -1: nobody has
     folds: Ints  # (N,) the fold in which each sample was held out
-    facts: dict[str, Any]  # of ``audit.json``: what was audited, and how
+    facts: AuditFile  # ``audit.json``: what was audited, and how
 
     @cached_property
     def line_of(self) -> dict[str, int]:
-        return {name: line for line, name in enumerate(self.ids)}
+        return positions(self.ids)
 
     @property
     def table(self) -> Path | None:
         """The audited table of labels."""
-        return None if self.facts["table"] is None else Path(self.facts["table"])
+        return None if self.facts.table is None else Path(self.facts.table)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -76,13 +76,13 @@ class AuditFolder:
     def determined(self) -> bool:
         """Whether it is known how many labels are wrong: without that, a quality orders labels, and
         says no more."""
-        return bool(self.facts.get("determined", True))
+        return self.facts.determined
 
     @property
     def unrecognised(self) -> list[int]:
         """The grades that the networks do not recognise: of their labels no probability is
         shown."""
-        return list(map(self.grades.index, self.facts.get("unrecognised", ())))
+        return list(map(self.grades.index, self.facts.unrecognised))
 
     @property
     def expected_wrong(self) -> int:
@@ -92,7 +92,7 @@ class AuditFolder:
         At least as many as contradict a twin, which come first: a pair is not cut in half. All
         labels, if the networks have learnt nothing: then any may be wrong.
         """
-        if not self.facts["judged"]:
+        if not self.facts.judged:
             return len(self)
         twins = 0 if self.twins is None else int(np.count_nonzero(self.twins))
         doubt = float((1 - self.quality)[self.verified < 0].sum())
@@ -101,8 +101,8 @@ class AuditFolder:
 
 def read_audit(folder: Path) -> AuditFolder:
     """Read and check the folder that ``srjt audit … --out folder`` has written."""
-    facts = read_facts(folder)
-    scores = read_scores(folder, facts)
+    facts = read_audit_file(folder)
+    scores = read_scores(folder, samples=facts.samples)
     try:
         return _open_audit(folder, facts, scores)
     except (ValueError, KeyError) as problem:  # a column, or a grade, that is not there
@@ -112,19 +112,25 @@ def read_audit(folder: Path) -> AuditFolder:
         ) from None
 
 
-def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> AuditFolder:
+def _open_audit(folder: Path, facts: AuditFile, scores: pd.DataFrame) -> AuditFolder:
     """Raises ``ValueError`` or ``KeyError`` where the table does not fit."""
-    grades = Grades(facts["grades"], facts.get("grade_names"))
+    grades = Grades(facts.grades, facts.grade_names)
     if (repeated := scores["id"].duplicated()).any():
         raise ValueError(f"the id {scores['id'][repeated].iloc[0]!r} twice")
 
     def codes(column: str, **none: int) -> Ints:
         """Positions of the grades."""
-        place = {name: code for code, name in enumerate(grades)} | none
+        place = positions(grades) | none
         return np.array([place[cell] for cell in scores[column]], dtype=np.int64)
 
     def numbers(columns: str | list[str]) -> Floats:
         return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)
+
+    def whole(column: str) -> Ints:
+        return np.nan_to_num(numbers(column)).astype(np.int64)
+
+    def cells(column: str) -> list[str] | None:
+        return scores[column].tolist() if column in scores else None
 
     def shares(columns: str | list[str], *, optional: bool = False) -> Floats:
         values = numbers(columns)
@@ -133,6 +139,10 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
             raise ValueError(f"a value of {columns} is not between 0 and 1")
         return values
 
+    twins = whole("twins") if "twins" in scores else None
+    verified = np.full(len(scores), -1)
+    if "verified_grade" in scores:
+        verified = codes("verified_grade", **{"": -1})
     return AuditFolder(
         folder=folder,
         grades=grades,
@@ -144,16 +154,12 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
         probabilities=shares([f"p_{grade}" for grade in range(len(grades))]),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
         selected=shares("selected", optional=True),
-        patients=scores["patient"].tolist() if "patient" in scores else None,
-        readers=scores["reader"].tolist() if "reader" in scores else None,
+        patients=cells("patient"),
+        readers=cells("reader"),
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
-        twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
-        verified=(
-            codes("verified_grade", **{"": -1})
-            if "verified_grade" in scores
-            else np.full(len(scores), -1)
-        ),
-        folds=np.nan_to_num(numbers("fold")).astype(np.int64),
+        twins=twins,
+        verified=verified,
+        folds=whole("fold"),
         facts=facts,
     )
 
@@ -267,19 +273,24 @@ class SummaryFile(BaseModel, extra="allow"):
     known: dict[str, float | None] | None = None  # a share of nothing is none
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
-    """The contents of ``audit.json``."""
+def read_audit_file(folder: Path) -> AuditFile:
+    """``audit.json``."""
     facts = _read(folder, "audit.json", AuditFile)
-    Grades(facts["grades"], facts.get("grade_names"))  # an error if the names do not fit
+    Grades(facts.grades, facts.grade_names)  # an error if the names do not fit
     return facts
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The contents of ``audit.json``, as ``Audit.facts`` has them."""
+    return read_audit_file(folder).model_dump(exclude_unset=True)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """The contents of ``summary.json``."""
-    return _read(folder, "summary.json", SummaryFile)
+    return _read(folder, "summary.json", SummaryFile).model_dump(exclude_unset=True)
 
 
-def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
+def _read(folder: Path, name: str, model: type[File]) -> File:
     if begun_audit(folder):
         # srjt train begins with a folder warmup, too
         raise SrjtError(f"What was begun in {folder} is unfinished: run the same command again.")
@@ -288,11 +299,9 @@ def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
             f"{folder} is not the folder of an audit (it contains no {name}): create one with "
             "srjt audit labels.csv --out audit."
         )
-    facts = read_json(folder / name, model, advice="run srjt audit again").model_dump(
-        exclude_unset=True
-    )
+    content = read_json(folder / name, model, advice="run srjt audit again")
     check_checksums(folder, advice="restore it, or run srjt audit again.")
-    return facts
+    return content
 
 
 def begun_audit(folder: Path) -> bool:
@@ -303,11 +312,9 @@ def begun_audit(folder: Path) -> bool:
     )
 
 
-def read_scores(
-    folder: Path, facts: Mapping[str, Any], *, encoding_errors: str = "strict"
-) -> pd.DataFrame:
-    """The rows of ``audit.csv``, all cells as text: a grade may be named "NA". facts: of
-    ``audit.json``."""
+def read_scores(folder: Path, *, samples: int, encoding_errors: str = "strict") -> pd.DataFrame:
+    """The rows of ``audit.csv``, all cells as text: a grade may be named "NA". samples: how many
+    there are."""
     path = folder / "audit.csv"
     check_regular_file(path)
     try:
@@ -316,9 +323,9 @@ def read_scores(
         )
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
-    if len(scores) != facts["samples"]:
+    if len(scores) != samples:
         raise SrjtError(
-            f"{path} has {len(scores):,} lines, but the audit has {facts['samples']:,} samples: the"
+            f"{path} has {len(scores):,} lines, but the audit has {samples:,} samples: the"
             " file is incomplete; run srjt audit again."
         )
     return scores

@@ -49,6 +49,7 @@ from srjt.auditing.review_log import (
     Purpose,
     review_progress,
 )
+from srjt.data.grades import positions
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
@@ -295,7 +296,9 @@ class ReviewSession:
             "reviewer": self.reviewer,
             "folder": str(audit.folder),
             "queue": self.queue,
-            **{name: audit.facts[name] for name in ("notice", "judged", "trusted")},
+            "notice": audit.facts.notice,
+            "judged": audit.facts.judged,
+            "trusted": audit.facts.trusted,
             "determined": audit.determined,
             "unrecognised": audit.unrecognised,
             "verified": audit.verified.tolist(),
@@ -322,19 +325,16 @@ class ReviewSession:
         """What has changed after revision ``since`` of the log."""
         current = self.decisions.current
         line_of = self.audit.line_of
+        changes = []
         with self.decisions.lock:
+            for name, seen in current.last_revision.items():
+                if seen > since and name in line_of:
+                    decision = self.decision_json(current.get(name))
+                    changes.append({"line": line_of[name], "seen": seen, "decision": decision})
             return {
                 "revision": current.revision,
                 "progress": asdict(review_progress(self.audit, current, queue=self.queue)),
-                "changes": [
-                    {
-                        "line": line_of[name],
-                        "seen": seen,
-                        "decision": self.decision_json(current.get(name)),
-                    }
-                    for name, seen in current.last_revision.items()
-                    if seen > since and name in line_of
-                ],
+                "changes": changes,
             }
 
     def undoable(self) -> list[tuple[int, int]]:
@@ -541,10 +541,13 @@ class BlindSession:
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there
         is none yet."""
-        code_of: dict[str | None, int] = {name: code for code, name in enumerate(self.audit.grades)}
-        code_of[None] = CANNOT_TELL
+        code_of = positions(self.audit.grades)
         own = self.decisions.answers(self.purpose, reviewer=self.reviewer)
-        codes = {answer.id: code_of.get(answer.grade) for answer in own}
+        codes: dict[str, int | None] = {}
+        for answer in own:
+            codes[answer.id] = CANNOT_TELL
+            if answer.grade is not None:
+                codes[answer.id] = code_of.get(answer.grade)
         return [codes.get(self.audit.ids[line]) for line in self.lines]
 
     def answer(self, position: int, grade: int) -> None:
@@ -630,9 +633,8 @@ class LimitedProtocol(H11Protocol):
         self._address = str(peer[0]) if peer else ""
         others = self.of_address.setdefault(self._address, [])
         others.append(self)
-        if (
-            len(others) > MOST_CONNECTIONS
-        ):  # one that has sent a request stays: a browser is behind it
+        # one that has sent a request stays: a browser is behind it
+        if len(others) > MOST_CONNECTIONS:
             incomplete = [
                 other for other in others if other._timer is not None and other is not self
             ]

@@ -26,9 +26,10 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
-from srjt.data.grades import grade_values
+from srjt.data.grades import grade_values, positions
 from srjt.data.manifest import Manifest, neutralise_formula, warn_about_formulas
 from srjt.data.names import join_all_names
+from srjt.data.options import picked, without_none
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.data.sources.table import load_table, relative_name
 from srjt.errors import SrjtError, count_of
@@ -313,9 +314,8 @@ class Decisions:
         try:
             yield
         except (sqlite3.Error, OSError) as problem:
-            if (
-                type(problem) is sqlite3.DatabaseError
-            ):  # none of its subclasses: the file itself is bad
+            # none of its subclasses: the file itself is bad
+            if type(problem) is sqlite3.DatabaseError:
                 raise _damaged(self.path, f"is damaged ({problem})") from problem
             reason = getattr(problem, "strerror", None) or problem
             raise SrjtError(
@@ -388,13 +388,11 @@ def _create_log(path: Path) -> None:
         draft = Path(folder) / path.name
         with closing(sqlite3.connect(draft)) as connection:
             connection.executescript(_SCHEMA)
-        draft.chmod(
-            0o600
-        )  # it names reviewers and patients; SQLite gives its other files the same mode
+        # it names reviewers and patients; SQLite gives its other files the same mode
+        draft.chmod(0o600)
         try:
-            os.link(
-                draft, path
-            )  # unlike a rename, never replaces a log that another server has just created
+            # unlike a rename, never replaces a log that another server has just created
+            os.link(draft, path)
         except FileExistsError:
             pass
         except OSError:  # a file system without hard links
@@ -416,14 +414,15 @@ class Progress:
     remaining_noise: float | None = None
 
     def __str__(self) -> str:
-        beyond = f" and {self.beyond:,} beyond" if self.beyond else ""
-        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
-        noise = self.remaining_noise
-        remaining = "" if noise is None else f", estimated remaining noise {100 * noise:.1f} %"
-        return (
-            f"{self.reviewed:,} of {self.queue:,} reviewed{beyond}, {self.changed:,}"
-            f" changed{skipped}{remaining}"
-        )
+        text = f"{self.reviewed:,} of {self.queue:,} reviewed"
+        if self.beyond:
+            text += f" and {self.beyond:,} beyond"
+        text += f", {self.changed:,} changed"
+        if self.skipped:
+            text += f", {self.skipped:,} skipped"
+        if self.remaining_noise is not None:
+            text += f", estimated remaining noise {100 * self.remaining_noise:.1f} %"
+        return text
 
 
 def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int) -> Progress:
@@ -440,7 +439,7 @@ def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int
         counts["reviewed" if line < queue else "beyond"] += 1
         counts["changed"] += decision.to_grade != audit.grades[audit.labels[line]]
         doubt -= 1 - float(audit.quality[line])
-    known = audit.facts["judged"] and audit.determined
+    known = audit.facts.judged and audit.determined
     remaining = max(0.0, doubt / len(audit)) if known else None
     return Progress(queue=queue, remaining_noise=remaining, **counts)
 
@@ -475,8 +474,7 @@ def read_answers(folder: Path, purpose: Purpose) -> list[Answer]:
 def read_verified_grades(folder: Path) -> dict[str, str]:
     """The verified grade of each sample, by id; the last answer counts. Empty if nothing was
     verified."""
-    grades = {answer.id: answer.grade for answer in read_answers(folder, "verify")}
-    return {sample: grade for sample, grade in grades.items() if grade is not None}
+    return without_none({answer.id: answer.grade for answer in read_answers(folder, "verify")})
 
 
 def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manifest:
@@ -485,7 +483,7 @@ def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manife
         return manifest
     earlier = manifest.verified_labels
     grades = np.full(len(manifest), -1, dtype=np.int64) if earlier is None else earlier
-    code_of = {name: code for code, name in enumerate(manifest.grades)}
+    code_of = positions(manifest.grades)
     for row, name in enumerate(manifest.ids):
         grades[row] = code_of.get(verified.get(name, ""), grades[row])
     return replace(manifest, table=manifest.table.assign(verified_grade=grades))
@@ -536,31 +534,33 @@ def new_readings(
 
     An answer without a grade ("cannot tell") is no reading.
     """
-    graded = [(a.id, a.reviewer, a.grade, a.at) for a in answers if a.grade is not None]
-    rows = [row for row in graded if row[0] in source.line_of and row[2] in source.grades]
+    rows = []
+    left_out = 0
+    for answer in answers:
+        if answer.grade is None:
+            continue
+        if answer.id in source.line_of and answer.grade in source.grades:
+            reader = neutralise_formula(answer.reviewer)
+            rows.append((answer.id, reader, neutralise_formula(answer.grade), answer.at))
+        else:
+            left_out += 1
     notes = []
-    if left_out := len(graded) - len(rows):
+    if left_out:
         notes.append(f"Readings left out: {left_out:,}; an image or a grade is not known here.")
     earlier = source.folder / "readings.csv"
-    table = (
-        load_table(earlier).frame
-        if isinstance(source, ReadersFolder) and earlier.exists()
-        else None
-    )
-    item = "item" if table is not None and "item" in table else "image"
-    new = pd.DataFrame(rows, columns=[item, "reader", "grade", "date"], dtype=str)
-    for column in ("reader", "grade"):
-        new[column] = list(map(neutralise_formula, new[column]))
-    if table is None:
-        return new, notes
-    about_item = [
-        name for name in ("image", "patient", "reference") if name in table and name != item
-    ]
-    by_item = table.drop_duplicates(item).set_index(item)[about_item]
-    kept = table.drop(
-        columns=["consensus", "probability"], errors="ignore"
-    )  # they are computed again
-    return pd.concat([kept, new.join(by_item, on=item)], ignore_index=True).fillna(""), notes
+    columns = ["image", "reader", "grade", "date"]
+    if not isinstance(source, ReadersFolder) or not earlier.exists():
+        return pd.DataFrame(rows, columns=columns, dtype=str), notes
+    table = load_table(earlier).frame
+    if "item" in table:
+        columns[0] = "item"
+    new = pd.DataFrame(rows, columns=columns, dtype=str)
+    item = columns[0]
+    by_item = table.drop_duplicates(item).set_index(item)
+    about_item = [name for name in ("image", "patient", "reference") if name in by_item]
+    new = new.join(by_item[about_item], on=item)
+    kept = table.drop(columns=["consensus", "probability"], errors="ignore")  # computed again
+    return pd.concat([kept, new], ignore_index=True).fillna(""), notes
 
 
 def corrected_table(
@@ -582,8 +582,15 @@ def corrected_table(
     original = table[column].tolist()
     spellings = _grade_spellings(audit, original, lines)
     grades = list(original)
-    decided = [None if n is None else decisions.get(audit.ids[n]) for n in lines]
-    for row, (line, decision) in enumerate(zip(lines, decided, strict=True)):
+    blank = [""] * len(lines)
+    added = {
+        "original_grade": original,
+        "reviewed_by": list(blank),
+        "reviewed_at": list(blank),
+        "decision": list(blank),
+    }
+    for row, line in enumerate(lines):
+        decision = None if line is None else decisions.get(audit.ids[line])
         if line is None or decision is None:
             continue
         if decision.to_grade not in audit.grades:
@@ -593,23 +600,23 @@ def corrected_table(
             )
         if decision.to_grade != audit.grades[audit.labels[line]]:
             grades[row] = spellings[decision.to_grade]
+        added["reviewed_by"][row] = decision.reviewer
+        added["reviewed_at"][row] = decision.at
+        added["decision"][row] = decision.action
     corrected = table.assign(**{column: grades})
-    added = {"original_grade": original}
-    for name, field in (("reviewed_by", "reviewer"), ("reviewed_at", "at"), ("decision", "action")):
-        added[name] = ["" if decision is None else getattr(decision, field) for decision in decided]
     for name, values in added.items():
         # a second review of an exported table keeps the columns of the first
-        candidates = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
-        unused = next(candidate for candidate in candidates if candidate not in corrected)
+        unused = name
+        for number in itertools.count(2):
+            if unused not in corrected:
+                break
+            unused = f"{name}_{number}"
         corrected[unused] = list(map(neutralise_formula, values))
-    actions = [decision.action for decision in decided if decision is not None]
     changed = sum(map(operator.ne, grades, original))
-    skipped = actions.count("skip")
-    return (
-        corrected,
-        notes,
-        f"{len(actions) - skipped:,} reviewed, {changed:,} changed, {skipped:,} skipped",
-    )
+    decided = len(lines) - added["decision"].count("")
+    skipped = added["decision"].count("skip")
+    counted = f"{decided - skipped:,} reviewed, {changed:,} changed, {skipped:,} skipped"
+    return corrected, notes, counted
 
 
 def verified_table(
@@ -623,20 +630,16 @@ def verified_table(
     """
     table, lines, column, notes = _audited_table(audit)
     spellings = _grade_spellings(audit, table[column].tolist(), lines)
-    grades = [
-        "" if line is None else spellings.get(verified.get(audit.ids[line], ""), "")
-        for line in lines
-    ]
+    grades = [""] * len(lines)
+    chances = [""] * len(lines)
+    for row, line in enumerate(lines):
+        name = "" if line is None else audit.ids[line]
+        grades[row] = spellings.get(verified.get(name, ""), "")
+        if grades[row] and probability and name in probability:
+            chances[row] = repr(probability[name])
     checked = table.assign(verified_grade=grades)
     if probability is not None:
-        names = ["" if line is None else audit.ids[line] for line in lines]
-        chances = [
-            probability.get(name) if grade else None
-            for name, grade in zip(names, grades, strict=True)
-        ]
-        checked["verified_probability"] = [
-            "" if chance is None else repr(chance) for chance in chances
-        ]
+        checked["verified_probability"] = chances
     return checked, notes
 
 
@@ -665,28 +668,21 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients
     as before, because folds do not depend on labels.
     """
-    read_with = audit.facts["read_with"]
-    audited = audit.facts["source"]
+    read_with = audit.facts.read_with
+    audited = audit.facts.source
     options = dict(zip(read_with[::2], read_with[1::2], strict=False))
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
     source = [str(out)]
     # features and labels in two files
-    if audit.facts["features"] and audit.table != Path(audited).absolute():
+    if audit.facts.features and audit.table != Path(audited).absolute():
         source = [audited, "--labels", str(out)]
     elif audit.table is None:  # the exported table has its own columns, and absolute paths
-        options = {name: value for name, value in options.items() if name == "--grades"}
-    fold = [] if "split" in map(str.casefold, columns) else ["--fold", "0"]
-    words = [
-        *source,
-        *itertools.chain(*options.items()),
-        "--out",
-        "run",
-        *fold,
-        "--noise-rate",
-        "auto",
-    ]
-    return shlex.join(["srjt", "train", *words])
+        options = picked(options, ["--grades"])
+    words = ["srjt", "train", *source, *itertools.chain(*options.items()), "--out", "run"]
+    if "split" not in map(str.casefold, columns):
+        words += ["--fold", "0"]
+    return shlex.join([*words, "--noise-rate", "auto"])
 
 
 def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataFrame:
@@ -695,14 +691,12 @@ def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataF
 
     Columns: id, reviewer, grade, decision, reviewed_at.
     """
-    own = [
-        e
-        for name in {e.reviewer for e in log}
-        for e in CurrentDecisions(log, only_reviewer=name).all()
-    ]
+    entries: list[LogEntry] = []
+    for reviewer in {entry.reviewer for entry in log}:
+        entries += CurrentDecisions(log, only_reviewer=reviewer).all()
     rows = [
         (entry.id, entry.reviewer, entry.to_grade, entry.action, entry.at)
-        for entry in sorted(own, key=lambda entry: entry.revision)
+        for entry in sorted(entries, key=lambda entry: entry.revision)
         if entry.action != "skip" and entry.id in audit.line_of
     ]
     return pd.DataFrame(
@@ -717,7 +711,7 @@ def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> Iterator[str]:
     Decisions for grades that this audit does not have, as after a change of the grades, do not
     count.
     """
-    codes = decisions["grade"].map({name: code for code, name in enumerate(audit.grades)})
+    codes = decisions["grade"].map(positions(audit.grades))
     graded = decisions.assign(grade=codes).pivot(index="id", columns="reviewer", values="grade")
     for one, other in itertools.combinations(graded, 2):
         if not len(both := graded[[one, other]].dropna().to_numpy(dtype=np.int64)):
@@ -750,9 +744,7 @@ def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | Non
         "patient": audit.patients,
         "reader": audit.readers,
     }
-    table = pd.DataFrame(
-        {name: values for name, values in columns.items() if values is not None}, dtype=str
-    )
+    table = pd.DataFrame(without_none(columns), dtype=str)
     lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
     return table.iloc[lines], lines, "grade", []
 
@@ -764,7 +756,7 @@ def _read_original(
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
     loaded = load_table(path)
     frame = loaded.frame
-    column = audit.facts["label_column"]
+    column = audit.facts.label_column
     if column not in frame:
         raise SrjtError(f"{path} has no column {column!r} any more: restore the audited table.")
     lines = _match_rows(audit, frame, path)
@@ -776,11 +768,10 @@ def _read_original(
             f"Not audited and copied unchanged: {count_of(not_audited, 'row')} of {path.name}."
         )
     codes = grade_values(frame[column].tolist(), names=audit.grades).codes
-    edited = [
-        row
-        for row, line in enumerate(lines)
-        if line is not None and codes[row] != audit.labels[line]
-    ]
+    edited = []
+    for row, line in enumerate(lines):
+        if line is not None and codes[row] != audit.labels[line]:
+            edited.append(row)
     if edited:
         raise SrjtError(
             f"{path} has changed since the audit: {loaded.lines[edited[0]]} now has the grade"
@@ -796,7 +787,7 @@ def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int
     conversions: list[Callable[[str], str]] = [str, partial(relative_name, root=path.parent)]
     for column, to_id in itertools.product(frame.columns, conversions):
         lines = [audit.line_of.get(to_id(cell)) for cell in frame[column]]
-        if len({line for line in lines if line is not None}) == len(audit):
+        if len(set(lines) - {None}) == len(audit):
             return lines
     raise SrjtError(
         f"No column of {path} contains the ids of all audited samples: it has changed since the"
@@ -809,9 +800,8 @@ def _grade_spellings(
 ) -> dict[str, str]:
     """How the table writes each grade ("2.0" for 2); the grade's name if the table does not contain
     it."""
-    spelling = {
-        audit.grades[audit.labels[line]]: text
-        for text, line in zip(original, lines, strict=True)
-        if line is not None
-    }
-    return {name: spelling.get(name, name) for name in audit.grades}
+    spelling = dict(zip(audit.grades, audit.grades, strict=True))
+    for text, line in zip(original, lines, strict=True):
+        if line is not None:
+            spelling[audit.grades[audit.labels[line]]] = text
+    return spelling

@@ -189,63 +189,89 @@ def score(
     the other. ``right`` is that share. What readings suggest does not rest on the networks alone.
     """
     manifest = fitted.manifest
-    names = np.array(fitted.manifest.grades, dtype=object)
+    names = np.array(manifest.grades, dtype=object)
     labels = manifest.labels
-    true = manifest.true_labels
-    verified = manifest.verified_labels
     twins = contradictory_twins(manifest)
-    together: dict[str, Any] = {}
-    if twins.any():
-        together["same_image"] = np.where(twins > 0, twins, -np.arange(len(twins)))
     right = None
     withheld = np.zeros(len(labels), dtype=bool)
     if posterior is None:
-        p = fitted.probabilities
-        groups = manifest.groups
-        together |= {"groups": groups, "verified": verified, "rate": estimate.rate}
-        posterior = true_grade_posterior(labels, p, **together)
-        best = posterior.argmax(axis=1)
-        right = suggestion_shares(labels, p, best, estimate=estimate, groups=groups)
-        owner = patient_codes(manifest.patients, len(labels))
-        seen = network_scores(labels, list(fitted.grades), grades=manifest.grades, owner=owner)[
-            "grades"
-        ]
-        known = np.array([row["recognised"] for row in seen])
-        certain = twins > 0  # one label of a pair is wrong for certain
-        withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
-        right = np.where(certain, posterior.max(axis=1), right)
-    checked = np.zeros(len(labels), dtype=bool) if verified is None else verified >= 0
-    drawn = manifest.verified_probability
-    withheld |= checked
+        posterior = _posterior(fitted, estimate, twins)
+        right, withheld = _suggestions(fitted, estimate, posterior, twins)
+    checked = np.zeros(len(labels), dtype=bool)
+    verified = manifest.verified_labels
+    if verified is not None:
+        checked = verified >= 0
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
-    readers = (
-        None
-        if reader is None
-        else ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
-    )
     columns: dict[str, Any] = {
         "id": manifest.ids,
         "image": list(images),
         "grade": names[labels],
-        "suggested": np.where(withheld, "", names[suggested]),
+        "suggested": np.where(withheld | checked, "", names[suggested]),
         "quality": posterior[np.arange(len(labels)), labels],
         "distance": np.abs(suggested - labels),
-        "right": None if right is None else right.round(DIGITS),
-        **{f"p_{grade}": posterior[:, grade] for grade in range(manifest.num_classes)},
-        **{f"network_{k + 1}": names[answer] for k, answer in enumerate(fitted.grades)},
-        "fold": fitted.fold,
-        "selected": fitted.selected.round(DIGITS),
-        "patient": manifest.patients,
-        "reader": readers,
-        "true_grade": None if true is None else names[true],
-        "verified_grade": (
-            None if verified is None else np.where(verified >= 0, names[verified], "")
-        ),
-        "verified_probability": None if drawn is None else np.where(checked, drawn, np.nan),
     }
-    table = pd.DataFrame({name: cells for name, cells in columns.items() if cells is not None})
-    # the pairs first, by their more doubtful label; what is verified last
+    if right is not None:
+        columns["right"] = right.round(DIGITS)
+    for grade in range(manifest.num_classes):
+        columns[f"p_{grade}"] = posterior[:, grade]
+    for number, answer in enumerate(fitted.grades, start=1):
+        columns[f"network_{number}"] = names[answer]
+    columns["fold"] = fitted.fold
+    columns["selected"] = fitted.selected.round(DIGITS)
+    if manifest.patients is not None:
+        columns["patient"] = manifest.patients
+    if reader is not None:
+        readers = manifest.table[reader]
+        columns["reader"] = ["" if pd.isna(name) else str(name) for name in readers]
+    if manifest.true_labels is not None:
+        columns["true_grade"] = names[manifest.true_labels]
+    if verified is not None:
+        columns["verified_grade"] = np.where(checked, names[verified], "")
+    if manifest.verified_probability is not None:
+        drawn = manifest.verified_probability
+        columns["verified_probability"] = np.where(checked, drawn, np.nan)
+    return _ranked(pd.DataFrame(columns), twins, checked)
+
+
+def _posterior(fitted: CrossFit, estimate: NoiseEstimate, twins: Ints) -> Floats:
+    """(N, C) the probability of each true grade, by the networks."""
+    manifest = fitted.manifest
+    together: dict[str, Any] = {}
+    if twins.any():
+        together["same_image"] = np.where(twins > 0, twins, -np.arange(len(twins)))
+    return true_grade_posterior(
+        manifest.labels,
+        fitted.probabilities,
+        groups=manifest.groups,
+        verified=manifest.verified_labels,
+        rate=estimate.rate,
+        **together,
+    )
+
+
+def _suggestions(
+    fitted: CrossFit, estimate: NoiseEstimate, posterior: Floats, twins: Ints
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """(N,) the share of such suggestions that are right, and (N,) which suggestions are not
+    shown."""
+    manifest = fitted.manifest
+    labels = manifest.labels
+    best = posterior.argmax(axis=1)
+    right = suggestion_shares(
+        labels, fitted.probabilities, best, estimate=estimate, groups=manifest.groups
+    )
+    owner = patient_codes(manifest.patients, len(labels))
+    seen = network_scores(labels, list(fitted.grades), grades=manifest.grades, owner=owner)
+    known = np.array([row["recognised"] for row in seen["grades"]])
+    certain = twins > 0  # one label of a pair is wrong for certain
+    withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
+    return np.where(certain, posterior.max(axis=1), right), withheld
+
+
+def _ranked(table: pd.DataFrame, twins: Ints, checked: npt.NDArray[np.bool_]) -> pd.DataFrame:
+    """The rows in their order: the pairs first, by their more doubtful label; what is verified
+    last."""
     table["checked"] = checked
     table["lowest"] = table.groupby(twins)["quality"].transform("min").where(twins > 0, np.inf)
     table["pair"] = np.where(twins > 0, twins, twins.max() + 1)
@@ -270,41 +296,44 @@ def error_rates(
     that the networks do not recognise, of which nothing is said either.
     """
     value, names = pd.factorize(scores[column].astype(str), sort=True)
-    verified = (scores["verified_grade"] != "").to_numpy() if "verified_grade" in scores else None
+    verified = None
+    if "verified_grade" in scores:
+        verified = (scores["verified_grade"] != "").to_numpy()
     quality = scores["quality"].to_numpy(np.float64)
     doubt = np.bincount(value, 1.0 - quality) / np.bincount(value)
-    found: list[GroupRate] | None = None
+    known: dict[str, GroupRate] = {}
     if rates is not None:
-        by_label = column == "grade"
-        found = group_rates(
+        groups = group_rates(
             quality,
             value,
             rates=rates,
             verified=verified,
-            by_label=by_label,
+            by_label=column == "grade",
             repeated=_repeated(scores, column),
         )
-        doubt = np.array([one.rate for one in found])
+        doubt = np.array([group.rate for group in groups])
+        known = dict(zip(map(str, names), groups, strict=True))
+    for name in unseen:
+        known.pop(name, None)
     size = np.bincount(value)
-    hidden = set(unseen)
     rows = []
     # a stable sort: ties stay in the order of names
-    for place, one in enumerate(np.argsort(-doubt.round(DIGITS), kind="stable").tolist()):
-        name = str(names[one])
-        known = None if found is None or name in hidden else found[one]
-        rows.append({column: name, "samples": int(size[one]), "rank": place + 1, **_said(known)})
+    order = np.argsort(-doubt.round(DIGITS), kind="stable").tolist()
+    for rank, place in enumerate(order, start=1):
+        name = str(names[place])
+        rate = _rate_facts(known.get(name))
+        rows.append({column: name, "samples": int(size[place]), "rank": rank, **rate})
     return rows
 
 
-def _said(found: GroupRate | None) -> dict[str, Any]:
+def _rate_facts(group: GroupRate | None) -> dict[str, Any]:
     """What summary.json holds of a rate; None: it is not determined."""
-    if found is None:
+    if group is None:
         return {"expected_errors": None, "rate": None, "interval": None}
-    interval = [round(end, 4) for end in found.interval]
     return {
-        "expected_errors": round(found.errors, 2),
-        "rate": round(found.rate, 4),
-        "interval": interval,
+        "expected_errors": round(group.errors, 2),
+        "rate": round(group.rate, 4),
+        "interval": [round(end, 4) for end in group.interval],
     }
 
 
@@ -323,17 +352,15 @@ def reader_rates(agreed: Consensus) -> list[dict[str, Any]]:
     share."""
     rows = []
     order = np.argsort(-agreed.noise_rate.round(DIGITS), kind="stable").tolist()
-    for place, reader in enumerate(order):
+    for rank, reader in enumerate(order, start=1):
         count = int(agreed.readings[reader])
         rate = float(agreed.noise_rate[reader])
         ends = agreed.noise_rate_interval[:, reader]
-        found = GroupRate(count, rate * count, rate, (float(ends[0]), float(ends[1])))
-        row = {
-            "reader": neutralise_formula(agreed.readers[reader]),
-            "samples": count,
-            "rank": place + 1,
-        }
-        rows.append(row | _said(found if agreed.determined else None))
+        group = None
+        if agreed.determined:
+            group = GroupRate(count, rate * count, rate, (float(ends[0]), float(ends[1])))
+        name = neutralise_formula(agreed.readers[reader])
+        rows.append({"reader": name, "samples": count, "rank": rank, **_rate_facts(group)})
     return rows
 
 
@@ -349,24 +376,20 @@ def summarise(
     agreed: the consensus of the readers and the networks, if several readers graded. Then the
     scores are of consensus grades, and how many of them are wrong is what the consensus says.
     """
-    place = {name: code for code, name in enumerate(grades)}
-    columns = ["grade", *(name for name in scores if str(name).startswith("network_"))]
-    labels, *answers = (np.asarray(scores[name].map(place), dtype=np.int64) for name in columns)
-    owner = patient_codes(scores["patient"].tolist(), len(scores)) if "patient" in scores else None
-    networks = network_scores(labels, answers, grades=grades, owner=owner)
+    networks = _networks(scores, grades)
     share = noise_facts(estimate) if agreed is None else consensus_facts(agreed)
     rates = None
     if share["identifiable"] and (estimate.learnt or agreed is not None):
         low, high = share["rate_interval"]
         rates = (low, share["rate"], high)
-    # what is said of a label by several readings does not rest on the networks alone
-    unseen = [
-        row["grade"] for row in networks["grades"] if not row["recognised"] and agreed is None
-    ]
-    by_grade = {
-        row["grade"]: row for row in error_rates(scores, "grade", rates=rates, unseen=unseen)
-    }
-    readers = error_rates(scores, "reader", rates=rates) if "reader" in scores else None
+    unseen = []
+    if agreed is None:  # what several readings say does not rest on the networks alone
+        unseen = [row["grade"] for row in networks["grades"] if not row["recognised"]]
+    of_grades = error_rates(scores, "grade", rates=rates, unseen=unseen)
+
+    def rates_by(column: str) -> list[dict[str, Any]] | None:
+        return error_rates(scores, column, rates=rates) if column in scores else None
+
     summary: dict[str, Any] = {
         "samples": len(scores),
         "caveat": networks_caveat(networks, learnt=estimate.learnt, readings=agreed is not None),
@@ -378,13 +401,11 @@ def summarise(
         "form_weight": estimate.form_weight,
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),
-        "expected_errors": (
-            None if rates is None else round(float((1 - scores["quality"]).sum()), 2)
-        ),
+        "expected_errors": rates and round(float((1 - scores["quality"]).sum()), 2),
         "another_likelier": int((unverified(scores)["distance"] > 0).sum()),
-        "grades": [by_grade[name] for name in grades if name in by_grade],
-        "patients": error_rates(scores, "patient", rates=rates) if "patient" in scores else None,
-        "readers": readers if agreed is None else reader_rates(agreed),
+        "grades": sorted(of_grades, key=lambda row: grades.index(row["grade"])),
+        "patients": rates_by("patient"),
+        "readers": rates_by("reader") if agreed is None else reader_rates(agreed),
         **_to_verify(scores, estimate),
     }
     if agreed is not None:
@@ -401,11 +422,9 @@ def summarise(
     if "verified_grade" in scores:
         sample = scores[scores["verified_grade"] != ""]
         wrong = (sample["grade"] != sample["verified_grade"]).to_numpy().astype(np.float64)
-        weights = (
-            1.0 / sample["verified_probability"].to_numpy()
-            if "verified_probability" in sample
-            else None
-        )
+        weights = None
+        if "verified_probability" in sample:
+            weights = 1.0 / sample["verified_probability"].to_numpy()
         summary["verified"] = verified_summary(wrong, weights)
         if estimate.verified_shares:
             summary["verified"]["grades"] = _verified_grades(sample, estimate, grades)
@@ -417,6 +436,19 @@ def summarise(
     if "true_grade" in scores:
         summary["known"] = _against_truth(scores)
     return summary
+
+
+def _networks(scores: pd.DataFrame, grades: Sequence[str]) -> dict[str, Any]:
+    """How far the networks' grades in the table equal its labels."""
+
+    def codes(column: str) -> Ints:
+        return np.asarray(scores[column].map(list(grades).index), dtype=np.int64)
+
+    columns = [str(name) for name in scores if str(name).startswith("network_")]
+    owner = None
+    if "patient" in scores:
+        owner = patient_codes(scores["patient"].tolist(), len(scores))
+    return network_scores(codes("grade"), list(map(codes, columns)), grades=grades, owner=owner)
 
 
 def noise_facts(estimate: NoiseEstimate) -> dict[str, Any]:

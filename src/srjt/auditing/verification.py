@@ -32,6 +32,7 @@ from srjt.auditing.review_log import (
 )
 from srjt.auditing.scores import verified_alone, verified_summary
 from srjt.data.manifest import Manifest
+from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, count_of
 from srjt.files import as_csv, check_regular_file, write_atomically
 from srjt.noise.drawing import Drawing, draw_by_doubt
@@ -106,8 +107,9 @@ def read_plan(folder: Path) -> Plan | None:
 
 def write_plan(audit: AuditFolder) -> Plan:
     """Draw the labels that nobody has verified, by doubt, and keep the order in the folder."""
-    names = sorted(name for name, known in zip(audit.ids, audit.verified, strict=True) if known < 0)
-    doubt = np.clip(1.0 - audit.quality[[audit.line_of[name] for name in names]], 0.0, 1.0)
+    lines = sorted(np.flatnonzero(audit.verified < 0).tolist(), key=audit.ids.__getitem__)
+    names = [audit.ids[line] for line in lines]
+    doubt = np.clip(1.0 - audit.quality[lines], 0.0, 1.0)
     drawing = draw_by_doubt(doubt, seed=SEED)
     columns = {"id": names, "doubt": doubt, "size": drawing.size, "place": drawing.place}
     write_atomically(audit.folder / FILE, as_csv(pd.DataFrame(columns).iloc[drawing.order]))
@@ -132,7 +134,7 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
         plan is None
         and not at_random
         and not begun
-        and audit.facts["judged"]
+        and audit.facts.judged
         and (audit.verified < 0).any()
     ):
         plan = write_plan(audit)
@@ -144,10 +146,10 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
 def check_plan(plan: Plan, ids: Sequence[str], verified: Ints | None) -> None:
     """Refuse a sample of other labels. verified: (N,) grades that are known without it, −1
     elsewhere."""
-    known = np.full(len(ids), -1) if verified is None else verified
-    drawn = set(plan.ids)
-    new = [name for name, grade in zip(ids, known, strict=True) if grade < 0 and name not in drawn]
-    if new:
+    unknown = np.array(ids, dtype=object)
+    if verified is not None:
+        unknown = unknown[verified < 0]
+    if new := set(unknown).difference(plan.ids):
         raise SrjtError(
             f"{FILE} was drawn when {min(new)} was not there, which had no chance to be drawn:"
             f" audit to another folder, or move {FILE} and decisions.sqlite away to begin a new"
@@ -159,17 +161,15 @@ def sample_lines(audit: AuditFolder, size: int, plan: Plan | None) -> list[int]:
     """The lines of the first ``size`` labels that are verified, in their order."""
     if plan is None:
         return draw_sample(audit, size)
-    return [audit.line_of[name] for name in plan.in_order if name in audit.line_of][:size]
+    return list(picked(audit.line_of, plan.in_order).values())[:size]
 
 
 def read_probabilities(folder: Path) -> dict[str, float] | None:
     """With which each verified label was drawn, by id; None if all labels were drawn alike."""
     plan = read_plan(folder)
-    return (
-        None
-        if plan is None
-        else plan.probability([answer.id for answer in read_answers(folder, "verify")])
-    )
+    if plan is None:
+        return None
+    return plan.probability([answer.id for answer in read_answers(folder, "verify")])
 
 
 def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
@@ -181,15 +181,15 @@ def with_verified_sample(manifest: Manifest, folder: Path) -> Manifest:
     plan = read_plan(folder)
     if plan is not None:
         check_plan(plan, manifest.ids, manifest.verified_labels)
-    found = with_verified_grades(manifest, read_verified_grades(folder))
+    checked = with_verified_grades(manifest, read_verified_grades(folder))
     probability = read_probabilities(folder)
-    verified = found.verified_labels
+    verified = checked.verified_labels
     if probability is None or verified is None:
-        return found
+        return checked
     chances = np.where(verified >= 0, 1.0, np.nan)
-    for row, name in enumerate(found.ids):
+    for row, name in enumerate(checked.ids):
         chances[row] = probability.get(name, chances[row])
-    return replace(found, table=found.table.assign(verified_probability=chances))
+    return replace(checked, table=checked.table.assign(verified_probability=chances))
 
 
 # What the verified labels say, before the audit is repeated.
@@ -211,37 +211,34 @@ def sample_share(
     size: of the sample, of which the first labels count alone; None: all. looks: at how many sizes
     it is looked at.
     """
-    if plan is not None:
-        names = [name for name in plan.in_order if name in audit.line_of]
-    else:
-        names = [audit.ids[line] for line in draw_sample(audit, len(audit))]
+    sample = sample_lines(audit, len(audit), plan)
     grades = {answer.id: answer.grade for answer in answers}
-    answered = [place for place, name in enumerate(names) if name in grades]
-    drawn = min(len(names) if size is None else size, max(answered, default=-1) + 1)
-    graded = [name for name in names[:drawn] if grades.get(name) in audit.grades]
+    answered = [place for place, line in enumerate(sample) if audit.ids[line] in grades]
+    drawn = max(answered, default=-1) + 1
+    if size is not None:
+        drawn = min(drawn, size)
+    graded = [line for line in sample[:drawn] if grades.get(audit.ids[line]) in audit.grades]
     if not graded:
         return None
-    lines = np.array([audit.line_of[name] for name in graded])
-    wrong = np.array(
-        [grades[name] != audit.grades[audit.labels[audit.line_of[name]]] for name in graded],
-        np.float64,
-    )
+    lines = np.array(graded)
+    names = [audit.ids[line] for line in graded]
+    given = np.array(audit.grades, dtype=object)[audit.labels[lines]]
+    wrong = (np.array([grades[name] for name in names], dtype=object) != given).astype(np.float64)
     doubt = np.zeros(len(graded))
     mean_doubt = 0.0
-    chances = np.full(len(graded), drawn / len(names))
+    chances = np.full(len(graded), drawn / len(sample))
     if plan is not None:
-        place = {name: row for row, name in enumerate(plan.ids)}
-        own = np.array([place[name] for name in graded])
-        doubt = plan.doubt[own]
+        rows = pd.Index(plan.ids).get_indexer(pd.Index(names))
+        doubt = plan.doubt[rows]
         mean_doubt = float(plan.doubt.mean())
-        chances = plan.drawing.probability(drawn)[own]
+        chances = plan.drawing.probability(drawn)[rows]
     checked = Verified(rows=lines, true=np.zeros(len(lines), dtype=np.int64), probability=chances)
     share = verified_share(
         wrong,
         doubt,
         checked,
         mean_doubt=mean_doubt,
-        samples=len(names),
+        samples=len(sample),
         owner=patient_codes(audit.patients, len(audit)),
         confidence=1.0 - 0.05 / looks,
     )
@@ -273,41 +270,40 @@ def next_look(
     answered = {answer.id for answer in answers}
     last = Look(size=0, share=None, reached=False, next_size=looks[0])
     for number, size in enumerate(looks):
-        names = [audit.ids[line] for line in sample_lines(audit, size, plan)]
-        if not answered.issuperset(names):
+        if not all(audit.ids[line] in answered for line in sample_lines(audit, size, plan)):
             break
-        found = sample_share(audit, answers, plan, size=size, looks=len(looks))
-        if found is None:
+        verified = sample_share(audit, answers, plan, size=size, looks=len(looks))
+        if verified is None:
             break
-        low, high = found[0].interval
-        reached = (high - low) / 2.0 <= within
-        following = None if reached or size == looks[-1] else looks[number + 1]
-        last = Look(size=size, share=found[0], reached=reached, next_size=following)
-        if reached:
-            break
+        share, *_ = verified
+        low, high = share.interval
+        if (high - low) / 2.0 <= within:
+            return Look(size=size, share=share, reached=True, next_size=None)
+        following = looks[number + 1] if size < looks[-1] else None
+        last = Look(size=size, share=share, reached=False, next_size=following)
     return last
 
 
 def verified_so_far(audit: AuditFolder, answers: Sequence[Answer], plan: Plan | None = None) -> str:
     """How many of the verified labels are wrong, in one sentence; "" if nothing is verified."""
     if plan is not None:
-        found = sample_share(audit, answers, plan)
-        if found is None:
+        verified = sample_share(audit, answers, plan)
+        if verified is None:
             return ""
-        share, labels, wrong = found
+        share, labels, wrong = verified
         low, high = share.interval
         return (
             f"Wrong among {count_of(labels, 'label')} verified by doubt: {wrong:,}. Weighted by the"
             f" probabilities of their draw, {share.rate:.0%} of all labels are wrong (95 %"
             f" interval: {low:.0%} to {high:.0%})."
         )
-    label_of = {
-        sample: audit.grades[label] for sample, label in zip(audit.ids, audit.labels, strict=True)
-    }
-    grades = {answer.id: answer.grade for answer in answers if answer.id in label_of}
-    wrong_labels = [
-        grade != label_of[sample] for sample, grade in grades.items() if grade in audit.grades
-    ]
-    return (
-        verified_alone(verified_summary(np.array(wrong_labels, np.float64))) if wrong_labels else ""
-    )
+    wrong_labels = {}
+    for answer in answers:
+        line = audit.line_of.get(answer.id)
+        if line is not None and answer.grade in audit.grades:
+            wrong_labels[answer.id] = answer.grade != audit.grades[audit.labels[line]]
+        else:
+            wrong_labels.pop(answer.id, None)  # the last answer counts
+    if not wrong_labels:
+        return ""
+    return verified_alone(verified_summary(np.array([*wrong_labels.values()], np.float64)))

@@ -16,7 +16,7 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -391,6 +391,17 @@ class App(typer.Typer):
             self.command(verb.__name__.rstrip("_"), cls=Command, short_help=summary)(expand(verb))
 
 
+def _imported(words: Sequence[str]) -> list[str]:
+    """The modules that ``--import`` names."""
+    modules = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--import":
+            modules.append(following)
+        elif word.startswith("--import="):
+            modules.append(word.removeprefix("--import="))
+    return modules
+
+
 class LazyVerbs(TyperGroup):
     """The verbs of SUMMARIES. The module of a verb is imported when the verb is used."""
 
@@ -401,6 +412,11 @@ class LazyVerbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in SUMMARIES:
+            modules = _imported(args)
+            if modules:  # what they register may have options of its own
+                from srjt.methods import import_modules
+
+                import_modules(modules)
             self.load(args[0])
         return super().resolve_command(ctx, args)
 

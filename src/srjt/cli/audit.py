@@ -565,7 +565,7 @@ def export(
                 f" {listed}."
             )
     command = review_log.training_command(source, out, columns=map(str, table.columns))
-    words = [command, *options.machine_options(len(table), features=source.facts["features"])]
+    words = [command, *options.machine_options(len(table), features=source.facts.features)]
     print_line(f"Next: {' '.join(words)}")
 
 

@@ -2,9 +2,9 @@
 the source with its split, and the settings of a training from a file, from options and from
 ``--set``.
 
-``--abstain`` and all others about answers are fields in inference/options.py, about reading in
-data/options.py, about training in training/config.py, about studies in studies/config.py;
-``Fields`` makes the options of a command of them.
+``--per`` and all others about answers are fields in inference/options.py and of the aspects in
+inference/aspects, about reading in data/options.py, about training in training/config.py, about
+studies in studies/config.py; ``Fields`` makes the options of a command of them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class Fields:
                 values[name] = values[name][0]  # one is not a list: most sources have one column
             elif name == "transition":
                 values[name] = read_matrix(values[name])
-        if get_args(hint)[0] is not self.group:
+        wanted = get_args(hint)[0]
+        if get_origin(wanted) is not None or not issubclass(self.group, wanted):
             return values
         made = self.group(**values)
         return made.with_reading_file() if isinstance(made, Source) else made

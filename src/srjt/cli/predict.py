@@ -16,7 +16,15 @@ from srjt.cli import check_outputs, finish, options, print_line, say, typed_comm
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, exists_already, is_stream, write_output
-from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
+from srjt.inference.options import (
+    EVALUATION,
+    Answering,
+    Evaluating,
+    Grading,
+    Planning,
+    as_columns,
+    with_aspects,
+)
 
 if TYPE_CHECKING:
     from srjt.inference.predict import Kind, Predictions
@@ -27,9 +35,16 @@ ABOUT_FEATURES: dict[Kind, list[str]] = {"features": ["feature_columns", "labels
 # options about columns that a source and --calibrate-on have in common; the other options are about
 # the source
 SHARED = (
-    "image_column", "grade_column", "map_grades", "patient_column", "verified_grade_column", "feature_columns",
-    "several_readings", "reader_column", "reference_column",
-)  # fmt: skip
+    "image_column",
+    "grade_column",
+    "map_grades",
+    "patient_column",
+    "verified_grade_column",
+    "feature_columns",
+    "several_readings",
+    "reader_column",
+    "reference_column",
+)
 
 
 def check_files(out: Path | None, html: Path | None, *, force: bool) -> None:
@@ -44,9 +59,14 @@ def check_files(out: Path | None, html: Path | None, *, force: bool) -> None:
 
 
 def opened(
-    folder: Path, asked: Options, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]],
-    device: str | None, grade_names: options.GradeNames,
-) -> tuple[Trained, Options]:  # fmt: skip
+    folder: Path,
+    asked: Options,
+    how: Mapping[str, Any],
+    *,
+    about: Mapping[Kind, Sequence[str]],
+    device: str | None,
+    grade_names: options.GradeNames,
+) -> tuple[Trained, Options]:
     """The run, and how it answers: everything that can be checked before samples are read.
 
     about: options of reading that are about images, or about features, only.
@@ -94,7 +114,7 @@ def predict(
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     *,
-    asked: Annotated[Answering, Fields(Answering)],
+    asked: Annotated[Answering, Fields(with_aspects(Answering))],
     keep: list[str] | None = option(
         None, "Keep this column of the table in the predictions. Repeatable.", metavar="COLUMN"
     ),
@@ -119,17 +139,27 @@ def predict(
     how = {name: data.how[name] for name in READ_UNGRADED if name in data.how}
     asked = replace(asked, on_bad_image=data.bad_images)
     trained, asked = opened(
-        run, asked, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
-        device=device, grade_names=grade_names,
-    )  # fmt: skip
+        run,
+        asked,
+        how,
+        about={"features": ["feature_columns"], "images": ["images", "image_column"]},
+        device=device,
+        grade_names=grade_names,
+    )
     columns = (*asked.columns, *as_columns(keep))
     if not how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
         refuse_other_kind(trained, sources)
     reading = unlabelled_samples(
-        sources, features=len(trained.in_shape) == 1, wanted=trained.feature_names, columns=columns,
-        grades=trained.grades, progress=True, **how,
-    )  # fmt: skip
-    manifest, problems = data.usable(reading), reading.report.problems
+        sources,
+        features=len(trained.in_shape) == 1,
+        wanted=trained.feature_names,
+        columns=columns,
+        grades=trained.grades,
+        progress=True,
+        **how,
+    )
+    manifest = data.usable(reading)
+    problems = reading.report.problems
     predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(asked))
     table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
@@ -144,9 +174,13 @@ def predict(
             out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         )
     page = predictions_page(
-        predicted, data=manifest, sources=sources if html else (), command=typed_command("predict"),
-        skipped=[(problem.where, problem.detail) for problem in problems], pictures=html is not None,
-    )  # fmt: skip
+        predicted,
+        data=manifest,
+        sources=sources if html else (),
+        command=typed_command("predict"),
+        skipped=[(problem.where, problem.detail) for problem in problems],
+        pictures=html is not None,
+    )
     finish(
         page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None
     )
@@ -194,22 +228,26 @@ def _write_dicom_reports(
 def evaluate(
     run: options.Run,
     *,
-    asked: Annotated[Evaluating, Fields(Evaluating)],
+    asked: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
     side: str | None = option(
-        None, "Judge this side only. [default: test, with --fold or --splits]",
-        metavar="train|validation|test", panel=EVALUATION
+        None,
+        "Judge this side only. [default: test, with --fold or --splits]",
+        metavar="train|validation|test",
+        panel=EVALUATION,
     ),
     sides: options.Sides,
     group_near_duplicates: options.NearDuplicates = False,
     grade_names: options.GradeNames = None,
-    out: Path | None = option(None, "Write everything to a JSON file too, or the groups to a CSV file."),
+    out: Path | None = option(
+        None, "Write everything to a JSON file too, or the groups to a CSV file."
+    ),
     html: options.Html = None,
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
     data: Annotated[options.Source, Fields(options.Source, without=("grades",))],
-) -> None:  # fmt: skip
+) -> None:
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
     With --refer-from: sensitivity, specificity, predictive values and areas of
@@ -365,9 +403,16 @@ def plan(
 
 
 READ = (
-    "images", "image_column", "grade_column", "several_readings", "reader_column", "reference_column", "kind",
-    "on_bad_image", "skipped",
-)  # fmt: skip
+    "images",
+    "image_column",
+    "grade_column",
+    "several_readings",
+    "reader_column",
+    "reference_column",
+    "kind",
+    "on_bad_image",
+    "skipped",
+)
 
 
 def explain(
@@ -404,7 +449,8 @@ def explain(
     trained = srjt.load_run(run, device=device)
     # images that are no table have no use for a folder and a column of images: they are for
     # --training
-    data, typed = data.of_tables(sources), data
+    typed = data
+    data = data.of_tables(sources)
     tables = {name: data.how[name] for name in ("images", "image_column") if name in data.how}
     for_training = training is not None and not any(
         path.is_file() and is_table(path) for path in sources

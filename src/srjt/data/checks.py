@@ -50,6 +50,7 @@ Hashes = npt.NDArray[np.uint64]
 
 CORRELATION = 0.9994  # thumbnails that are correlated at least this much show the same image
 SIDE = 16  # pixels of a thumbnail
+# share that a thumbnail leaves out at each border
 CROPS = (
     0.0,
     0.005,
@@ -58,7 +59,7 @@ CROPS = (
     0.02,
     0.025,
     0.03,
-)  # share that a thumbnail leaves out at each border
+)
 THUMBNAILS = (len(CROPS), SIDE, SIDE)
 UNKNOWN = np.zeros(2, dtype=np.uint64)  # the hash of an image that cannot be read
 FLAT = 4.0  # grey levels: thumbnails with a smaller range show nothing that could be compared

@@ -193,9 +193,8 @@ def _nearest(rows: Floats, own: Floats, without: Ints, codes: Ints) -> Ints:
     step = max(1, BLOCK // len(own))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        distances = (
-            squares - 2 * rows[part] @ own.T
-        )  # the squares of the rows themselves change no order
+        # the squares of the rows themselves change no order
+        distances = squares - 2 * rows[part] @ own.T
         for person in without[part].T:
             distances[codes[None, :] == person[:, None]] = np.inf
         best = distances.argmin(axis=1)

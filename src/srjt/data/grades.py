@@ -52,6 +52,21 @@ def as_text(value: object) -> str:
     return "" if text == "<NA>" else text
 
 
+def positions(names: Iterable[str]) -> dict[str, int]:
+    """Each name → its position."""
+    return {name: position for position, name in enumerate(names)}
+
+
+def is_missing(text: str) -> bool:
+    """Whether a cell says that there is no value."""
+    return text.casefold() in MISSING
+
+
+def filled(cells: Iterable[str]) -> list[str]:
+    """The cells that hold a value."""
+    return [cell for cell in cells if not is_missing(cell)]
+
+
 def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -> Grading:
     """Convert ``values`` (N,) to grades, in the order of ``names`` if given, mildest first.
 
@@ -59,31 +74,31 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     numbers ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
     """
     times = Counter(values)
-    present = [value for value in times if value.casefold() not in MISSING]
+    present = filled(times)
     if names is None:
         names, note = _infer(present, times)
-        codes_of = {_key(name): code for code, name in enumerate(names)}
+        codes_of = _codes(names)
     else:
         names = tuple(str(name).strip() for name in names)
         if len(names) < 2 or not all(names):
             raise SrjtError(f"List at least two grades, from mild to severe, not {names}.")
-        if len({name.casefold() for name in names}) < len(names):
+        if len(set(map(str.casefold, names))) < len(names):
             raise SrjtError(f"A grade is listed twice: {', '.join(names)}.")
         codes_of, note = _match(present, names)
     refuse_more_than_most(names)
     # A name that looks like a missing value is a grade if it is listed.
     code_of = {value: codes_of.get(_key(value), -1) for value in times}
-    invalid: dict[int, tuple[str, str]] = {}
     codes = np.array([code_of[value] for value in values], dtype=np.int64)
+    invalid: dict[int, tuple[str, str]] = {}
     for row in np.flatnonzero(codes < 0).tolist():
         value = values[row]
-        if value.casefold() in MISSING:
-            invalid[row] = ("missing-grade", f"no grade ({value!r})" if value else "no grade")
+        if not value:
+            invalid[row] = ("missing-grade", "no grade")
+        elif is_missing(value):
+            invalid[row] = ("missing-grade", f"no grade ({value!r})")
         else:
-            invalid[row] = (
-                "invalid-grade",
-                f"'{_listed([value])}' is not one of {', '.join(names)}",
-            )
+            detail = f"'{_listed([value])}' is not one of {', '.join(names)}"
+            invalid[row] = ("invalid-grade", detail)
     return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
 
 
@@ -103,17 +118,24 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
         )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
-    stem_of = {key: key.rstrip("0123456789") for key in spelling}
-    digits = {key: key[len(stem) :] for key, stem in stem_of.items()}
-    numbered = all(0 < len(number) <= _LONGEST_NUMBER for number in digits.values())
-    if len({stem.strip(" _-") for stem in stem_of.values()}) != 1 or not numbered:
+    stems = set()
+    numbered = True
+    by_number: dict[int, str] = {}
+    for key, name in spelling.items():
+        stem = key.rstrip("0123456789")
+        digits = key[len(stem) :]
+        stems.add(stem.strip(" _-"))
+        if 0 < len(digits) <= _LONGEST_NUMBER:
+            by_number[int(digits)] = name
+        else:
+            numbered = False
+    if len(stems) != 1 or not numbered:
         raise SrjtError(
             f"The order of the grades {_listed(sorted(spelling.values()))} is not known: list them"
             " from mild to severe with ",
             Option("grades"),
             ".",
         )
-    by_number = {int(number): spelling[key] for key, number in digits.items()}
     if len(by_number) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
     ordered = sorted(by_number)
@@ -130,7 +152,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             Option("grades"),
             ".",
         )
-    return tuple(by_number[number] for number in ordered)
+    return tuple(map(by_number.__getitem__, ordered))
 
 
 def refuse_more_than_most(names: Sequence[object]) -> None:
@@ -165,49 +187,63 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
     numeric = [value for value in present if _number(value) is not None]
     # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the
     # grades.
-    if 2 * sum(times[value] for value in numeric) < sum(times[value] for value in present):
+    if 2 * sum(map(times.__getitem__, numeric)) < sum(map(times.__getitem__, present)):
         names = order_names(present)
         return names, f"{', '.join(names)} (ordered by the number at the end)"
-    if not (whole := [key for key in map(_key, numeric) if key.isdecimal()]):
+    whole = list(filter(str.isdecimal, map(_key, numeric)))
+    if not whole:
         raise SrjtError(
             f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one."
         )
     names = order_names(whole)
-    from_1 = "" if names[0] == "0" else ", stored as numbers from 0"
-    return names, f"whole numbers {names[0]} … {names[-1]}{from_1}"
+    note = f"whole numbers {names[0]} … {names[-1]}"
+    if names[0] != "0":
+        note += ", stored as numbers from 0"
+    return names, note
 
 
 def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], str]:
     """The code of each grade by listed names, and a note; whole numbers may stand for names without
     numbers."""
-    codes_of = {_key(name): code for code, name in enumerate(names)}
-    note = f"{', '.join(names)} (as listed)"
-    if not present or any(_key(value) in codes_of for value in present):
-        return codes_of, note
-    used = {int(key) for key in map(_key, present) if key.isdecimal()}
-    if not used or any(key.isdecimal() for key in codes_of):
-        raise SrjtError(
-            f"None of {_listed(sorted(present))} is among those listed: {', '.join(names)}."
-        )
+    codes_of = _codes(names)
+    listed = ", ".join(names)
+    keys = set(map(_key, present))
+    if not present or keys & codes_of.keys():
+        return codes_of, f"{listed} (as listed)"
+    used = set(map(int, filter(str.isdecimal, keys)))
+    if not used or any(map(str.isdecimal, codes_of)):
+        raise SrjtError(f"None of {_listed(sorted(present))} is among those listed: {listed}.")
     if 0 not in used and len(names) not in used:
         raise SrjtError(
             f"Whether the grades {_listed(map(str, sorted(used)))} start at 0 or 1 is unknown: list"
             " numbers, not names."
         )
     first = 0 if 0 in used else 1
+    last = first + len(names) - 1
     numbers = {str(first + code): code for code in range(len(names))}
-    return numbers, f"{note[:-1]}, for the numbers {first} … {first + len(names) - 1})"
+    return numbers, f"{listed} (as listed, for the numbers {first} … {last})"
+
+
+def _codes(names: Sequence[str]) -> dict[str, int]:
+    """Grade, in its one spelling → code."""
+    return {_key(name): code for code, name in enumerate(names)}
 
 
 def _listed(texts: Iterable[str]) -> str:
     """At most eight texts, none of them long."""
-    return few((printable(text if len(text) <= 40 else f"{text[:39]}…") for text in texts), 8)
+    return few(map(_short, texts), 8)
+
+
+def _short(text: str) -> str:
+    return printable(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def _key(value: str) -> str:
     """One spelling of each grade: "Mayo  1" is "mayo 1", and "1.0" is "1"."""
     number = _number(value)
-    return " ".join(value.casefold().split()) if number is None or number % 1 else str(int(number))
+    if number is None or number % 1:
+        return " ".join(value.casefold().split())
+    return str(int(number))
 
 
 def _number(text: str) -> float | None:
@@ -264,27 +300,27 @@ def grade_codes(
 
 def verified_codes(verified: Any, classes: Array) -> Ints:
     """(N,) the position of each verified grade among the classes; −1 where it is None or nan."""
-    cells = [
-        None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()
-    ]
+    cells = np.array(verified, dtype=object)
+    cells[pd.isna(cells)] = None
     advice = "; use None or nan for rows that were not verified."
-    return _positions(cells, classes, what="verified grade", advice=advice)
+    return _positions(cells.tolist(), classes, what="verified grade", advice=advice)
 
 
 def _positions(labels: list[Any], classes: Array, *, what: str, advice: str) -> Ints:
-    code_of = {None: -1, **{grade: code for code, grade in enumerate(classes.tolist())}}
+    grades = classes.tolist()
+    code_of = {None: -1, **dict(zip(grades, range(len(grades)), strict=True))}
     for label in labels:
         if label not in code_of:
-            raise SrjtError(
-                f"The {what} {label!r} is not among the grades {classes.tolist()}{advice}"
-            )
+            raise SrjtError(f"The {what} {label!r} is not among the grades {grades}{advice}")
     return np.array([code_of[label] for label in labels], dtype=np.int64)
 
 
 def ordered_categories(y: Any) -> list[Any] | None:
     """The categories of an ordered categorical."""
     kind = getattr(y, "dtype", None)
-    return list(kind.categories) if isinstance(kind, pd.CategoricalDtype) and kind.ordered else None
+    if isinstance(kind, pd.CategoricalDtype) and kind.ordered:
+        return list(kind.categories)
+    return None
 
 
 # Names of grades for people to read. The grades themselves are identities: files and labels keep
@@ -338,7 +374,9 @@ class Grades(tuple[str, ...]):
         ``2``."""
         written = self[grade] if isinstance(grade, int) else grade
         name = self.names.get(written, written)
-        return written if name == written else f"{written} ({name})"
+        if name == written:
+            return written
+        return f"{written} ({name})"
 
     @property
     def shown(self) -> list[str]:
@@ -347,11 +385,11 @@ class Grades(tuple[str, ...]):
 
     def find(self, wanted: str | int) -> int:
         """The position of a grade that a person wrote: the grade itself, or its name."""
-        spellings = [
-            text.casefold() for text in (*self, *(self.names.get(grade, grade) for grade in self))
-        ]
-        if (key := str(wanted).strip().casefold()) in spellings:
-            return spellings.index(key) % len(self)
+        key = str(wanted).strip().casefold()
+        for texts in (self, [self.names.get(grade, grade) for grade in self]):
+            spellings = list(map(str.casefold, texts))
+            if key in spellings:
+                return spellings.index(key)
         raise unknown_name("grade", wanted, [*self, *self.names.values()])
 
 

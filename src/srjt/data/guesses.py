@@ -12,14 +12,14 @@ import difflib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from srjt.data.grades import MISSING, MOST_GRADES, order_names
+from srjt.data.grades import MOST_GRADES, filled, order_names
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.options import ReadOptions
 from srjt.data.sources.table import (
@@ -112,114 +112,121 @@ def guess_options(table: Table, asked: ReadOptions) -> Guesses:
     """How a table of images is read: what was asked, and columns and grades that its cells make
     plain."""
     columns, _ = choose_columns(table, asked.roles, required=())
-    found = Guesses(options=dict(asked.given), columns=columns)
+    guesses = Guesses(options=dict(asked.given), columns=columns)
     folder = asked.images or table.folder
     if asked.image_column is None:
-        _guess_images(found, table, folder)
+        _guess_images(guesses, table, folder)
     if asked.images is None and "image" in columns:
-        _guess_folder(found, table, folder)
+        _guess_folder(guesses, table, folder)
     if "patient" not in columns:
-        _guess_patients(found, table)
+        _guess_patients(guesses, table)
     if asked.several_readings is None and "grade" not in columns:
-        _guess_grades(found, table)
+        _guess_grades(guesses, table)
     several = asked.several_readings is not None or isinstance(asked.grade_column, tuple)
     if "grade" in columns and asked.grades is None and asked.map_grades is None and not several:
-        _check_grades(found, table, columns["grade"])
-    return found
+        _check_grades(guesses, table, columns["grade"])
+    return guesses
 
 
-def _guess_images(found: Guesses, table: Table, folder: Path) -> None:
+def _guess_images(guesses: Guesses, table: Table, folder: Path) -> None:
     """By its name if the cells are image files, else the column whose cells are."""
-    by_name = found.columns.get("image")
+    by_name = guesses.columns.get("image")
     shares = {column: _share_of_images(table.frame[column], folder) for column in _columns(table)}
     best = max(shares, key=lambda column: shares[column])
     if by_name is not None and (shares[by_name] >= FILES or shares[best] < FILES):
         return
     if shares[best] >= FILES:
         instead = f", and those of {by_name!r} are not" if by_name is not None else ""
-        found.guess("image", best, f"{shares[best]:.0%} of its cells are image files{instead}")
+        guesses.guess("image", best, f"{shares[best]:.0%} of its cells are image files{instead}")
     else:
-        found.unresolved.append(missing_column("image", table, features=True).message)
+        guesses.unresolved.append(missing_column("image", table, features=True).message)
 
 
 def _share_of_images(cells: pd.Series[str], folder: Path) -> float:
     """The share of the filled cells that end as image files do; of names without a suffix, that
     exist."""
-    filled = [cell for cell in cells.astype(str) if cell]
-    if not filled:
+    written = list(filter(None, cells.astype(str)))
+    if not written:
         return 0.0
-    ending = sum(cell.lower().endswith(tuple(IMAGE_SUFFIXES)) for cell in filled) / len(filled)
+    ending = sum(cell.lower().endswith(tuple(IMAGE_SUFFIXES)) for cell in written) / len(written)
     if ending >= FILES:
         return ending
-    sample = filled[:: max(1, len(filled) // 20)]
-    root, located, _ = find_images(
-        [relative_name(cell, folder.absolute()) for cell in sample], folder.absolute()
-    )
-    return sum((root / name).is_file() for name in located) / len(sample)
+    sample = _sample(written, folder)
+    return _count_images(sample, folder) / len(sample)
 
 
-def _guess_folder(found: Guesses, table: Table, folder: Path) -> None:
+def _sample(names: list[str], folder: Path) -> list[str]:
+    """About twenty of the names, relative to the folder."""
+    root = folder.absolute()
+    return [relative_name(name, root) for name in names[:: max(1, len(names) // 20)]]
+
+
+def _count_images(names: list[str], folder: Path) -> int:
+    """How many of the images are in the folder, or at a usual place below it."""
+    root, located, _ = find_images(names, folder.absolute())
+    return sum((root / name).is_file() for name in located)
+
+
+def _guess_folder(guesses: Guesses, table: Table, folder: Path) -> None:
     """The folder below the table that has the images, where they are at no usual place."""
-    names = [
-        relative_name(name, folder.absolute())
-        for name in table.frame[found.columns["image"]]
-        if name
-    ]
-    sample = names[:: max(1, len(names) // 20)]
-
-    def found_in(directory: Path) -> int:
-        root, located, _ = find_images(sample, directory)
-        return sum((root / name).is_file() for name in located)
-
-    if found_in(folder.absolute()):
+    sample = _sample(list(filter(None, table.frame[guesses.columns["image"]])), folder)
+    if _count_images(sample, folder):
         return
-    below = itertools.islice((path for path in sorted(folder.glob("*/")) if path.is_dir()), FOLDERS)
-    for directory in itertools.chain.from_iterable(
-        (one, *itertools.islice(one.glob("*/"), FOLDERS)) for one in below
-    ):
-        if 2 * found_in(directory.absolute()) > len(sample):
-            found.options["images"] = directory
-            found.notes.append(f"images: in {directory}")
+    for directory in _folders_below(folder):
+        if 2 * _count_images(sample, directory) > len(sample):
+            guesses.options["images"] = directory
+            guesses.notes.append(f"images: in {directory}")
             return
 
 
-def _guess_patients(found: Guesses, table: Table) -> None:
-    taken = found.columns.values()
-    named = [
-        column
-        for column in _columns(table)
-        if column not in taken and WORDS["patient"] & _words(column)
-    ]
-    if named:
-        found.guess("patient", named[0], "a word in its name")
+def _folders_below(folder: Path) -> Iterator[Path]:
+    """Folders at the first level, each before those that it contains."""
+    for child in itertools.islice(filter(Path.is_dir, sorted(folder.glob("*/"))), FOLDERS):
+        yield child
+        yield from itertools.islice(child.glob("*/"), FOLDERS)
 
 
-def _guess_grades(found: Guesses, table: Table) -> None:
+def _guess_patients(guesses: Guesses, table: Table) -> None:
+    for column in _free_columns(guesses, table):
+        if WORDS["patient"] & _words(column):
+            guesses.guess("patient", column, "a word in its name")
+            return
+
+
+def _guess_grades(guesses: Guesses, table: Table) -> None:
     """By a word in its name, else the only column of few whole numbers."""
-    free = [column for column in _columns(table) if column not in found.columns.values()]
+    free = _free_columns(guesses, table)
     named = [column for column in free if WORDS["grade"] & _words(column)]
     graded = [column for column in free if _looks_graded(table.frame[column])]
     both = [column for column in named if column in graded]
     if len(both) == 1 or (len(named) == 1 and not both):
-        found.guess("grade", (both or named)[0], "a word in its name")
+        guesses.guess("grade", (both or named)[0], "a word in its name")
     elif len(graded) == 1:
-        values = sorted({cell for cell in table.frame[graded[0]] if cell.casefold() not in MISSING})
-        found.guess("grade", graded[0], f"the only one with few whole numbers: {few(values, 6)}")
+        values = sorted(set(filled(table.frame[graded[0]])))
+        guesses.guess("grade", graded[0], f"the only one with few whole numbers: {few(values, 6)}")
     else:
-        candidates = few(map(repr, both or named or graded), 6)
-        several = f" It may be one of {candidates}." if candidates else ""
-        found.unresolved.append(Message(missing_column("grade", table), several))
+        sentence = missing_column("grade", table).message
+        if candidates := both or named or graded:
+            sentence = Message(sentence, f" It may be one of {few(map(repr, candidates), 6)}.")
+        guesses.unresolved.append(sentence)
 
 
 def _looks_graded(cells: pd.Series[str]) -> bool:
     """Few whole numbers that repeat; no sides of a split."""
-    values = Counter(cell for cell in cells.astype(str) if cell.casefold() not in MISSING)
+    values = Counter(filled(cells.astype(str)))
     if not 2 <= len(values) <= MANY_VALUES or is_split(cells.rename("column"), given=False):
         return False
-    numbers = sum(
-        count for value, count in values.items() if re.fullmatch(r"\d{1,2}(\.0+)?", value)
-    )
+    numbers = 0
+    for value, count in values.items():
+        if re.fullmatch(r"\d{1,2}(\.0+)?", value):
+            numbers += count
     return numbers >= (1 - RARE) * values.total()
+
+
+def _free_columns(guesses: Guesses, table: Table) -> list[str]:
+    """The columns that have no role yet."""
+    taken = guesses.columns.values()
+    return [column for column in _columns(table) if column not in taken]
 
 
 def _columns(table: Table) -> list[str]:
@@ -235,38 +242,34 @@ def _words(column: str) -> set[str]:
 # Grades that are typing errors, gaps, and names whose order only a person knows.
 
 
-def _check_grades(found: Guesses, table: Table, column: str) -> None:
+def _check_grades(guesses: Guesses, table: Table, column: str) -> None:
     """Typing errors by their lines; without them the grades are listed, so that the other rows can
     be read."""
     values = list(map(str, table.frame[column]))
-    counts = Counter(value for value in values if value.casefold() not in MISSING)
-    numbers = {
-        value: int(float(value)) for value in counts if re.fullmatch(r"\d{1,9}(\.0+)?", value)
-    }
-    if 2 * sum(counts[value] for value in numbers) >= counts.total():
-        grades = _contiguous(_by_number(counts, numbers))
-        outside = [value for value in counts if numbers.get(value) not in grades]
-        errors = sum(counts[value] for value in outside)
-        if not outside:
-            return
-        if len(grades) >= 2 and errors <= max(2, RARE * counts.total()):
-            found.options["grades"] = tuple(map(str, grades))
-            reason = f"not one of the grades {grades[0]} … {grades[-1]}, which all other rows have"
-            _note_typos(found, table, values, dict.fromkeys(outside, reason))
-        elif len(numbers) == len(counts) and max(numbers.values()) < MOST_GRADES:
-            _propose_gap(found, sorted(set(numbers.values())), column)
+    counts = Counter(filled(values))
+    numbers: dict[str, int] = {}
+    samples_of: Counter[int] = Counter()
+    for value, count in counts.items():
+        if re.fullmatch(r"\d{1,9}(\.0+)?", value):
+            numbers[value] = int(float(value))
+            samples_of[numbers[value]] += count
+    if 2 * samples_of.total() < counts.total():
+        try:
+            order_names(list(counts))
+        except SrjtError as problem:
+            _propose_order(guesses, table, values, counts, problem)
         return
-    try:
-        order_names(list(counts))
-    except SrjtError as problem:
-        _propose_order(found, table, values, counts, problem)
-
-
-def _by_number(counts: Counter[str], numbers: dict[str, int]) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for value, number in numbers.items():
-        total[number] += counts[value]
-    return total
+    grades = _contiguous(samples_of)
+    outside = [value for value in counts if numbers.get(value) not in grades]
+    if not outside:
+        return
+    errors = sum(map(counts.__getitem__, outside))
+    if len(grades) >= 2 and errors <= max(2, RARE * counts.total()):
+        guesses.options["grades"] = tuple(map(str, grades))
+        reason = f"not one of the grades {grades[0]} … {grades[-1]}, which all other rows have"
+        _note_typos(guesses, table, values, dict.fromkeys(outside, reason))
+    elif len(numbers) == len(counts) and max(numbers.values()) < MOST_GRADES:
+        _propose_gap(guesses, sorted(samples_of), column)
 
 
 def _contiguous(counts: Counter[int]) -> list[int]:
@@ -279,26 +282,28 @@ def _contiguous(counts: Counter[int]) -> list[int]:
     return grades
 
 
-def _note_typos(found: Guesses, table: Table, values: Sequence[str], wrong: dict[str, str]) -> None:
+def _note_typos(
+    guesses: Guesses, table: Table, values: Sequence[str], wrong: dict[str, str]
+) -> None:
     for line, value in zip(table.lines, values, strict=True):
         if value in wrong:
-            found.typos[line] = (value, wrong[value])
-    shown = few((f"{line} has {value!r}" for line, (value, _) in found.typos.items()), 6)
-    found.notes.append(
-        f"grades: {few(found.options['grades'], 12)}; probably typing errors: {shown}"
+            guesses.typos[line] = (value, wrong[value])
+    shown = few((f"{line} has {value!r}" for line, (value, _) in guesses.typos.items()), 6)
+    guesses.notes.append(
+        f"grades: {few(guesses.options['grades'], 12)}; probably typing errors: {shown}"
     )
 
 
-def _propose_gap(found: Guesses, numbers: list[int], column: str) -> None:
+def _propose_gap(guesses: Guesses, numbers: list[int], column: str) -> None:
     """Grades that do not occur: whether they exist is for a person to say."""
-    first = min(numbers[0], 1)
-    missing = [str(number) for number in range(first, numbers[-1]) if number not in numbers]
-    found.proposed["grades"] = tuple(map(str, range(first, numbers[-1] + 1)))
-    found.unresolved.append(
+    every = range(min(numbers[0], 1), numbers[-1] + 1)
+    missing = sorted(set(every).difference(numbers))
+    exist = "that grade exists" if len(missing) == 1 else "these grades exist"
+    guesses.proposed["grades"] = tuple(map(str, every))
+    guesses.unresolved.append(
         Message(
-            f"The column {column!r} has the grades {few(numbers, 12)} and none of {few(missing, 6)}: if"
-            f" {'that grade exists' if len(missing) == 1 else 'these grades exist'}, list all grades"
-            " with ",
+            f"The column {column!r} has the grades {few(numbers, 12)} and none of"
+            f" {few(missing, 6)}: if {exist}, list all grades with ",
             Option("grades"),
             ".",
         )
@@ -306,38 +311,41 @@ def _propose_gap(found: Guesses, numbers: list[int], column: str) -> None:
 
 
 def _propose_order(
-    found: Guesses, table: Table, values: Sequence[str], counts: Counter[str], problem: SrjtError
+    guesses: Guesses,
+    table: Table,
+    values: Sequence[str],
+    counts: Counter[str],
+    problem: SrjtError,
 ) -> None:
     """Names whose order is not known, the probable misspellings apart."""
     usual = [value for value, count in counts.items() if count > max(2, RARE * counts.total() / 2)]
+    misspelt = set()
     for line, value in zip(table.lines, values, strict=True):
-        if value and value not in usual and value.casefold() not in MISSING:
-            near = difflib.get_close_matches(
-                value.casefold(), [name.casefold() for name in usual], n=1, cutoff=ALIKE
-            )
-            meant = next((name for name in usual if near and name.casefold() == near[0]), None)
-            if meant is not None:
-                found.typos[line] = (value, f"perhaps {meant!r}")
-    misspelt = {value for value, _ in found.typos.values()}
+        if value in counts and value not in usual and (meant := _nearest(value, usual)):
+            guesses.typos[line] = (value, f"perhaps {meant!r}")
+            misspelt.add(value)
     names = [value for value in counts if value not in misspelt]
     if not 2 <= len(names) <= MANY_VALUES:
-        found.unresolved.append(problem.message)
+        guesses.unresolved.append(problem.message)
         return
     scale = list(map(plain_name, SCALE))
-    ordered = sorted(
-        names,
-        key=lambda name: scale.index(plain_name(name)) if plain_name(name) in scale else len(scale),
-    )
-    found.proposed["grades"] = tuple(ordered)
+
+    def severity(name: str) -> int:
+        return scale.index(plain_name(name)) if plain_name(name) in scale else len(scale)
+
+    ordered = sorted(names, key=severity)
+    guesses.proposed["grades"] = tuple(ordered)
     counted = ", ".join(f"{printable(name)} ({counts[name]:,})" for name in ordered)
-    typed = (
-        f" Without {count_of(len(found.typos), 'probable typing error')}." if found.typos else ""
+    sentence = f"The order of the grades is not known: {counted}."
+    if guesses.typos:
+        sentence += f" Without {count_of(len(guesses.typos), 'probable typing error')}."
+    guesses.unresolved.append(
+        Message(f"{sentence} List them from mild to severe with ", Option("grades"), ".")
     )
-    found.unresolved.append(
-        Message(
-            f"The order of the grades is not known: {counted}.{typed} List them from mild to severe"
-            " with ",
-            Option("grades"),
-            ".",
-        )
-    )
+
+
+def _nearest(value: str, names: Sequence[str]) -> str | None:
+    """The name that is probably meant; None if no name is alike."""
+    spellings = list(map(str.casefold, names))
+    near = difflib.get_close_matches(value.casefold(), spellings, n=1, cutoff=ALIKE)
+    return names[spellings.index(near[0])] if near else None

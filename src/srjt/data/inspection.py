@@ -15,11 +15,11 @@ import numpy as np
 
 from srjt.data.checks import Progress, examine_images, few_patients, image_sizes
 from srjt.data.guesses import Guesses, guess_options
-from srjt.data.manifest import Ints, Manifest
-from srjt.data.options import ReadOptions
-from srjt.data.problems import OF_IMAGES, Problem, errors_in
+from srjt.data.manifest import Ints, Manifest, unusable_rows
+from srjt.data.options import ReadOptions, picked
+from srjt.data.problems import Problem, errors_in
 from srjt.data.sources import read_source
-from srjt.data.sources.folders import not_as_published, read_images
+from srjt.data.sources.folders import READ_WITHOUT_GRADES, not_as_published, read_images
 from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
 from srjt.data.sources.table import is_table, load_table
 from srjt.errors import Message, SrjtError
@@ -87,10 +87,8 @@ class Inspection:
     def notes(self) -> list[str]:
         """How the source was understood; what was guessed says why, instead of "as given"."""
         guessed = {note.partition(":")[0] for note in self.guessed}
-        known = [
-            note for note in self.manifest.report.notes if note.partition(":")[0] not in guessed
-        ]
-        return [*known, *self.guessed]
+        notes = self.manifest.report.notes
+        return [*(note for note in notes if note.partition(":")[0] not in guessed), *self.guessed]
 
     @property
     def graded(self) -> bool:
@@ -105,15 +103,13 @@ class Inspection:
     @property
     def usable(self) -> Manifest:
         """The samples whose images can be read."""
-        bad = {problem.where: problem for problem in self.unusable if problem.kind in OF_IMAGES}
-        rows = {row: name for row, name in enumerate(self.manifest.ids) if name in bad}
-        return self.manifest.leave_out(
-            {row: (bad[name].kind, bad[name].detail) for row, name in rows.items()}
-        )
+        return self.manifest.leave_out(unusable_rows(self.manifest, self.problems))
 
     def kept(self, on_bad_image: str | None) -> dict[str, Any]:
         """The options that are worth a file: how other commands read the same."""
-        return {**self.options, **({"on_bad_image": on_bad_image} if on_bad_image else {})}
+        if on_bad_image:
+            return {**self.options, "on_bad_image": on_bad_image}
+        return dict(self.options)
 
 
 def inspect_source(
@@ -131,55 +127,54 @@ def inspect_source(
     column holds images.
     """
     readers, options = _readers(source, asked)
-    found = Guesses(options=options)
+    guesses = Guesses(options=options)
     if (
         options.get("kind") in (None, "table")
         and is_table(source)
         and not _is_of_features(source, options)
     ):
-        found = guess_options(load_table(source), ReadOptions.of(options))
-    if found.unresolved and "image" not in found.columns:
-        raise SrjtError(Message.joined(found.unresolved))
-    if found.unresolved:
-        names = ("images", "image_column", "patient_column")
-        manifest = read_images(
-            [source], **{name: found.options[name] for name in names if name in found.options}
-        )
+        guesses = guess_options(load_table(source), ReadOptions.of(options))
+    if guesses.unresolved and "image" not in guesses.columns:
+        raise SrjtError(Message.joined(guesses.unresolved))
+    if guesses.unresolved:
+        manifest = read_images([source], **picked(guesses.options, READ_WITHOUT_GRADES))
     else:
-        manifest = read_source(source, use_file=False, **found.options)
-    try:
-        seen, pairs = examine_images(manifest, progress=progress) if decode else ([], NO_PAIRS)
-    except SrjtError as problem:  # no image exists
-        raise SrjtError(Message.joined([problem, *found.unresolved])) from None
-    differences = None if found.unresolved else not_as_published(manifest)
-    own = [
-        *(Problem(UNKNOWN_ORDER, "all rows", sentence) for sentence in found.unresolved),
-        *(
-            Problem("invalid-grade", line, f"{cell!r}: {why}")
-            for line, (cell, why) in _typos(found)
-        ),
-    ]
-    patients = [] if found.unresolved else few_patients(manifest, folds)
+        manifest = read_source(source, use_file=False, **guesses.options)
+    problems = []
+    for sentence in guesses.unresolved:
+        problems.append(Problem(UNKNOWN_ORDER, "all rows", sentence))
+    if guesses.unresolved:  # otherwise the reading itself reports typing errors
+        for line, (cell, why) in guesses.typos.items():
+            problems.append(Problem("invalid-grade", line, f"{cell!r}: {why}"))
+    problems += manifest.report.problems
+    differences = None
+    if not guesses.unresolved:
+        differences = not_as_published(manifest)
+        problems += differences or []
+    pairs = NO_PAIRS
+    if decode:
+        try:
+            of_images, pairs = examine_images(manifest, progress=progress)
+        except SrjtError as problem:  # no image exists
+            raise SrjtError(Message.joined([problem, *guesses.unresolved])) from None
+        problems += of_images
+    if not guesses.unresolved:
+        problems += few_patients(manifest, folds)
     return Inspection(
         source=source,
         # ``problems`` of the inspection has them all
         manifest=replace(manifest, report=replace(manifest.report, problems=())),
-        options=found.options,
-        guessed=tuple(found.notes),
-        unresolved=tuple(found.unresolved),
-        proposed=found.proposed,
-        problems=(*own, *manifest.report.problems, *(differences or ()), *seen, *patients),
+        options=guesses.options,
+        guessed=tuple(guesses.notes),
+        unresolved=tuple(guesses.unresolved),
+        proposed=guesses.proposed,
+        problems=tuple(problems),
         pairs=pairs,
         sizes=dict(Counter(image_sizes(manifest)).most_common()),
         readers=tuple(readers),
         as_published=None if differences is None else not differences,
         decoded=decode,
     )
-
-
-def _typos(found: Guesses) -> list[tuple[str, tuple[str, str]]]:
-    """Of grades whose order is known, the reading itself reports them."""
-    return list(found.typos.items()) if found.unresolved else []
 
 
 def _is_of_features(source: Path, options: Mapping[str, Any]) -> bool:
@@ -197,9 +192,7 @@ def _readers(source: Path, asked: Mapping[str, Any]) -> tuple[list[str], dict[st
     if options.get("kind") not in (None, "table") or not is_table(source):
         return [], options
     try:
-        loaded = read_readings(
-            source, **{name: options[name] for name in OF_READERS if name in options}
-        )
+        loaded = read_readings(source, **picked(options, OF_READERS))
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
         return [], options
     if not (described := describe_readers(loaded.readings, loaded.columns)):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.grades import positions
 from srjt.data.problems import (
     LEFT_OUT,
     NOT_ROWS,
@@ -44,9 +45,8 @@ def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") ->
         )
     if rows.dtype.kind not in "fiub":
         raise SrjtError(f"{what} must be numbers; these are {rows.dtype}.")
-    with np.errstate(
-        over="ignore"
-    ):  # numbers that are too large become infinite and are reported below
+    # numbers that are too large become infinite and are reported below
+    with np.errstate(over="ignore"):
         features = np.ascontiguousarray(rows, dtype=np.float32)
     # A sum needs no mask as large as the features; in float64 the largest float32 do not overflow.
     if not np.isfinite(features.sum(dtype=np.float64)):
@@ -60,7 +60,7 @@ def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") ->
 def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> list[int]:
     """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names
     those that lack."""
-    place = {name: position for position, name in enumerate(names)}
+    place = positions(names)
     if missing := [name for name in wanted if name not in place]:
         raise SrjtError(
             f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run"
@@ -82,13 +82,11 @@ def neutralise_formula(text: str) -> str:
 
 def warn_about_formulas(table: pd.DataFrame, path: Path) -> None:
     """Warn about formulas in a table that is written to ``path`` unchanged."""
-    formulas = [
-        (str(column), str(cell))
-        for column in table.columns
-        if not pd.api.types.is_numeric_dtype(table[column])
-        for cell in table[column]
-        if _is_formula(str(cell))
-    ]
+    formulas = []
+    for column in table.columns:
+        if not pd.api.types.is_numeric_dtype(table[column]):
+            cells = filter(_is_formula, map(str, table[column]))
+            formulas += [(str(column), cell) for cell in cells]
     if formulas:
         column, cell = formulas[0]
         warn(
@@ -110,6 +108,7 @@ def _is_formula(text: str) -> bool:
 # The manifest: one table with the image, the grade and the patient of every sample.
 
 Ints = npt.NDArray[np.int64]
+GRADED = ("grade", "true_grade", "verified_grade")  # columns of grades
 POSTERIOR = "p_true_{}"  # columns: the probability of each true grade, from several readers
 
 
@@ -235,9 +234,7 @@ class Manifest:
         return f"<Manifest{kind}: {self.describe()}{problems}>"
 
     def _repr_html_(self) -> str:
-        counts = [
-            (name, f"{count:,}") for name, count in zip(self.grades, self.class_counts, strict=True)
-        ]
+        counts = zip(self.grades, map("{:,}".format, self.class_counts), strict=True)
         table = html_block(self.describe(), html_table(("grade", "samples"), counts))
         return table + self.report._repr_html_() if self.report.kind else table
 
@@ -260,10 +257,10 @@ class Manifest:
     def describe(self) -> str:
         """What it contains, in one line: samples, patients, grades."""
         noun = ("row of features", "rows of features") if self.are_features else ("image", "images")
-        patients = (
-            "" if self.patients is None else f" of {count_of(len(set(self.patients)), 'patient')}"
-        )
-        return f"{count_of(len(self), *noun)}{patients}, grades {', '.join(self.grades)}"
+        counted = count_of(len(self), *noun)
+        if self.patients is not None:
+            counted += f" of {count_of(len(set(self.patients)), 'patient')}"
+        return f"{counted}, grades {', '.join(self.grades)}"
 
     def __len__(self) -> int:
         return len(self.table)
@@ -286,8 +283,9 @@ class Manifest:
     @property
     def true_labels(self) -> Ints | None:
         """(N,) true grades, as a copy; None if they are unknown."""
-        known = "true_grade" in self.table
-        return self.table["true_grade"].to_numpy(np.int64, copy=True) if known else None
+        if "true_grade" not in self.table:
+            return None
+        return self.table["true_grade"].to_numpy(np.int64, copy=True)
 
     @property
     def verified_labels(self) -> Ints | None:
@@ -332,7 +330,9 @@ class Manifest:
     @property
     def patients(self) -> list[str] | None:
         """(N,) the patient of each sample; None without a patient column."""
-        return list(map(str, self.table["patient"])) if "patient" in self.table else None
+        if "patient" not in self.table:
+            return None
+        return list(map(str, self.table["patient"]))
 
     @property
     def groups(self) -> list[str] | None:
@@ -387,20 +387,19 @@ class Manifest:
         are a data set of their own, which knows nothing of rows that were left out before; see
         ``leave_out``.
         """
-        chosen = np.asarray(rows)
-        positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
-        arrays = self.arrays if images or self.are_features else None
-        return replace(
-            self,
-            table=self.table.iloc[positions].reset_index(drop=True),
-            arrays=None if arrays is None else arrays[positions],
-            hashes=None if self.hashes is None else self.hashes[positions],
-            thumbnails=None if self.thumbnails is None else self.thumbnails[positions],
-            duplicates=None if self.duplicates is None else self.duplicates[positions],
-            left_out_rows=None,
-            report=ReadReport(),
-            weights=None if self.weights is None else self.weights[positions],
-        )
+        positions = np.asarray(rows)
+        if positions.dtype == bool:
+            positions = np.flatnonzero(positions)
+        positions = positions.astype(np.int64)
+        selected: dict[str, Any] = {}
+        if not images and not self.are_features:
+            selected["arrays"] = None
+        for name in ("arrays", "hashes", "thumbnails", "duplicates", "weights"):
+            array = getattr(self, name)
+            if array is not None and name not in selected:
+                selected[name] = array[positions]
+        table = self.table.iloc[positions].reset_index(drop=True)
+        return replace(self, table=table, left_out_rows=None, report=ReadReport(), **selected)
 
     def leave_out(self, reasons: Mapping[int, tuple[str, str]]) -> Manifest:
         """The samples without some rows, which stay in ``left_out_rows``: folds are the same as
@@ -410,14 +409,20 @@ class Manifest:
         """
         if not reasons:
             return self
-        rows = self.table.iloc[list(reasons)].reset_index(drop=True)
-        for column in {"grade", "true_grade", "verified_grade"} & set(rows):
-            rows[column] = [self.grades[grade] if grade >= 0 else "" for grade in rows[column]]
+        rows = self.with_grade_names().iloc[list(reasons)].reset_index(drop=True)
         rows["problem"], rows["detail"] = zip(*reasons.values(), strict=True)
-        known = [] if self.left_out_rows is None else [self.left_out_rows]
+        if self.left_out_rows is not None:
+            rows = pd.concat([self.left_out_rows, rows], ignore_index=True)
         kept = self.select([row for row in range(len(self)) if row not in reasons])
-        rows = pd.concat([*known, rows], ignore_index=True)
         return replace(kept, left_out_rows=rows, report=self.report)
+
+    def with_grade_names(self) -> pd.DataFrame:
+        """The table with the names of the grades instead of their numbers, as a source has them."""
+        table = self.table.copy()
+        names = np.array([*self.grades, ""], dtype=object)  # −1, not known, is the last
+        for column in set(GRADED) & set(table):
+            table[column] = names[table[column]].tolist()
+        return table
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
         """The same samples with the grades ``noisy`` (N,); the present grades become
@@ -530,12 +535,15 @@ def drop_unusable(
         problems = manifest.report.problems
     bad = errors_in(problems)
     left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
-    if listed_in is not None and (bad or left_out):
-        write_problems([*bad, *left_out], listed_in)
-    full_list = f" The full list is in {listed_in}." if listed_in else ""
-    said = left_out if on_bad_image == "error" else [*bad, *left_out]
-    if said:
-        warn(f"{describe_left_out(said)}{full_list}")
+    full_list = ""
+    if listed_in is not None:
+        full_list = f" The full list is in {listed_in}."
+        if bad or left_out:
+            write_problems([*bad, *left_out], listed_in)
+    if on_bad_image == "skip":
+        left_out = [*bad, *left_out]
+    if left_out:
+        warn(f"{describe_left_out(left_out)}{full_list}")
     if unknown := sum(problem.kind == "missing-patient" for problem in problems):
         warn(
             f"Samples without a patient: {unknown:,} of {len(manifest):,}. Each is treated as a"
@@ -553,15 +561,20 @@ def drop_unusable(
             Option("on_bad_image", "skip"),
             f".{full_list}",
         )
-    # Other errors are about rows that the source has left out: another row of the same image may be
-    # usable.
-    unusable = {problem.where: problem for problem in bad if problem.kind in OF_IMAGES}
-    reasons = {
-        row: (unusable[sample].kind, unusable[sample].detail)
-        for row, sample in enumerate(manifest.ids)
-        if sample in unusable
-    }
+    reasons = unusable_rows(manifest, problems)
     if len(reasons) == len(manifest):
         raise SrjtError("No sample can be used: all of them have problems.")
     usable = manifest.leave_out(reasons)
     return replace(usable, left_out_counts=left_out_counts(problems), report=solved)
+
+
+def unusable_rows(manifest: Manifest, problems: Iterable[Problem]) -> dict[int, tuple[str, str]]:
+    """Row → (kind of problem, detail), for each sample whose image cannot be used."""
+    # Other errors are about rows that the source has left out: another row of the same image may be
+    # usable.
+    bad = {problem.where: problem for problem in problems if problem.kind in OF_IMAGES}
+    reasons = {}
+    for row, name in enumerate(manifest.ids):
+        if name in bad:
+            reasons[row] = (bad[name].kind, bad[name].detail)
+    return reasons

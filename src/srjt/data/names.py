@@ -11,6 +11,7 @@ from __future__ import annotations
 import posixpath
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -22,7 +23,17 @@ NO_ROW = -1
 
 def plain_path(name: str) -> str:
     """One spelling per file name: forward slashes, no "./", composed characters (NFC)."""
-    return posixpath.normpath(unicodedata.normalize("NFC", name).replace("\\", "/")) if name else ""
+    if not name:
+        return ""
+    return posixpath.normpath(unicodedata.normalize("NFC", name).replace("\\", "/"))
+
+
+def path_from(path: Path, folder: Path) -> str:
+    """The path relative to the folder, or itself if it is elsewhere; never with "..", which is
+    wrong below a linked folder."""
+    if path.is_relative_to(folder):
+        path = path.relative_to(folder)
+    return path.as_posix()
 
 
 def join_names(

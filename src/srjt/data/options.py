@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from srjt.errors import Option, SrjtError
 from srjt.settings import check_types, documented, from_names, setting
+
+Value = TypeVar("Value")
 
 READING = "How the source is read"  # panel of the command line's help
 _option = partial(setting, None, panel=READING)
@@ -112,17 +114,27 @@ class ReadOptions:
     @property
     def grade_map(self) -> dict[str, str]:
         """A grade of the source → the grade that it is."""
-        pairs = {
-            pair: [part.strip() for part in pair.rpartition("=")] for pair in self.map_grades or ()
-        }
-        for pair, (own, _, grade) in pairs.items():
-            if not (own and grade):
+        grade_of = {}
+        for pair in self.map_grades or ():
+            written, _, grade = map(str.strip, pair.rpartition("="))
+            if not (written and grade):
                 raise SrjtError(
                     Option("map_grades"), f" takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}."
                 )
-        return {own: grade for own, _, grade in pairs.values()}
+            grade_of[written] = grade
+        return grade_of
 
     @property
     def given(self) -> dict[str, Any]:
         """Those that are not None, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return without_none(vars(self))
+
+
+def without_none(values: Mapping[str, Value | None]) -> dict[str, Value]:
+    """Those that are not None, by name."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def picked(values: Mapping[str, Value], names: Iterable[str]) -> dict[str, Value]:
+    """Those with these names, as far as they are there."""
+    return {name: values[name] for name in names if name in values}

@@ -128,11 +128,10 @@ def left_out_counts(problems: Iterable[Problem]) -> dict[str, int]:
 
 def describe_left_out(problems: Sequence[Problem]) -> str:
     """One sentence: how many rows and files were left out, by kind, with some of their names."""
-    counts = "; ".join(
-        f"{count:,} {kind} ({few(problem.where for problem in first)})"
-        for kind, _, count, first in examples(problems, count=4)
-    )
-    return f"Left out: {counts}."
+    parts = []
+    for kind, _, count, first in examples(problems, count=4):
+        parts.append(f"{count:,} {kind} ({few(problem.where for problem in first)})")
+    return f"Left out: {'; '.join(parts)}."
 
 
 def examples(
@@ -140,17 +139,14 @@ def examples(
 ) -> list[tuple[str, Severity, int, list[Problem]]]:
     """For each kind that occurs, errors first: its name, severity, count and first ``count``
     problems."""
-    tally = Counter(problem.kind for problem in problems)
-    return [
-        (
-            kind,
-            severity,
-            tally[kind],
-            [problem for problem in problems if problem.kind == kind][:count],
-        )
-        for kind, (severity, _) in KINDS.items()
-        if tally[kind]
-    ]
+    by_kind: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_kind.setdefault(problem.kind, []).append(problem)
+    rows = []
+    for kind, (severity, _) in KINDS.items():
+        if kind in by_kind:
+            rows.append((kind, severity, len(by_kind[kind]), by_kind[kind][:count]))
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from srjt.data.options import ReadOptions
+from srjt.data.names import path_from
+from srjt.data.options import ReadOptions, without_none
 from srjt.errors import Message, Option, SrjtError, unknown_name
 from srjt.files import write_output
 from srjt.settings import load_config
@@ -45,10 +46,7 @@ def load_reading_file(source: str | os.PathLike[str]) -> dict[str, Any]:
         file = reading_file(source)
         if not file.is_file():
             return {}
-    except (
-        OSError,
-        ValueError,
-    ):  # a name that is too long, or contains NUL: reading the source says so
+    except (OSError, ValueError):  # too long, or contains NUL: reading the source says so
         return {}
     values = load_config(file)
     if values.pop(TABLE, None) not in (None, table_name(source)):
@@ -66,7 +64,7 @@ def load_reading_file(source: str | os.PathLike[str]) -> dict[str, Any]:
     if values.get(ON_BAD_IMAGE, "error") not in ("error", "skip"):
         kind = Message(Option(ON_BAD_IMAGE), f" (in {file})")
         raise unknown_name(kind, values[ON_BAD_IMAGE], ["error", "skip"])
-    return {name: value for name, value in values.items() if value is not None}
+    return without_none(values)
 
 
 def write_reading_file(source: str | os.PathLike[str], options: Mapping[str, Any]) -> bool:
@@ -77,25 +75,17 @@ def write_reading_file(source: str | os.PathLike[str], options: Mapping[str, Any
     import yaml
 
     file = reading_file(source)
-    values = {
-        name: _as_written(name, value, file.parent)
-        for name, value in options.items()
-        if value is not None
-    }
-    loaded = load_reading_file(source)
-    present = {name: _as_written(name, value, file.parent) for name, value in loaded.items()}
-    if file.is_file() and present == values:
+    values = _as_written(without_none(options), file.parent)
+    if file.is_file() and _as_written(load_reading_file(source), file.parent) == values:
         return False
     name = table_name(source)
-    # one option per line, also a list
-    text = "".join(
-        yaml.safe_dump(
+    text = HEADER.format(name=name)
+    for option, value in {TABLE: name, **values}.items():  # one per line, also a list
+        line = yaml.safe_dump(
             {option: value}, allow_unicode=True, default_flow_style=None, width=10_000
-        ).strip("{}\n")
-        + "\n"
-        for option, value in {TABLE: name, **values}.items()
-    )
-    write_output(file, (HEADER.format(name=name) + text).encode("utf-8", "surrogateescape"))
+        )
+        text += line.strip("{}\n") + "\n"
+    write_output(file, text.encode("utf-8", "surrogateescape"))
     return True
 
 
@@ -116,12 +106,14 @@ def used(source: str | os.PathLike[str], problem: SrjtError) -> SrjtError:
     )
 
 
-def _as_written(name: str, value: Any, folder: Path) -> Any:
-    """A value as YAML keeps it; a path below the folder is relative to it."""
-    if name in PATHS:
-        path = Path(value).absolute()
-        beside = folder.absolute()
-        return (path.relative_to(beside) if path.is_relative_to(beside) else path).as_posix()
-    if isinstance(value, (list, tuple)):
-        return list(map(str, value))
-    return str(value)
+def _as_written(options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The options as YAML keeps them; a path below the folder is relative to it."""
+    written: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in PATHS:
+            written[name] = path_from(Path(value).absolute(), folder.absolute())
+        elif isinstance(value, (list, tuple)):
+            written[name] = list(map(str, value))
+        else:
+            written[name] = str(value)
+    return written

@@ -480,9 +480,8 @@ def _population(images: int, patients: int, grades: int, seed: int) -> tuple[Int
     """The patient of each image, (N,) ascending, and its severity, (N,) in [0, grades)."""
     rng = stream(seed, _DATASET)
     others = np.floor(rng.random(images - patients) * patients).astype(np.int64)
-    patient = np.sort(
-        np.concatenate([np.arange(patients), others])
-    )  # one image each, the others at random
+    # one image each, the others at random
+    patient = np.sort(np.concatenate([np.arange(patients), others]))
     counts = _counts(images, grades)
     ladder = np.concatenate([g + (np.arange(n) + 0.5) / n for g, n in enumerate(counts)])
     severity = np.empty(images)

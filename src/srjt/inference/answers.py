@@ -13,7 +13,6 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
 from srjt.errors import Option, SrjtError, unknown_name
-from srjt.inference.options import WhichNetwork
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
@@ -22,20 +21,31 @@ from srjt.training.trained import Trained
 
 def probabilities_of(
     probabilities: npt.NDArray[np.float32],
-    network: WhichNetwork,
+    network: str,
     recalibration: Recalibration | None = None,
 ) -> npt.NDArray[np.float32]:
-    """(K, N, C) → (N, C): the mean of the networks, or one of them; recalibrated if that is
-    given."""
+    """(K, N, C) → (N, C): the mean of the networks, or one of them; recalibrated if that is given.
+
+    network: "ensemble", "1" or "2".
+    """
     if network != "ensemble" and int(network) > len(probabilities):
         raise SrjtError(
             f"This run has {len(probabilities)} network(s): there is no network {network}."
         )
-    chosen = (
-        probabilities.mean(axis=0) if network == "ensemble" else probabilities[int(network) - 1]
-    )
-    chosen = np.ascontiguousarray(chosen)
-    return chosen if recalibration is None else recalibration(chosen).astype(np.float32)
+    if network == "ensemble":
+        chosen = np.ascontiguousarray(probabilities.mean(axis=0))
+    else:
+        chosen = np.ascontiguousarray(probabilities[int(network) - 1])
+    if recalibration is None:
+        return chosen
+    return recalibration(chosen).astype(np.float32)
+
+
+def pick(values: Sequence[str] | None, rows: Ints) -> list[str] | None:
+    """The values of these rows; None if there are no values."""
+    if values is None:
+        return None
+    return [values[row] for row in rows.tolist()]
 
 
 # The answers of a run, per image or per patient, beside the labels that they are judged by.
@@ -98,7 +108,7 @@ class Answers:
 
     def groups_of(self, rows: Ints) -> list[str] | None:
         """The groups of some answers."""
-        return None if self.groups is None else [self.groups[row] for row in rows.tolist()]
+        return pick(self.groups, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,14 +194,13 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     estimate = run.noise_estimate
     wrong = ""
     if estimate is not None and estimate.informed:
-        share = (
-            estimate.rate_text()
-            if estimate.known_rate is None
-            else f"an estimated {estimate.rate:.0%}"
-        )
+        share = f"an estimated {estimate.rate:.0%}"
+        if estimate.known_rate is None:
+            share = estimate.rate_text()
         wrong = f", and {share} of such labels are wrong"
-    checked = 0 if side.verified_labels is None else int((side.verified_labels >= 0).sum())
-    if checked:
+    verified = side.verified_labels
+    if verified is not None and (verified >= 0).any():
+        checked = int((verified >= 0).sum())
         others = "" if checked == len(side) else f"; the others are as given{wrong}"
         return f"{checked:,} of its {len(side):,} labels are verified{others}."
     return f"Its labels are as given{wrong}: wrong ones shift what is found on them."
@@ -200,4 +209,6 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
 def known_noise(run: Trained) -> NoiseEstimate | None:
     """The noise estimate of a run, if the labels determine it."""
     estimate = run.noise_estimate
-    return None if estimate is None or estimate.identifiable is False else estimate
+    if estimate is None or estimate.identifiable is False:
+        return None
+    return estimate

@@ -17,10 +17,11 @@ from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import subgroups
-from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
-from srjt.inference.decide import Abstention, Decision
-from srjt.inference.options import Answering, Evaluating
+from srjt.inference.answers import describe_labels, probabilities_of, units_of
+from srjt.inference.aspects import FittedTo, Judged, Judging, registered_aspects
+from srjt.inference.options import Answering, Evaluating, with_aspects
 from srjt.inference.prepare import (
+    JudgedBy,
     Prepared,
     RunLike,
     judging_labels,
@@ -29,16 +30,12 @@ from srjt.inference.prepare import (
     read_labelled,
     warn_of_training_patients,
 )
-from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
-from srjt.inference.subgroups import External, Subgroups
-from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
-from srjt.ordinal.calibration import SMALLEST, CalibrationBin
+from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
-from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
 from srjt.training.folder import HeldOut, baseline_from, same_samples
@@ -55,10 +52,11 @@ def known_samples(run: Trained, data: Manifest) -> dict[str, int] | None:
     ids |= {name: run.held_out[name].ids for name in ("validation", "test") if name in run.held_out}
     if run.hashes is None or len(run.hashes) != sum(map(len, ids.values())):
         return None
-    counts, start = {}, 0
-    for name, own in ids.items():
-        counts[name] = len(same_samples(data, ids=own, hashes=run.hashes[start:]))
-        start += len(own)
+    counts = {}
+    start = 0
+    for name, of_side in ids.items():
+        counts[name] = len(same_samples(data, ids=of_side, hashes=run.hashes[start:]))
+        start += len(of_side)
     return counts
 
 
@@ -85,9 +83,9 @@ class Overlap:
     patients: int | None
 
     def __str__(self) -> str:
-        patients = (
-            "" if self.patients is None else f" and {count_of(self.patients, 'patient')}, by name,"
-        )
+        patients = ""
+        if self.patients is not None:
+            patients = f" and {count_of(self.patients, 'patient')}, by name,"
         advice = {
             "validation": "Evaluate samples of other patients, such as the test side.",
             "calibrate_on": "Calibrate on samples of other patients.",
@@ -103,70 +101,29 @@ def find_overlaps(
 ) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings
     are always found on the validation side. known: from ``known_samples``."""
-    calibrated: dict[str, Any] = {
-        "ranges": prepared.ranges,
-        "recalibration": prepared.recalibration,
-    }
-    decided: dict[str, Any] = {
-        "threshold": prepared.options.sensitivity,
-        "pooling": prepared.learned,
-    }
-    other, overlaps = prepared.calibrate_on, []
-    same = 0
-    if other is not None and isinstance(data, Manifest):  # what a held-out sample shows is not kept
-        same = len(same_samples(data, ids=other.ids, hashes=other.hashes))
-    if other is None:
-        calibrated, decided = {}, calibrated | decided
-    sides: list[tuple[Literal["validation", "calibrate_on"], Any, dict[str, Any], int]] = [
-        ("calibrate_on", other, calibrated, same),
-        (
-            "validation",
-            prepared.run.held_out.get("validation"),
-            decided,
-            (known or {}).get("validation", 0),
-        ),
-    ]
-    for to, side, parts, samples in sides:
-        fitted = tuple(name for name, part in parts.items() if part is not None)
+    other = prepared.calibrate_on
+    fitted: dict[FittedTo, list[str]] = {"calibration": [], "validation": []}
+    for name, fitted_to in prepared.fitted().items():
+        fitted["validation" if other is None else fitted_to].append(name)
+    sides: list[tuple[Literal["validation", "calibrate_on"], Any, list[str], int]] = []
+    if other is not None:
+        same = 0
+        if isinstance(data, Manifest):  # what a held-out sample shows is not kept
+            same = len(same_samples(data, ids=other.ids, hashes=other.hashes))
+        sides.append(("calibrate_on", other, fitted["calibration"], same))
+    validation = prepared.run.held_out.get("validation")
+    sides.append(
+        ("validation", validation, fitted["validation"], (known or {}).get("validation", 0))
+    )
+    overlaps = []
+    for to, side, names, samples in sides:
         patients = None
         if side is not None and side.patients is not None and data.patients is not None:
             patients = len(set(side.patients) & set(data.patients))
-        if fitted and (samples or patients):
-            overlaps.append(Overlap(fitted=fitted, to=to, samples=samples, patients=patients))
+        if names and (samples or patients):
+            overlap = Overlap(fitted=tuple(names), to=to, samples=samples, patients=patients)
+            overlaps.append(overlap)
     return tuple(overlaps)
-
-
-# Beside the readers who graded the same samples, and against the true grades, where labels may be
-# wrong.
-
-MOST_READERS = 200  # each needs a consensus of the others
-
-
-def _against_true_grades(
-    prepared: Prepared,
-    answers: Answers,
-    manifest: Manifest,
-    readings: Readings | None,
-    *,
-    resamples: int,
-) -> TrueScores | None:
-    """What the verified grades, the readings or the noise of the run's labels tell; None if nothing
-    does."""
-    side, noise = prepared.run.held_out.get("validation"), None
-    if readings is not None and len(readings.readers) > MOST_READERS:
-        readings = None
-    elif readings is None and side is not None and len(side) >= SMALLEST[0]:
-        noise = prepared.noise_of(side, promise=True)
-    return true_scores(
-        answers,
-        refer=prepared.refer,
-        verified=manifest.verified_labels,
-        verified_probability=manifest.verified_probability,
-        readings=readings,
-        noise=noise,
-        label_noise=prepared.options.label_noise,
-        resamples=resamples,
-    )
 
 
 # The result of ``srjt.evaluate``.
@@ -204,8 +161,6 @@ class Evaluation(subgroups.Scores, Reported):
         Confidence and accuracy per bin.
     recalibration : str
         How the probabilities were recalibrated; empty if they were not.
-    ranges : RangeEvaluation or None
-        How often ranges of grades contain the label, with ``coverage``.
     images : int
         Number of images; ``samples`` unless the answers are pooled.
     per : tuple of str
@@ -221,27 +176,19 @@ class Evaluation(subgroups.Scores, Reported):
     own_samples : int or None
         How many of them the run was trained, validated or tested on, by what they show; 0: an
         external test. None: not known.
-    decision : Decision or None
-        Whether to refer, with ``refer_from``.
-    abstention : Abstention or None
-        What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    aspects : dict of str to Judged
+        What else was asked for, or can be told, by the name of the aspect; each is an attribute,
+        too, None if it is not there. ``ranges``: how often ranges of grades contain the label, with
+        ``coverage``. ``decision``: whether to refer, with ``refer_from``. ``external``: beside the
+        run's own test side, if these are other samples, what changed and what it is due to.
+        ``subgroups``: the scores of each group, with ``by``. ``readers``: the network as one more
+        reader, if several readers graded the samples. ``true_scores``: what can be known about the
+        scores against the true grades, where labels may be wrong and answers are not pooled.
     trained_on : str
         A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if
         there are none.
-    subgroups : Subgroups or None
-        The scores of each group, with ``by``.
-    external : External or None
-        Beside the run's own test side, if these are other samples: what changed, and what it is due
-        to.
-    readers : NetworkComparison or None
-        The network as one more reader, if several readers graded the samples.
-    not_compared : str
-        Why it could not be compared with them; "" otherwise.
-    true_scores : TrueScores or None
-        What can be known about the scores against the true grades, where labels may be wrong; None
-        if nothing is known about the labels, if they are the true grades, or if answers are pooled.
     run : str
         Name of the run.
     side : str
@@ -267,14 +214,13 @@ class Evaluation(subgroups.Scores, Reported):
     """
 
     samples: int
-    judged_by: str
+    judged_by: JudgedBy
     by_patient: bool
     views: int = 1
     purpose: Purpose
     grade_rule: str
     ranked_probability_score: float
     recalibration: str = ""
-    ranges: RangeEvaluation | None = None
     images: int = 0
     per: tuple[str, ...] = ()
     pool: str = ""
@@ -282,15 +228,9 @@ class Evaluation(subgroups.Scores, Reported):
     pooling_labels: str = ""
     unknown_units: int = 0
     own_samples: int | None = None
-    decision: Decision | None = None
-    abstention: Abstention | None = None
+    aspects: dict[str, Judged] = field(default_factory=dict)
     trained_on: str = ""
     overlaps: tuple[Overlap, ...] = ()
-    subgroups: Subgroups | None = None
-    external: External | None = None
-    readers: NetworkComparison | None = None
-    not_compared: str = ""
-    true_scores: TrueScores | None = None
     run: str = ""
     side: str = ""
     grades: Grades = field(default_factory=lambda: Grades(()))
@@ -307,18 +247,35 @@ class Evaluation(subgroups.Scores, Reported):
         """The value of the metric that the grades are for."""
         return self.intervals[self.purpose].value
 
+    def __getattr__(self, name: str) -> Any:
+        """What an aspect has judged; None if nobody asked for it."""
+        if name in {aspect.name for aspect in registered_aspects()}:
+            return vars(self).get("aspects", {}).get(name)
+        raise AttributeError(f"An Evaluation has no attribute {name!r}.")
+
     def __repr__(self) -> str:
         values = ", ".join(
             f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae")
         )
         return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
+    @property
+    def readers(self) -> Any:
+        """The network as one more reader; None if it could not be compared."""
+        return None if self.not_compared else self.aspects.get("readers")
+
+    @property
+    def not_compared(self) -> str:
+        """Why the network could not be compared with the readers; "" otherwise."""
+        return str(getattr(self.aspects.get("readers"), "reason", ""))
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; what several readers say only if there are some."""
+        """Plain values, for JSON: of every aspect, None if there is nothing to tell."""
         values: dict[str, Any] = plain(self, whole=True)
-        del values["not_compared"]
-        if self.readers is None:
-            del values["readers"]
+        judged = values.pop("aspects")
+        for aspect in registered_aspects():
+            if judged.get(aspect.name) or aspect.always_in_files:
+                values[aspect.name] = judged.get(aspect.name)
         return values
 
 
@@ -363,7 +320,7 @@ def evaluate(
     Returns
     -------
     Evaluation
-        Metrics with intervals, confusion matrix, calibration; on request decisions and abstention.
+        Metrics with intervals, confusion matrix, calibration; and what each aspect tells.
 
     Examples
     --------
@@ -376,7 +333,7 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    asked = from_names(Evaluating, options, kind="option")
+    asked = from_names(with_aspects(Evaluating), options, kind="option")
     run = open_run(run)
     prepared = None if isinstance(asked.calibrate_on, float) else prepare(run, asked)
     # a function given as progress counts decoded images, not the headers that are read here
@@ -385,13 +342,14 @@ def evaluate(
         part = share_of_patients(data, asked.calibrate_on)
         prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
         data = data.select(~part)
-    for text in asked.by:
-        subgroups.group_by(data.table, text)  # an error before images are decoded
+    for aspect in asked.aspects():
+        aspect.check(data.table)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
-    leak, known = "", known_samples(run, manifest)
-    if seen := len(run.trained_on(manifest)):
+    known = known_samples(run, manifest)
+    seen = len(run.trained_on(manifest))
+    if seen:
         leak = (
             f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look"
             " too good."
@@ -399,95 +357,100 @@ def evaluate(
         warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
     else:
         leak = warn_of_training_patients(run, manifest)
-    units = (
-        units_of(manifest.table, asked.per) if asked.per else None
-    )  # an error before images are predicted
-    images = answers = prepared.answer_store(store)
-    who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]
-    _, judged_by = judging_labels(manifest)
-    compared, reason, truly = None, "", None
-    if readings is not None:  # readers grade images, not patients
+    units = None
+    if asked.per:
+        units = units_of(manifest.table, asked.per)  # an error before images are predicted
+    if readings is not None:
         readings = select_readings(readings, manifest.ids)
         if readings.groups is None:
             readings = replace(readings, groups=manifest.groups)
-        try:  # what else is known of the network does not depend on it
-            if len(readings.readers) > MOST_READERS:
-                raise SrjtError(f"The network is compared with at most {MOST_READERS} readers.")
-            compared = compare_network(readings, images.grades, resamples=max(resamples, 1))
-        except SrjtError as problem:
-            reason = str(problem)
-        judged_by = judged_by.replace("given", "consensus")
-    if manifest.true_labels is None and units is None:
-        truly = _against_true_grades(prepared, images, manifest, readings, resamples=resamples)
+    images = answers = prepared.answer_store(store)
+    who = manifest.table[[name for name in ("image", "patient") if name in manifest.table]]
     if units is not None:
         answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
-    own = seen or (known and sum(known.values()) > OWN_SHARE * len(manifest))
-    codes = None if units is None else units.codes
-    groupings = [subgroups.group_by(manifest.table, text, codes) for text in asked.by]
+    own_samples = None if known is None else sum(known.values())
+    judging = Judging(
+        prepared=prepared,
+        answers=answers,
+        images=images,
+        samples=manifest,
+        resamples=resamples,
+        units=units,
+        store=store,
+        readings=readings,
+        new_to_run=not seen and (own_samples or 0) <= OWN_SHARE * len(manifest),
+    )
     return replace(
-        judge(prepared, answers, manifest, who, judged_by=judged_by, resamples=resamples),
+        judge(prepared, judging, who, judged_by=_judged_by(manifest, readings)),
         views=prepared.views,
-        unknown_units=0 if units is None else units.unknown,
-        external=(
-            None
-            if own
-            else subgroups.beside_own_test_side(prepared, store, images, resamples=resamples)
-        ),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
-        subgroups=(
-            subgroups.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None
-        ),
-        readers=compared,
-        not_compared=reason,
-        true_scores=truly,
-        own_samples=None if known is None else sum(known.values()),
+        own_samples=own_samples,
     )
+
+
+def _judged_by(samples: Manifest, readings: Readings | None) -> JudgedBy:
+    """What the labels are called that answers are compared with."""
+    _, judged_by = judging_labels(samples)
+    if readings is not None and judged_by == "given grades":
+        return "consensus grades"
+    return judged_by
 
 
 def judge(
     prepared: Prepared,
-    answers: Answers,
-    samples: Manifest | HeldOut,
+    judging: Judging,
     who: pd.DataFrame,
     *,
-    judged_by: str,
-    resamples: int,
+    judged_by: JudgedBy,
     side: str = "",
 ) -> Evaluation:
     """The scores of answers beside their labels.
 
-    samples: images. who: what identifies each answer. resamples: 0 for no intervals. side: of the
-    run, if the samples are its own.
+    who: what identifies each answer. side: of the run, if the samples are its own.
     """
-    run, per, rules = prepared.run, prepared.options.per, prepared.decisions
-    labels, p, grades = answers.labels, answers.probabilities, run.grades
-    patients, counts = samples.patients, answers.confusion.sum(axis=1)
+    run = prepared.run
+    per = prepared.options.per
+    grades = run.grades
+    answers = judging.answers
+    samples = judging.samples
+    resamples = judging.resamples
+    labels = answers.labels
+    p = answers.probabilities
+    patients = samples.patients
+    counts = answers.confusion.sum(axis=1)
     uncalibrated: list[CalibrationBin] = []
     if answers.outputs is not None and prepared.recalibration is not None:
         before = probabilities_of(answers.outputs[0], prepared.options.network)
         uncalibrated = calibration.calibration_bins(before, labels)
     rows = who.reset_index(drop=True).assign(
-        **{
-            name: [grades[g] for g in of]
-            for name, of in (("label", labels), ("grade", answers.grades))
-        },
+        label=[grades[label] for label in labels],
+        grade=[grades[grade] for grade in answers.grades],
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
     )
-    # the run knows how many images of each grade it was trained on, not how many patients
-    training_counts = counts if per else run.facts.data.get("class_counts", [])
-    naive = naive_baseline(counts, counts) if per else baseline_from(run.facts, counts)
+    if per:  # the run knows how many images of each grade it was trained on, not how many patients
+        training_counts = counts
+        naive: NaiveBaseline | None = naive_baseline(counts, counts)
+    else:
+        training_counts = run.facts.data.get("class_counts", [])
+        naive = baseline_from(run.facts, counts)
     purpose = prepared.options.optimise or run.config.optimise
     gain = None
     if naive is not None:
         gain = gain_over_one_grade(
-            labels, answers.grades, training_counts=training_counts, metric=purpose, groups=answers.groups,
+            labels,
+            answers.grades,
+            training_counts=training_counts,
+            metric=purpose,
+            groups=answers.groups,
             resamples=resamples,
-        )  # fmt: skip
-    decided: dict[str, Any] = {
-        rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules
-    }
+        )
+    aspects: dict[str, Judged] = {}
+    for name, rule in prepared.rules.items():
+        judged = rule.judge(judging)
+        if judged is not None:
+            aspects[name] = judged
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -497,10 +460,10 @@ def judge(
         **vars(subgroups.scores_of(answers, resamples=resamples)),
         ranked_probability_score=calibration.ranked_probability_score(p, labels),
         recalibration=str(prepared.recalibration or ""),
-        ranges=evaluate_ranges(answers, prepared.ranges, resamples=resamples),
         images=len(samples),
         per=per,
         pool=prepared.options.pool if per else "",
+        unknown_units=0 if judging.units is None else judging.units.unknown,
         learned_pooling=prepared.learned,
         pooling_labels="" if prepared.learned is None else describe_labels(run, per=per),
         run="" if run.folder is None else run.folder.resolve().name,
@@ -513,7 +476,7 @@ def judge(
         coverage_by=prepared.options.coverage_by,
         uncalibrated=uncalibrated,
         answers=rows,
-        **decided,
+        aspects=aspects,
     )
 
 
@@ -536,20 +499,30 @@ def evaluate_sides(
     for name, side in sorted(run.held_out.items()):  # test before validation
         if any(column not in side.table for column in per):
             continue
-        labels, by = judging_labels(side) if name == "test" else (side.labels, "given grades")
-        answers, who = (
-            prepared.side_answers(side, labels),
-            side.table.rename(columns={"id": "image"}),
-        )
+        labels = side.labels
+        judged_by: JudgedBy = "given grades"
+        if name == "test":
+            labels, judged_by = judging_labels(side)
+        answers = prepared.side_answers(side, labels)
+        who = side.table.rename(columns={"id": "image"})
         if side.images is not None:
             who["file"] = side.images
         units = units_of(side.table, per) if per else None
+        images = answers
         if units is not None:
-            answers, who = prepared.pool(answers, units.codes), units.keys
-        judged = judge(prepared, answers, side, who, judged_by=by, resamples=resamples, side=name)
+            answers = prepared.pool(images, units.codes)
+            who = units.keys
+        judging = Judging(
+            prepared=prepared,
+            answers=answers,
+            images=images,
+            samples=side,
+            resamples=resamples,
+            units=units,
+        )
+        judged = judge(prepared, judging, who, judged_by=judged_by, side=name)
         overlaps = find_overlaps(prepared, side, {name: len(side)})
-        unknown = 0 if units is None else units.unknown
-        evaluations[name] = replace(judged, overlaps=overlaps, unknown_units=unknown)
+        evaluations[name] = replace(judged, overlaps=overlaps)
     return evaluations
 
 

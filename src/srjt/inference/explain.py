@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Samples, open_feed
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Ints, Manifest
 from srjt.data.sources import LabelledData, UnlabelledData
 from srjt.errors import Option, SrjtError, count_of
 from srjt.inference.options import Answering
@@ -82,8 +82,10 @@ def _layout(network: nn.Module, output: Tensor) -> Callable[[Tensor], Tensor] | 
     if output.ndim == 4:
         channels_last = output.shape[1] == output.shape[2] != output.shape[3]
         places = output.shape[1:3] if channels_last else output.shape[2:]
+        if min(places) == 1:
+            return None
         axis = 3 if channels_last else 1
-        return (lambda product: product.sum(dim=axis)) if min(places) > 1 else None
+        return lambda product: product.sum(dim=axis)
     if output.ndim != 3:
         return None
     # tokens before the patches: the class token and registers of a vision transformer
@@ -108,7 +110,8 @@ def rank_correlation(a: Floats, b: Floats) -> float | None:
 
 # Maps drawn over their images: orange raises the expected grade, blue lowers it.
 
-RAISES, LOWERS = np.array([255, 96, 0]), np.array([40, 120, 255])
+RAISES = np.array([255, 96, 0])
+LOWERS = np.array([40, 120, 255])
 STRONGEST = 0.6  # opacity of the map where it is largest: the image stays visible
 
 
@@ -238,7 +241,8 @@ def explain(
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)
-    learnt, similar = None, None
+    learnt = None
+    similar = None
     if training is not None:
         samples = read_labelled(run, training, on_bad_image=on_bad_image, progress=progress is True)
         if run.training_ids:  # those that the run learnt from, as far as its history tells them
@@ -302,13 +306,19 @@ def _most_similar(
     wanted = count + 1
     while True:
         near = nearest(np.concatenate(vectors), places, group, num_classes=1, count=wanted)[:, 0]
-        found = [
-            [int(row) for row in rows if row >= 0 and not np.array_equal(training[row], query)]
-            for rows, query in zip(near, queries, strict=True)
-        ]
-        if wanted >= len(training) or min(map(len, found)) >= count:
-            return [rows[:count] for rows in found]
+        others = [_others(rows, training, query) for rows, query in zip(near, queries, strict=True)]
+        if wanted >= len(training) or min(map(len, others)) >= count:
+            return [rows[:count] for rows in others]
         wanted *= 2  # the data hold several copies of an image
+
+
+def _others(rows: Ints, training: Samples, query: Samples) -> list[int]:
+    """The positions of training images other than the query; −1 is none."""
+    others = []
+    for row in rows.tolist():
+        if row >= 0 and not np.array_equal(training[row], query):
+            others.append(row)
+    return others
 
 
 def shown_crop(run: Trained, pixels: Samples) -> npt.NDArray[np.uint8]:

@@ -71,7 +71,8 @@ class ExportModule(nn.Module):
 
     def __init__(self, prepared: Prepared) -> None:
         super().__init__()
-        run, recalibration = prepared.run, prepared.recalibration
+        run = prepared.run
+        recalibration = prepared.recalibration
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
                 "Your own eval_transform cannot be exported: export a run without one, and apply"
@@ -79,11 +80,14 @@ class ExportModule(nn.Module):
             )
         self.networks = run.networks
         self.method = run.method
-        self.rule, self.own_rule = prepared.grade_rule, prepared.own_rule
+        self.rule = prepared.grade_rule
+        self.own_rule = prepared.own_rule
         margin = (run.config.image_size - run.config.crop) // 2
         self.centre = slice(margin, margin + run.config.crop)
-        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-        self.scale, self.shift = nn.Buffer(1 / (255 * std)), nn.Buffer(-mean / std)
+        mean = torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
+        std = torch.tensor(IMAGENET_STD).view(3, 1, 1)
+        self.scale = nn.Buffer(1 / (255 * std))
+        self.shift = nn.Buffer(-mean / std)
         self.recalibrates = recalibration is not None
         if recalibration is not None:
             self.slope = recalibration.slope
@@ -206,7 +210,8 @@ def export(
     target = Path(path)
     format = resolve_format(target, format)
     run = open_run(run)
-    config, run = run.config, on_cpu(run)
+    config = run.config
+    run = on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
     prepared = prepare(
         run, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
@@ -312,9 +317,11 @@ def _synthetic_samples(run: Trained) -> Samples:
 def _checked_samples(run: Trained, samples: Samples) -> Samples:
     """The samples, or an error that says which type and shape the file takes."""
     size = run.config.image_size
-    shape, dtype = (
-        ((size, size, 3), "uint8") if len(run.in_shape) == 3 else (run.in_shape, "float32")
-    )
+    shape: tuple[int, ...] = (size, size, 3)
+    dtype = "uint8"
+    if len(run.in_shape) != 3:
+        shape = run.in_shape
+        dtype = "float32"
     if samples.shape[1:] != shape or samples.dtype != dtype or len(samples) == 0:
         raise SrjtError(
             f"The check of this run takes samples of {dtype} (N, {', '.join(map(str, shape))}), not"
@@ -326,7 +333,8 @@ def _checked_samples(run: Trained, samples: Samples) -> Samples:
 def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples: Samples) -> float:
     """The largest difference between the file's probabilities and the run's; an error if it is too
     large."""
-    largest, classes = 0.0, len(prepared.run.grades)
+    largest = 0.0
+    classes = len(prepared.run.grades)
     # a single sample, then many: a file with a fixed batch size does not pass
     for part in [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]:
         outputs = prepared.run.probabilities(samples[part])

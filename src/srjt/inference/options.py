@@ -3,35 +3,84 @@ documentation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
-from srjt.errors import Message, Option, SrjtError
+from srjt.errors import Message, Option
+from srjt.inference.aspects import (
+    CALIBRATION,
+    COMPUTING as COMPUTING,
+    DECISIONS,
+    EVALUATION as EVALUATION,
+    Aspect,
+    as_columns as as_columns,
+    registered_aspects,
+)
 from srjt.ordinal import Purpose
 from srjt.settings import check_types, documented, setting
+
+Options = TypeVar("Options")
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]
 PlannedMetric = Literal["mae", "accuracy", "qwk", "sensitivity", "specificity", "noise-rate"]
 
-# Panels of the command line's help.
-CALIBRATION, DECISIONS, COMPUTING = (
-    "Ranges of grades and recalibration",
-    "Decisions",
-    "How it is computed",
-)
-EVALUATION = "Evaluation"
+
+# Options of a run's answers and of every aspect, as one class.
 
 
-def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
-    """Names of columns as a tuple: ``"patient,eye"`` and ["patient", "eye"] are the same."""
-    parts = [names] if isinstance(names, str) else [] if names is None else list(names)  # type: ignore[call-overload]
-    columns = [column.strip() for part in parts for column in str(part).split(",")]
-    if not all(columns):
-        raise SrjtError(
-            Option(option), f" needs the names of columns, such as patient; got {names!r}."
-        )
-    return tuple(dict.fromkeys(columns))
+def with_aspects(options: type[Options]) -> type[Options]:
+    """The class with the options of all aspects that it lacks, each in its panel of the help.
+
+    A decorator of the classes here, which know the aspects of srjt; ``srjt.predict`` and
+    ``srjt.evaluate`` call it for those that were registered later.
+    """
+    key: Any = options
+    made: type[Options] = _with_aspects(key, tuple(registered_aspects()))
+    return made
+
+
+@cache
+def _with_aspects(options: Any, aspects: tuple[type[Aspect], ...]) -> Any:
+    rows: list[tuple[str, Any, Any]] = []
+    for aspect in aspects:
+        if options.judges or not aspect.evaluation_only:
+            rows += _rows(aspect)
+    names = [name for name, _, _ in rows]
+    added = [row for row in rows if row[0] not in options.__dataclass_fields__]
+    if not added and list(options.__dataclass_fields__) == list(_by_panel(options, names)):
+        return options
+    made: Any = make_dataclass(options.__name__, added, bases=(options,), frozen=True, kw_only=True)
+    made.__module__ = options.__module__
+    made.__doc__ = options.__doc__
+    made.__dataclass_fields__ = _by_panel(made, names)  # the order in the help
+    return made
+
+
+def _rows(aspect: type[Aspect]) -> Iterator[tuple[str, Any, Any]]:
+    """Name, type and declaration of the options of an aspect."""
+    hints = get_type_hints(aspect)
+    panel = EVALUATION if aspect.evaluation_only else DECISIONS
+    for one in fields(aspect):
+        panel = one.metadata.get("panel", panel)
+        about = {**one.metadata, "panel": panel}
+        yield one.name, hints[one.name], field(default=one.default, metadata=about)
+
+
+def _by_panel(options: Any, of_aspects: Sequence[str]) -> dict[str, Field[Any]]:
+    """All fields by name. In each panel those of aspects come first."""
+    every = options.__dataclass_fields__
+    panels: dict[str | None, list[str]] = {}
+    panel = None
+    for name, one in every.items():
+        if name not in of_aspects:
+            panel = one.metadata.get("panel", panel)
+            panels.setdefault(panel, []).append(name)
+    for name in reversed(of_aspects):
+        panels.setdefault(every[name].metadata["panel"], []).insert(0, name)
+    return {name: every[name] for names in panels.values() for name in names}
 
 
 @documented
@@ -60,6 +109,7 @@ class Grading:
 
 
 @documented
+@with_aspects
 @dataclass(frozen=True, kw_only=True)
 class Answering(Grading):
     """How a run answers new samples: its grades, what is fitted after training, and which decisions
@@ -68,6 +118,8 @@ class Answering(Grading):
     ``srjt.predict`` and ``srjt.evaluate`` take these fields as keyword arguments; unknown names are
     errors.
     """
+
+    judges: ClassVar[bool] = False  # whether options are for evaluations, too
 
     views: int = setting(
         1,
@@ -87,23 +139,6 @@ class Answering(Grading):
         panel=COMPUTING,
     )
 
-    coverage: float | None = setting(
-        None,
-        "Give each sample a range of grades that contains the true grade with at least this"
-        " probability: 0.9.",
-        more="With `per` the true grade of a patient is the highest of the images.",
-        metavar="SHARE",
-        panel=CALIBRATION,
-        takes="a probability such as 0.9",
-        gt=0,
-        lt=1,
-    )
-    coverage_by: str | None = setting(
-        None,
-        "Make ranges keep their promise for each true grade, or for each value of a column.",
-        more="The calibration samples must have that column, too.",
-        metavar="grade|COLUMN",
-    )
     calibrate_on: Any = setting(
         None,
         "Labelled samples for calibration that the run was not trained on. For evaluate, also a"
@@ -111,6 +146,7 @@ class Answering(Grading):
         more="The share consists of whole patients, which are not evaluated.",
         shown="its validation side",
         metavar="SOURCE",
+        panel=CALIBRATION,
     )
     label_noise: Literal["unknown", "class-conditional", "none"] = setting(
         "unknown",
@@ -122,36 +158,6 @@ class Answering(Grading):
         "Recalibrate the probabilities if there are at least 100 calibration samples and it helps.",
     )
 
-    refer_from: str | int | None = setting(
-        None,
-        "Refer samples from this grade on.",
-        more="Give the grade or its name.",
-        metavar="GRADE",
-        panel=DECISIONS,
-    )
-    threshold: float | Literal["grade"] | None = setting(
-        None,
-        Message(
-            "Refer if the probability of ",
-            Option("refer_from"),
-            " or more is at least P, or by the predicted grade.",
-        ),
-        shown="0.5",
-        metavar="P|grade",
-        takes="a probability from 0 to 1, or 'grade'",
-        ge=0,
-        le=1,
-    )
-    sensitivity: float | None = setting(
-        None, "Find the threshold for this sensitivity on the run's validation side.", metavar="S"
-    )
-    abstain: float | None = setting(
-        None,
-        "Leave about this share of the answers, the least confident, to a person.",
-        metavar="SHARE",
-        gt=0,
-        lt=1,
-    )
     per: tuple[str, ...] = setting(
         (),
         Message(
@@ -161,6 +167,7 @@ class Answering(Grading):
         ),
         more="It is compared with the highest label of its images.",
         metavar="COLUMN",
+        panel=DECISIONS,
     )
     pool: Literal["highest", "mean", "learned"] = setting(
         "highest",
@@ -170,48 +177,40 @@ class Answering(Grading):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per", as_columns(self.per))
+        for aspect in self.aspects():  # each checks its own options
+            for name in vars(aspect).keys() & vars(self):
+                object.__setattr__(self, name, getattr(aspect, name))
         super().__post_init__()
-        for name in ("threshold", "sensitivity"):
-            if self.refer_from is None and getattr(self, name) is not None:
-                raise SrjtError(
-                    Option(name),
-                    " needs the grade from which to refer: ",
-                    Option("refer_from"),
-                    ".",
-                )
-        if self.threshold is not None and self.sensitivity is not None:
-            raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
-        if self.coverage is None and self.coverage_by is not None:
-            raise SrjtError(
-                Option("coverage_by"),
-                " says for whom ranges keep their promise: give a ",
-                Option("coverage"),
-                ", too.",
-            )
+
+    if TYPE_CHECKING:  # the options of aspects, too
+
+        def __init__(self, **options: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+    def aspects(self) -> list[Aspect]:
+        """Every registered aspect with its options, in their order."""
+        made = []
+        for aspect in registered_aspects():
+            names = vars(self).keys() & aspect.__dataclass_fields__
+            made.append(aspect(**{name: getattr(self, name) for name in names}))
+        return made
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the data that the answers need."""
-        by = () if self.coverage_by in (None, "grade") else (self.coverage_by,)
-        return (*self.per, *by)
+        columns = list(self.per)
+        for aspect in self.aspects():
+            columns += aspect.data_columns
+        return tuple(columns)
 
 
 @documented
+@with_aspects
 @dataclass(frozen=True, kw_only=True)
 class Evaluating(Answering):
     """How a run is judged: how it answers, and for whom the scores are given apart."""
 
-    by: tuple[str, ...] = setting(
-        (),
-        "Give scores for each value of this column, such as site, or for each range of a number:"
-        " age:10. Repeatable.",
-        metavar="COLUMN",
-        panel=EVALUATION,
-    )
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by", as_columns(self.by, option="by"))
-        super().__post_init__()
+    judges: ClassVar[bool] = True
 
 
 @documented

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.images.decode import OnBadImage, is_image
-from srjt.data.manifest import Manifest, drop_unusable
+from srjt.data.manifest import GRADED, Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
-from srjt.data.sources.assemble import GRADED
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
-from srjt.inference.options import Answering, as_columns
+from srjt.inference.aspects import registered_aspects
+from srjt.inference.options import Answering, as_columns, with_aspects
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.settings import from_names
@@ -81,7 +81,8 @@ def _features_command(path: Path, settings: str) -> str:
         made = json.loads(settings)
         for name in ("backbone", "image_size", "crop", "resize"):
             words += [f"--{name.replace('_', '-')}", str(made[name])]
-        words += ["--flip"] if made["flip"] else []
+        if made["flip"]:
+            words.append("--flip")
     return shlex.join([*words, "--out", "features.npz"])
 
 
@@ -96,44 +97,38 @@ POOLING = {
 
 def how_answered(prepared: Prepared) -> dict[str, str]:
     """What was done → how, for a person who reads the answers."""
-    run, options, rule, other = (
-        prepared.applied,
-        prepared.options,
-        prepared.ranges,
-        prepared.calibrate_on,
-    )
-    networks = "the mean of two networks' probabilities"
-    if options.network != "ensemble":
-        networks = f"network {options.network} of two"
-    how = {"networks": "one" if run.method.networks == 1 else networks}
+    run = prepared.applied
+    options = prepared.options
+    other = prepared.calibrate_on
+    how = {"networks": "the mean of two networks' probabilities"}
+    if run.method.networks == 1:
+        how["networks"] = "one"
+    elif options.network != "ensemble":
+        how["networks"] = f"network {options.network} of two"
     if prepared.views > 1:
         how["views"] = f"the mean of {prepared.views} views of each image"
-    tf32 = run.config.precision == "tf32" and run.device.type == "cuda"  # a CPU has none
-    how["precision"] = (
-        "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
-    )
+    how["precision"] = "fp32"
+    if amp_dtype(run.config, run.device) is not None:
+        how["precision"] = "bf16"
+    elif run.config.precision == "tf32" and run.device.type == "cuda":  # a CPU has none
+        how["precision"] = "tf32"
     how["recalibration"] = str(prepared.recalibration or "none")
-    if prepared.recalibration is not None or rule is not None:
-        side: Manifest | HeldOut = run.held_out["validation"] if other is None else other
-        where = "the validation side of the run" if other is None else "other labelled samples"
-        of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
-        how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}{of}"
+    if "calibration" in prepared.fitted().values():
+        side: Manifest | HeldOut | None = other
+        where = "other labelled samples"
+        if side is None:
+            side = run.held_out["validation"]
+            where = "the validation side of the run"
+        how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}"
+        if side.patients is not None:
+            how["calibrated on"] += f" of {count_of(len(set(side.patients)), 'patient')}"
     how["grade"] = prepared.grade_in_words
     if options.per:
         how["one answer per"] = f"{' and '.join(options.per)}: {POOLING[options.pool]}"
         if prepared.learned is not None:
             how["one answer per"] += ", exponent {:.2g}, weight {:.2g}".format(*prepared.learned)
-    if rule is not None:
-        # images that mislead about the true grade given the label are what the correction cannot
-        # see
-        less = (
-            "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
-        )
-        share = f"a probability of at least {rule.coverage:g}{rule.whom}{less}"
-        how["range"] = f"contains the true grade with {share}"
-    for decision in prepared.decisions:
-        if words := decision.in_words(run):
-            how[decision.column] = words
+    for rule in prepared.rules.values():
+        how |= rule.in_words(run)
     return how
 
 
@@ -185,8 +180,7 @@ def predict(
         called with (images decoded, images in total).
     **options
         The fields of ``srjt.inference.options.Answering``: ``coverage=0.9``, ``per="patient"``,
-        ``refer_from=2``, …. ``refer_from`` adds the column ``refer`` and ``abstain`` the column
-        ``unsure``, each yes or no. What ``on_bad_image="skip"`` leaves out is listed in
+        ``refer_from=2``, …. What ``on_bad_image="skip"`` leaves out is listed in
         ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not
         images.
 
@@ -199,8 +193,8 @@ def predict(
         variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``.
         With ``per``: one row per patient, with the number of ``images`` and the ``highest_image``,
         that with the highest grade (of several, with the highest expected grade). ``attrs["how"]``
-        says in words how the answers came about; ``attrs["threshold"]`` of the referral and
-        ``attrs["cut"]`` of the confidence are numbers, None without them.
+        says in words how the answers came about; further entries belong to the options that were
+        given, such as ``attrs["threshold"]`` of the referral, None without it.
 
     Examples
     --------
@@ -212,9 +206,11 @@ def predict(
     >>> list(table.columns[:3]), len(table)
     (['image', 'patient', 'grade'], 60)
     """
-    prepared, keep = prepare(run, from_names(Answering, options, kind="option")), as_columns(keep)
-    run, asked = prepared.run, prepared.options
-    for rule in prepared.decisions:
+    keep = as_columns(keep)
+    prepared = prepare(run, from_names(with_aspects(Answering), options, kind="option"))
+    run = prepared.run
+    asked = prepared.options
+    for rule in prepared.rules.values():
         if rule.problem is not None:
             raise rule.problem
     manifest, left_out = usable_samples(
@@ -223,21 +219,26 @@ def predict(
     _check_columns(manifest.table, asked.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
-    images, samples = prepared.answer_store(store), store.manifest.table
-    table = _pooled_table(prepared, images, samples) if asked.per else prepared.table(images)
-    if not asked.per:
+    images = prepared.answer_store(store)
+    samples = store.manifest.table
+    if asked.per:
+        table = _pooled_table(prepared, images, samples)
+    else:
+        table = prepared.table(images)
         _identify(run, table, samples, keep)
     table.attrs |= {
         "per": asked.per,
-        "ranges": str(prepared.ranges or ""),
         "how": how_answered(prepared),
-        "threshold": None,
-        "cut": None,
-        **{rule.number: getattr(rule, rule.number) for rule in prepared.decisions},
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
+    for aspect in registered_aspects():
+        table.attrs.update(aspect.absent)
+    for rule in prepared.rules.values():
+        table.attrs.update(rule.attributes())
     answers = Predictions(table)
-    answers.attrs, answers.run, answers.asked = table.attrs, run, asked
+    answers.attrs = table.attrs
+    answers.run = run
+    answers.asked = asked
     return answers
 
 
@@ -290,13 +291,16 @@ def _identify(
     """Insert the columns that identify an image, and those to keep, with grades as they are
     written."""
     ours = {*table.columns, "image"}  # a column of the data may have the name of one of ours
-    for name in reversed(dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])):
-        values: Any = samples[f"{name}_source" if f"{name}_source" in samples else name]
-        if name in GRADED and f"{name}_source" not in samples:
-            values = [run.grades[grade] if grade >= 0 else "" for grade in values]
-        table.insert(
-            0, f"{name}_source" if name in ours else name, np.asarray(values, dtype=object)
-        )
+    names = ["patient", *keep] if "patient" in samples else keep
+    for name in reversed(dict.fromkeys(names)):
+        if f"{name}_source" in samples:
+            values: Any = samples[f"{name}_source"]
+        elif name in GRADED:
+            values = [run.grades[grade] if grade >= 0 else "" for grade in samples[name]]
+        else:
+            values = samples[name]
+        heading = f"{name}_source" if name in ours else name
+        table.insert(0, heading, np.asarray(values, dtype=object))
     table.insert(0, "image", samples["image"].to_numpy(object))
 
 

@@ -9,10 +9,10 @@ labelled samples that the user names; nothing here is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +24,16 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import Message, Option, SrjtError, count_of, warn
-from srjt.inference import decide
 from srjt.inference.answers import (
     Answers,
     NoValidationError,
     known_noise,
+    pick,
     probabilities_of,
     units_of,
 )
+from srjt.inference.aspects import FittedTo, Rule, registered_aspects
 from srjt.inference.options import Answering, WhichNetwork
-from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -60,15 +60,15 @@ def read_labelled(
 
     progress: show a bar while the headers of DICOM files are read.
     """
-    found = labelled_samples(
+    samples = labelled_samples(
         source, grades=run.grades, on_bad_image=on_bad_image, progress=progress
     )
-    if tuple(found.grades) != tuple(run.grades):  # its labels are positions on another scale
+    if tuple(samples.grades) != tuple(run.grades):  # its labels are positions on another scale
         raise SrjtError(
-            f"The samples have the grades {', '.join(found.grades)}, the run has"
+            f"The samples have the grades {', '.join(samples.grades)}, the run has"
             f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades)."
         )
-    return found
+    return samples
 
 
 def warn_of_training_patients(run: Trained, data: Manifest) -> str:
@@ -104,7 +104,8 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     if config.transition is None or config.noise_rate is None:
         return False
     matrix = np.asarray(config.transition)
-    rho, classes = float(matrix[0, 1]), len(matrix)
+    rho = float(matrix[0, 1])
+    classes = len(matrix)
     return (
         lookup(config.method, registered_by=config.imports).is_recipe
         and rho <= largest_rho("truncated", num_classes=classes)
@@ -127,13 +128,14 @@ def recalibration_of(
     choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
     verified = side.random_verified
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
-        groups = None if side.groups is None else [side.groups[row] for row in rows]
-        found = choose_recalibration(p[rows], verified[rows], groups=groups)
+        groups = pick(side.groups, rows)
+        chosen = choose_recalibration(p[rows], verified[rows], groups=groups)
         meaning = "they are probabilities of the true grade, by verified grades"
     elif noise is None:
-        found, meaning = choose(), "they are probabilities of the label"
+        chosen = choose()
+        meaning = "they are probabilities of the label"
     elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
-        found = choose(transition=transition_of(noise.joint), vector=noise.determined)
+        chosen = choose(transition=transition_of(noise.joint), vector=noise.determined)
         wrong = f"a share of {1.0 - float(np.trace(noise.joint)):.2f} of the labels is wrong"
         meaning = f"they are probabilities of the true grade, if {wrong}"
     else:
@@ -142,11 +144,12 @@ def recalibration_of(
         # the temperature nearest to 1, if both are on one side of it: for none of the noises it
         # goes too far
         useful = [end for end in ends if end is not None]
-        both = len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1
-        found = min(useful, key=lambda end: abs(np.log(end.slope))) if both else None
+        chosen = None
+        if len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1:
+            chosen = min(useful, key=lambda end: abs(np.log(end.slope)))
         low, high = noise.rates
         meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
-    return None if found is None else replace(found, meaning=meaning)
+    return None if chosen is None else replace(chosen, meaning=meaning)
 
 
 # The validation side of a run, on which thresholds and poolings are found.
@@ -195,17 +198,13 @@ def keep_at_training(columns: Sequence[str]) -> Message:
     return Message("train again, to another folder, with ", Option("keep_columns", [*columns]))
 
 
-def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
-    """The units of the validation side. why: for the error if it has no such column."""
+def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: Option) -> Ints:
+    """The units of the validation side. why, option: for the error if it has no such column."""
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
             f" {' and no '.join(missing)}: leave out ",
-            Option("pool", "learned"),
-            ", ",
-            Option("sensitivity"),
-            " and ",
-            Option("abstain"),
+            option,
             ", or ",
             keep_at_training(missing),
             ".",
@@ -215,19 +214,19 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
 
 # A run that is ready to answer.
 
-# columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
-OURS = {
-    *(
-        "images",
-        "label",
-        "grade",
-        "grade_name",
-        "grade_low",
-        "grade_high",
-        *decide.DECISION_COLUMNS,
-    ),
-    *("expected_grade", "entropy", "disagreement", "highest_image"),
+# columns of the answers of srjt predict and srjt evaluate, beside p_<grade> and those of aspects
+OWN_COLUMNS = {
+    "images",
+    "label",
+    "grade",
+    "grade_name",
+    "expected_grade",
+    "entropy",
+    "disagreement",
+    "highest_image",
 }
+R = TypeVar("R", bound=Rule)
+JudgedBy = Literal["true grades", "given grades", "consensus grades"]
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
 
@@ -247,32 +246,45 @@ class Prepared:
     views : int
         Views of each sample: a run without mirror images has 5 instead of 10.
     recalibration : Recalibration or None
-    ranges : RangeRule or None
     learned : LearnedPooling or None
     calibrate_on : Manifest or None
         The samples that recalibration and ranges are fitted to, if it is not the validation side.
+    side : HeldOut or None
+        The predictions for these, or the validation side; None if there is none.
     grade_rule : GradeRule
         How probabilities become grades.
-    decisions : tuple of DecisionRule
-        What is decided beside the grade.
+    rules : dict of str to Rule
+        The aspects that were asked for, by name and in their order.
     """
 
     run: Trained
     options: Answering
     views: int
     recalibration: Recalibration | None = None
-    ranges: RangeRule | None = None
     learned: decoding.LearnedPooling | None = None
     calibrate_on: Manifest | None = None
+    side: HeldOut | None = None
     grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
-    decisions: tuple[decide.DecisionRule, ...] = ()
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
-    @property
-    def refer(self) -> decide.ReferralRule | None:
-        """When to refer."""
-        return next(
-            (rule for rule in self.decisions if isinstance(rule, decide.ReferralRule)), None
-        )
+    def rule(self, kind: type[R]) -> R | None:
+        """The rule of an aspect, by its type; None if nobody asked for it."""
+        for rule in self.rules.values():
+            if isinstance(rule, kind):
+                return rule
+        return None
+
+    def fitted(self) -> dict[str, FittedTo]:
+        """What was fitted → the samples whose labels were used for it: those for calibration, or
+        always the validation side."""
+        fitted: dict[str, FittedTo] = {}
+        for rule in self.rules.values():
+            fitted |= rule.fitted()
+        if self.recalibration is not None:
+            fitted["recalibration"] = "calibration"
+        if self.learned is not None:
+            fitted["pooling"] = "validation"
+        return dict(sorted(fitted.items(), key=lambda row: row[1]))  # calibration comes first
 
     @property
     def own_rule(self) -> bool:
@@ -285,8 +297,9 @@ class Prepared:
     @property
     def grade_in_words(self) -> str:
         """The end of the sentence "A grade is …"."""
-        words, own = str(self.grade_rule), f"what {self.run.config.method} itself decides on"
-        return words.replace("the most likely grade", own, 1) if self.own_rule else words
+        if self.own_rule:
+            return self.grade_rule.in_words(f"what {self.run.config.method} itself decides on")
+        return str(self.grade_rule)
 
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
         """What is known about the noise of the labels of the validation side, or of other samples;
@@ -297,23 +310,30 @@ class Prepared:
         guess, and the matrix of errors by one grade that a recipe makes of it a guess, too: labels
         and predictions say which other rates are plausible, and which grades are confused.
         """
-        config, estimate = self.run.config, self.run.noise_estimate
+        config = self.run.config
+        estimate = self.run.noise_estimate
         if self.options.label_noise == "none":
             return None
         # the noise that the run knows is that of its own labels
         if side is not self.run.held_out.get("validation"):
-            config, estimate = config.replace(noise_rate=None, transition=None), None
+            config = config.replace(noise_rate=None, transition=None)
+            estimate = None
         if estimate is not None:
             return estimated_noise(estimate)
-        rate, matrix = config.known_noise_rate, config.transition
-        guess = rate if promise and (matrix is None or is_assumed_matrix(config)) else None
+        rate = config.known_noise_rate
+        matrix = config.transition
+        guess = None
+        if promise and (matrix is None or is_assumed_matrix(config)):
+            guess = rate
         if matrix is not None and guess is None:
             shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
             return given_noise(np.asarray(matrix), shares)
-        own = _side_estimate(side, self.options.network)
-        noise = estimated_noise(own, rate=rate if guess is None else None)
+        of_side = _side_estimate(side, self.options.network)
+        if guess is None:
+            return estimated_noise(of_side, rate=rate)
+        noise = estimated_noise(of_side)
         low, high = noise.rates
-        return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
+        return replace(noise, rates=(min(low, guess), max(high, guess)))
 
     @cached_property
     def applied(self) -> Trained:
@@ -328,14 +348,16 @@ class Prepared:
 
     def open_store(self, data: Manifest, **options: Any) -> ImageStore:
         """The samples as the run takes them. options: of ``open_store``."""
-        samples, config = self.run.match_features(data), self.run.config
+        samples = self.run.match_features(data)
+        config = self.run.config
         options["on_bad_image"] = self.options.on_bad_image
         return open_store(samples, size=config.image_size, resize=config.resize, **options)
 
     def calibration_side(self) -> tuple[HeldOut, Manifest]:
         """The samples of ``calibrate_on``, which the run has not seen, with its predictions for
         them."""
-        run, options = self.run, self.options
+        run = self.run
+        options = self.options
         manifest = read_labelled(
             run, options.calibrate_on, on_bad_image=options.on_bad_image, progress=False
         )
@@ -369,10 +391,8 @@ class Prepared:
     def answer_store(self, store: ImageStore) -> Answers:
         """The answers for the images, beside their true grades where these are known, else their
         labels."""
-        outputs, samples = (
-            self.applied.probabilities(store.pixels, views=self.options.views),
-            store.manifest,
-        )
+        outputs = self.applied.probabilities(store.pixels, views=self.options.views)
+        samples = store.manifest
         return self.answer(outputs, judging_labels(samples)[0], samples.groups, samples.table)
 
     def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
@@ -394,10 +414,12 @@ class Prepared:
 
         samples: the table of the samples; without it there are no ranges.
         """
-        (probabilities, grades), network = outputs, self.options.network
+        probabilities, grades = outputs
+        network = self.options.network
         chosen = probabilities_of(probabilities, network, self.recalibration)
         if self.own_rule:
-            predicted = np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
+            place = 0 if network == "ensemble" else int(network) - 1
+            predicted = np.asarray(grades[place])
         else:
             predicted = self.grade_rule.grades(torch.from_numpy(chosen)).numpy()
         distance = None
@@ -414,7 +436,7 @@ class Prepared:
             samples=samples,
             disagreement=distance,
         )
-        return answers if self.options.per else self._with_ranges(answers, answers)
+        return answers if self.options.per else self._extended(answers, answers)
 
     def pool(self, answers: Answers, units: Ints) -> Answers:
         """One answer per unit (N,) of the images, judged by the highest label.
@@ -438,41 +460,25 @@ class Prepared:
             groups=answers.groups_of(np.unique(units, return_index=True)[1]),
             disagreement=disagreement,
         )
-        return self._with_ranges(pooled, answers)
+        return self._extended(pooled, answers)
 
-    def _with_ranges(self, answers: Answers, images: Answers) -> Answers:
-        """With the lowest and the highest grade of each range, which holds the predicted grade.
-
-        images: what the answers are pooled from, or the answers themselves.
-        """
-        rule, samples = self.ranges, images.samples
-        if rule is None or samples is None or images.outputs is None:
-            return answers
-        if rule.parts and rule.options.coverage_by not in samples:
-            by = rule.options.coverage_by
-            raise SrjtError(
-                f"Ranges for each value of {by} need the column {by} in the samples to predict."
-            )
-        low, high = rule.ranges(probabilities_of(images.outputs[0], self.options.network), samples)
-        # another decoding may leave the range; a wider range still keeps its promise
-        return replace(
-            answers, ranges=(np.minimum(low, answers.grades), np.maximum(high, answers.grades))
-        )
+    def _extended(self, answers: Answers, images: Answers) -> Answers:
+        """With what aspects know of each. images: what the answers are pooled from, or the answers
+        themselves."""
+        for rule in self.rules.values():
+            answers = rule.extend(answers, images)
+        return answers
 
     def table(self, answers: Answers) -> pd.DataFrame:
         """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade,
         entropy …"""
-        grades, p = self.run.grades, answers.probabilities.astype(np.float32)
+        grades = self.run.grades
+        p = answers.probabilities.astype(np.float32)
         columns: dict[str, Any] = {"grade": [grades[g] for g in answers.grades]}
         if grades.names:
             columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
-        if answers.ranges is not None:
-            columns["grade_low"], columns["grade_high"] = (
-                [grades[g] for g in end] for end in answers.ranges
-            )
-        for rule in self.decisions:
-            if (yes := rule.applies(answers)) is not None:
-                columns[rule.column] = np.where(yes, "yes", "no")
+        for rule in self.rules.values():
+            columns |= rule.columns(answers, self.run)
         columns |= {f"p_{name}": p[:, c] for c, name in enumerate(grades)}
         entropy = torch.special.entr(torch.from_numpy(p)).sum(dim=-1)
         columns["expected_grade"] = decoding.expected_grade(torch.from_numpy(p)).numpy()
@@ -481,20 +487,21 @@ class Prepared:
             columns["disagreement"] = answers.disagreement
         return pd.DataFrame(columns)
 
-    def validation(self, why: str) -> Answers:
-        """The answers for the validation side, judged by the best labels that it has. why: what
-        needs them."""
-        side, per = validation_side(self.run, why=why), self.options.per
+    def validation(self, why: str, *, option: Option) -> Answers:
+        """The answers for the validation side, judged by the best labels that it has.
+
+        why: what needs them. option: by which it was asked for.
+        """
+        side = validation_side(self.run, why=why)
         images = self.side_answers(side, best_labels(side))
-        if not per:
+        if not self.options.per:
             return images
-        codes = units_of_side(side, per, why=why)
-        return replace(
-            self.pool(images, codes), labels=unit_labels(self.run, side, codes).argmax(axis=1)
-        )
+        codes = units_of_side(side, self.options.per, why=why, option=option)
+        labels = unit_labels(self.run, side, codes).argmax(axis=1)
+        return replace(self.pool(images, codes), labels=labels)
 
 
-def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
+def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, JudgedBy]:
     """The true grades where they are known, else the labels, and what they are called."""
     if samples.true_labels is not None:
         return samples.true_labels, "true grades"
@@ -504,9 +511,23 @@ def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
 def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
     """Everything that is settled before the first new sample is seen; errors about options come
     from here."""
-    run, options = open_run(run), options or Answering()
+    prepared = prepare_grades(run, options)
+    for aspect in prepared.options.aspects():
+        rule = aspect.prepare(prepared)
+        if rule is not None:
+            prepared = replace(prepared, rules={**prepared.rules, aspect.name: rule})
+    return prepared
+
+
+def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
+    """What settles the grades: recalibration, pooling and the rule of grades, without aspects."""
+    run = open_run(run)
+    options = options or Answering()
+    taken = OWN_COLUMNS | {f"p_{grade}" for grade in run.grades}
+    for aspect in registered_aspects():
+        taken |= {*aspect.added_columns}
     for name in options.per:
-        if name in OURS or name in {f"p_{grade}" for grade in run.grades}:
+        if name in taken:
             raise SrjtError(
                 f"The answers have a column named {name} themselves: pool by a column with another"
                 " name (",
@@ -518,22 +539,15 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
             "A precision is for images; this run was trained on features, which take no time."
         )
     refuse_bf16_on_cpu(options.precision, run.device)
-    prepared = _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
-    rules = decide.decision_rules(
-        run, options, validation=prepared.validation, views=prepared.views
-    )
-    return replace(prepared, decisions=rules)
+    return _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
 
 
 def _fitted(prepared: Prepared) -> Prepared:
     """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of
     grades."""
-    run, options, elsewhere = (
-        prepared.run,
-        prepared.options,
-        prepared.options.calibrate_on is not None,
-    )
-    network, per = options.network, options.per
+    run = prepared.run
+    options = prepared.options
+    elsewhere = options.calibrate_on is not None
     if isinstance(options.calibrate_on, float):
         raise SrjtError(
             Option("calibrate_on"), " takes a share only to evaluate; give labelled samples."
@@ -542,46 +556,23 @@ def _fitted(prepared: Prepared) -> Prepared:
     if elsewhere:
         side, other = prepared.calibration_side()
         prepared = replace(prepared, calibrate_on=other)
-    elif options.coverage is not None:
-        side = validation_side(run, why="A range of grades", otherwise=Message("give ", OTHERS))
-        if options.views > 1:
-            raise SrjtError(
-                "The validation side was predicted with one view: use one view, or ", OTHERS, "."
-            )
+    prepared = replace(prepared, side=side)
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
         noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
         prepared = replace(prepared, recalibration=recalibration_of(side, options, noise=noise))
     recalibration = prepared.recalibration
-    if per and options.pool == "learned":
+    if options.per and options.pool == "learned":
         why = "The learned pooling"
         own = validation_side(run, why=why)
-        codes = units_of_side(own, per, why=why)
-        p = probabilities_of(own.probabilities, network, recalibration)
-        prepared = replace(
-            prepared, learned=decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
-        )
-    if options.coverage is not None:
-        assert side is not None
-        columns = side.table if prepared.calibrate_on is None else prepared.calibrate_on.table
-        if missing := [name for name in options.columns if name not in columns]:
-            raise SrjtError(
-                f"Ranges need the column {' and the column '.join(missing)} of the calibration"
-                " samples: give ",
-                Option("calibrate_on"),
-                " with it, or ",
-                keep_at_training(missing),
-                ".",
-            )
-        noise = prepared.noise_of(side, promise=True)
-        ranges = calibrate_ranges(
-            side, options, noise=noise, table=columns, learned=prepared.learned
-        )
-        prepared = replace(prepared, ranges=ranges)
+        codes = units_of_side(own, options.per, why=why, option=Option("pool", "learned"))
+        p = probabilities_of(own.probabilities, options.network, recalibration)
+        learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
+        prepared = replace(prepared, learned=learned)
     if options.decoding is not None:
         return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))
     seen: dict[str, Any] = {}
     if validation is not None:
-        p = probabilities_of(validation.probabilities, network, recalibration)
+        p = probabilities_of(validation.probabilities, options.network, recalibration)
         seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
     soft = run.method.learnt_soft_labels() if recalibration is None else None
     rule = decoding.grade_rule_for(

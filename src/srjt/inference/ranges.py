@@ -15,7 +15,7 @@ from scipy.optimize import brentq  # type: ignore[import-untyped]
 
 from srjt.data.grades import as_text
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import Answers, probabilities_of, units_of
+from srjt.inference.answers import Answers, pick, probabilities_of, units_of
 from srjt.inference.options import Answering
 from srjt.noise import quality
 from srjt.noise.matrices import transition_of
@@ -110,25 +110,26 @@ class RangeRule:
         low, high : ndarray of int64, shape (N,) or (M,)
             Of the images, or of the M patients or other units.
         """
-        p, units = np.asarray(probabilities), _units(table, self.options)
+        p = np.asarray(probabilities)
+        units = _units(table, self.options)
         if not self.parts:
             return calibration.grade_ranges(self.scores(p, units), self.thresholds)
         values = _values(table, units, self.options)
-        low, high = np.zeros(len(values), dtype=np.int64), np.full(len(values), p.shape[1] - 1)
+        low = np.zeros(len(values), dtype=np.int64)
+        high = np.full(len(values), p.shape[1] - 1)
         for value, rule in self.parts.items():
-            of = values == value
-            if (rows := of[units]).any():
-                low[of], high[of] = rule.ranges(p[rows], table[rows])
+            answers = values == value
+            rows = answers[units]
+            if rows.any():
+                low[answers], high[answers] = rule.ranges(p[rows], table[rows])
         return low, high
 
     def scores(self, probabilities: npt.ArrayLike, units: Ints) -> Floats:
         """(N, C) or (M, C) scores of all grades, from the probabilities of images and their units
         (N,)."""
-        p = (
-            probabilities
-            if self.temperature is None
-            else self.temperature(np.asarray(probabilities))
-        )
+        p = np.asarray(probabilities)
+        if self.temperature is not None:
+            p = self.temperature(p)
         if self.options.per:
             p = pool_probabilities(p, units, how=self.options.pool, learned=self.learned)
         return range_scores(p)
@@ -139,18 +140,27 @@ class RangeRule:
         rules = self.parts.values() if self.parts else (self,)
         return all(np.isinf(rule.thresholds).all() for rule in rules)
 
+    def _promised_for(self) -> str:
+        """ "new images", "random images of new patients", "new patients, each by …"."""
+        units = [f"{name}s" for name in self.options.per if name != "patient"]
+        what = " and ".join(units) if self.options.per else "images"
+        if not what:
+            what = "new patients"
+        elif self.by_patient:
+            what = f"random {what} of new patients"
+        else:
+            what = f"new {what}"
+        return f"{what}, each by the highest of its images" if self.options.per else what
+
     def __str__(self) -> str:
-        samples, per = count_of(self.samples, "sample"), self.options.per
+        per = self.options.per
+        basis = count_of(self.samples, "sample")
         if per and self.answers != (self.patients if self.by_patient else self.samples):
-            samples = f"{count_of(self.answers, 'answer')} of {samples}"
-        what = "random images of new patients" if self.by_patient else "new images"
-        if per:
-            names = " and ".join(f"{name}s" for name in per if name != "patient")
-            whom = f"random {names} of new patients" if self.by_patient else f"new {names}"
-            what = f"{whom if names else 'new patients'}, each by the highest of its images"
-        basis = f"{count_of(self.patients, 'patient')} ({samples})" if self.by_patient else samples
-        text = f"Ranges hold for at least {self.coverage:.0%} of {what}{self.whom}, {self.why}."
-        text += f" Calibrated on {basis}"
+            basis = f"{count_of(self.answers, 'answer')} of {basis}"
+        if self.by_patient:
+            basis = f"{count_of(self.patients, 'patient')} ({basis})"
+        text = f"Ranges hold for at least {self.coverage:.0%} of {self._promised_for()}{self.whom},"
+        text += f" {self.why}. Calibrated on {basis}"
         if self.basis in ("corrected", "conservative"):  # verified grades need no assumption
             images = "all images of random patients" if per else f"{REREAD} random images"
             text += f"; verified grades of {images} would make them narrower"
@@ -386,8 +396,8 @@ def unit_evidence(
     # sample of patients
     by_unit = not ((verified > 0) & ~every).any() or len(np.unique(sizes)) == 1
     by_unit = by_unit and side.verified_probability is None
-    first = np.unique(units, return_index=True)[1].tolist()
-    groups = None if side.groups is None else [side.groups[row] for row in first]
+    first = np.unique(units, return_index=True)[1]
+    groups = pick(side.groups, first)
     shares = calibration.patient_weights(groups, len(sizes))
     right = np.eye(probabilities.shape[1])[highest]
     evidence = Evidence(
@@ -482,22 +492,31 @@ def calibrate_ranges(
     RangeRule
     """
     table = side.table if table is None else table
-    units, by = _units(table, options), options.coverage_by
+    units = _units(table, options)
+    by = options.coverage_by
     p = probabilities_of(side.probabilities, options.network)
     if by not in (None, "grade"):
-        values, rules = _values(table, units, options)[units], {}
+        values = _values(table, units, options)[units]
+        rules = {}
+        every: Any = options
         for value in np.unique(values).tolist():
             rows = np.flatnonzero(values == value)
-            part = replace(options, coverage_by=None)
+            part = replace(every, coverage_by=None)
             rules[value] = calibrate_ranges(
                 rows_of(side, rows), part, noise=noise, table=table.iloc[rows], learned=learned
             )
         answers = int(units.max()) + 1
         return replace(
-            next(iter(rules.values())), why="; elsewhere ".join(dict.fromkeys(rule.why for rule in rules.values())),
-            options=options, parts=rules, temperature=None, thresholds=np.full(p.shape[1], np.inf),
-            patients=answers if side.groups is None else len(set(side.groups)), answers=answers, samples=len(side),
-        )  # fmt: skip
+            next(iter(rules.values())),
+            why="; elsewhere ".join(dict.fromkeys(rule.why for rule in rules.values())),
+            options=options,
+            parts=rules,
+            temperature=None,
+            thresholds=np.full(p.shape[1], np.inf),
+            patients=answers if side.groups is None else len(set(side.groups)),
+            answers=answers,
+            samples=len(side),
+        )
     # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
     temperature = calibration.choose_recalibration(p, side.labels, groups=side.groups, vector=False)
     calibrated = np.asarray(p if temperature is None else temperature(p), dtype=np.float64)
@@ -523,7 +542,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
     """The rule by verified grades alone, if they suffice."""
     if not len(rows := np.flatnonzero(known.verified >= 0)):
         return None
-    groups = None if known.groups is None else [known.groups[row] for row in rows]
+    groups = pick(known.groups, rows)
     thresholds = _thresholds(
         rule, scores[rows], [np.eye(scores.shape[1])[known.verified[rows]]], groups
     )
@@ -544,7 +563,9 @@ def _corrected(
     rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBounds | None
 ) -> RangeRule:
     """The rule by labels that may be wrong."""
-    basis, why, thresholds = known.basis, known.why, rule.thresholds
+    basis = known.basis
+    why = known.why
+    thresholds = rule.thresholds
     if known.known:
         pairs = [[known.right, weights] for weights in known.plausible or [known.right]]
         found = [
@@ -562,7 +583,8 @@ def _corrected(
         if rule.options.coverage_by != "grade":
             safe = conservative_thresholds(scores, known, noise, coverage=rule.coverage)
         if 0 < noise.samples < FEW:
-            basis, thresholds = "conservative", safe
+            basis = "conservative"
+            thresholds = safe
             why = f"{ANY_NEAR} ({noise.samples:,} labels are too few to say which are confused)"
         thresholds = np.minimum(
             thresholds, safe
@@ -625,15 +647,16 @@ def _threshold(
 
 def rows_of(side: HeldOut, rows: Ints) -> HeldOut:
     """Some samples of a side."""
-    lists: dict[str, Any] = {name: getattr(side, name) for name in ("ids", "patients", "groups")}
-    lists = {name: values and [values[row] for row in rows] for name, values in lists.items()}
-    verified, drawn = side.verified_labels, side.verified_probability
+    verified = side.verified_labels
+    drawn = side.verified_probability
     return HeldOut(
+        ids=[side.ids[row] for row in rows],
+        patients=pick(side.patients, rows),
+        groups=pick(side.groups, rows),
         probabilities=side.probabilities[:, rows],
         labels=side.labels[rows],
         verified_labels=None if verified is None else verified[rows],
         verified_probability=None if drawn is None else drawn[rows],
-        **lists,
     )
 
 
@@ -675,7 +698,9 @@ def evaluate_ranges(
     """Compare the ranges of answers with their labels; None without ranges."""
     if rule is None or answers.ranges is None:
         return None
-    (low, high), labels, groups = answers.ranges, answers.labels, answers.groups
+    low, high = answers.ranges
+    labels = answers.labels
+    groups = answers.groups
     weights = calibration.patient_weights(groups, len(labels))
     inside = (low <= labels) & (labels <= high)
 
@@ -686,7 +711,8 @@ def evaluate_ranges(
         )
 
     owner = patient_codes(groups, len(labels))
-    patients, widths = int(owner.max()) + 1, high - low + 1
+    patients = int(owner.max()) + 1
+    widths = high - low + 1
     times = np.concatenate([*patient_draws(patients, resamples, seed=0)])
     sums, sizes = (
         times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights)

@@ -16,7 +16,8 @@ from srjt.data.grades import MISSING, as_text
 from srjt.data.images.store import ImageStore
 from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers
-from srjt.inference.prepare import Prepared, judging_labels, prepare
+from srjt.inference.aspects import Calibration
+from srjt.inference.prepare import judging_labels, prepare_grades
 from srjt.ordinal import calibration, metrics
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
@@ -597,7 +598,7 @@ class External(Plain):
 
 
 def beside_own_test_side(
-    prepared: Prepared, store: ImageStore, images: Answers, *, resamples: int = 1000
+    prepared: Calibration, store: ImageStore, images: Answers, *, resamples: int = 1000
 ) -> External | None:
     """The comparison of samples that the run does not know; None without a test side, and for
     answers per patient."""
@@ -609,9 +610,7 @@ def beside_own_test_side(
         return None
     trained = prepared
     if fitted is not None or options.views > 1:  # the run keeps one view of its test side
-        trained = prepare(
-            run, replace(options, calibrate_on=None, coverage=None, coverage_by=None, views=1)
-        )
+        trained = prepare_grades(run, replace(options, calibrate_on=None, views=1))
     alike = trained.answer(images.outputs, images.labels, images.groups)
     here = scores_of(
         alike if options.views == 1 else trained.answer_store(store), resamples=resamples

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.inference.answers import Answers
-from srjt.inference.decide import ReferralRule
+from srjt.inference.aspects.referral import ReferralRule
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import Verified, exact_interval, read_verified
 from srjt.ordinal import metrics

@@ -231,8 +231,7 @@ def _prediction(grade: str, doubt: float) -> dict[str, Any]:
         "value": {"choices": [grade]},
     }
     prediction: dict[str, Any] = {"model_version": MODEL, "result": [result]}
-    if not math.isnan(
-        doubt
-    ):  # where the audit does not know a probability, the tasks have their order alone
+    # where the audit does not know a probability, the tasks have their order alone
+    if not math.isnan(doubt):
         prediction["score"] = round(doubt, 6)
     return prediction

@@ -8,6 +8,7 @@ events are filled up with what REDCap writes only once for a record.
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,6 +54,16 @@ class Dictionary:
     forms: dict[str, str]  # field → its instrument
     choices: dict[str, dict[str, str]]  # field with choices → {code: label}, in their order
 
+    @property
+    def identifier(self) -> str:
+        """The field that names the record."""
+        return next(iter(self.forms))
+
+    @property
+    def complete(self) -> set[str]:
+        """The columns that REDCap adds, one per instrument."""
+        return {"Complete?", *map("{}_complete".format, self.forms.values())}
+
 
 def recognise(path: Path) -> bool:
     """Whether this is an export of REDCap: a CSV file with a data dictionary of its columns beside
@@ -62,36 +73,30 @@ def recognise(path: Path) -> bool:
 
 def read(path: Path) -> ForeignTable:
     """The rows of an export, with columns named by fields and choices written as labels."""
-    found = _dictionary_beside(path)
-    assert found is not None, "recognised before"
-    dictionary, source = found
+    beside = _dictionary_beside(path)
+    assert beside is not None, "recognised before"
+    dictionary, source = beside
     frame = pd.DataFrame(_rows(path))
     frame = frame.rename(columns=_field_names(frame.columns, dictionary))
-    complete = {f"{form}_complete" for form in dictionary.forms.values()}
-    frame = frame.drop(columns=[name for name in frame if name in complete or name == "Complete?"])
+    frame = frame.drop(columns=list(dictionary.complete), errors="ignore")
     ungraded = 0
     scales: dict[str, tuple[str, ...]] = {}
     for field, choices in dictionary.choices.items():
-        scales[field] = tuple(label for label in choices.values() if not NO_GRADE.search(label))
+        scales[field] = tuple(itertools.filterfalse(NO_GRADE.search, choices.values()))
         if field in frame:
-            cells = pd.Series([choices.get(cell, cell) for cell in frame[field]], index=frame.index)
+            cells = frame[field].map(lambda cell, label_of=choices: label_of.get(cell, cell))
             no_grade = cells.isin(set(choices.values()) - set(scales[field]))
             ungraded += int(no_grade.sum())
             frame[field] = cells.mask(no_grade, "")
     frame, filled = _filled_up(frame, dictionary)
-    identifier = next(iter(dictionary.forms))
-    notes = (
-        f"{path.name}: REDCap, choices and their order from {source.name}",
-        *([f"cells filled up from their record: {filled:,}"] if filled else []),
-        *(
-            [f"choices that are no grade, such as “not gradable”, left empty: {ungraded:,}"]
-            if ungraded
-            else []
-        ),
-    )
+    notes = [f"{path.name}: REDCap, choices and their order from {source.name}"]
+    if filled:
+        notes.append(f"cells filled up from their record: {filled:,}")
+    if ungraded:
+        notes.append(f"choices that are no grade, such as “not gradable”, left empty: {ungraded:,}")
     if "patient" not in frame:
-        frame = frame.assign(patient=frame[identifier])
-    return ForeignTable(frame=frame, notes=notes, scales=scales)
+        frame = frame.assign(patient=frame[dictionary.identifier])
+    return ForeignTable(frame=frame, notes=tuple(notes), scales=scales)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -102,8 +107,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
-            header = [cell.strip() for cell in next(reader, [])]
-            rows = [[cell.strip() for cell in cells] for cells in reader if any(cells)]
+            header = list(map(str.strip, next(reader, [])))
+            rows = [list(map(str.strip, cells)) for cells in reader if any(cells)]
     except UnicodeDecodeError:
         raise SrjtError(f"{path} is not UTF-8 text: export it again.") from None
     except csv.Error as problem:
@@ -114,10 +119,14 @@ def _rows(path: Path) -> list[dict[str, str]]:
             f"{path} has two columns named {min(repeated)!r}: export it raw, where each field has"
             " its own name."
         )
-    short = [row for row in rows if len(row) != len(header)]
-    if short or not rows:
-        what = f"a row of {count_of(len(short[0]), 'cell')}" if short else "no rows"
-        raise SrjtError(f"{path} has {what} below a header of {count_of(len(header), 'cell')}.")
+    if not rows:
+        raise SrjtError(f"{path} has no rows below a header of {count_of(len(header), 'cell')}.")
+    for row in rows:
+        if len(row) != len(header):
+            raise SrjtError(
+                f"{path} has a row of {count_of(len(row), 'cell')} below a header of"
+                f" {count_of(len(header), 'cell')}."
+            )
     return [dict(zip(header, row, strict=True)) for row in rows]
 
 
@@ -132,9 +141,9 @@ def _dictionary_beside(path: Path) -> tuple[Dictionary, Path] | None:
         if other == path or not other.is_file() or not _is_dictionary(_header(other)):
             continue
         dictionary = _read_dictionary(other)
-        known = {*dictionary.labels, *dictionary.labels.values(), *EVENT, *INSTRUMENT, *INSTANCE}
-        forms = {f"{form}_complete" for form in dictionary.forms.values()}
-        described = sum(name.split("___")[0] in known | forms | {"Complete?"} for name in header)
+        known = {*dictionary.labels, *dictionary.labels.values(), *dictionary.complete}
+        known |= {*EVENT, *INSTRUMENT, *INSTANCE}
+        described = sum(name.split("___")[0] in known for name in header)
         if described > most:
             best = (dictionary, other)
             most = described
@@ -148,30 +157,36 @@ def _is_dictionary(header: list[str]) -> bool:
 def _header(path: Path) -> list[str]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return [cell.strip() for cell in next(csv.reader([file.readline(1_000_000)]), [])]
+            return list(map(str.strip, next(csv.reader([file.readline(1_000_000)]), [])))
     except (OSError, UnicodeDecodeError, csv.Error):
         return []
 
 
 def _read_dictionary(path: Path) -> Dictionary:
-    rows = [{BY_PROGRAM.get(name, name): cell for name, cell in row.items()} for row in _rows(path)]
-    missing = [name for name in (FORM, TYPE, LABEL, CHOICES) if name not in rows[0]]
-    if missing:
-        raise SrjtError(
-            f"{path} is not a whole data dictionary: the column {missing[0]!r} is missing."
-        )
-    choices = {row[FIELD]: _choices(row[CHOICES]) for row in rows if row[TYPE] in ONE_OF_SEVERAL}
+    rows = pd.DataFrame(_rows(path)).rename(columns=BY_PROGRAM)
+    for name in (FORM, TYPE, LABEL, CHOICES):
+        if name not in rows:
+            raise SrjtError(
+                f"{path} is not a whole data dictionary: the column {name!r} is missing."
+            )
+    one_of_several = rows[rows[TYPE].isin(ONE_OF_SEVERAL)]
     return Dictionary(
-        labels={row[FIELD]: row[LABEL] for row in rows},
-        forms={row[FIELD]: row[FORM] for row in rows},
-        choices=choices,
+        labels=dict(zip(rows[FIELD], rows[LABEL], strict=True)),
+        forms=dict(zip(rows[FIELD], rows[FORM], strict=True)),
+        choices=dict(
+            zip(one_of_several[FIELD], map(_choices, one_of_several[CHOICES]), strict=True)
+        ),
     )
 
 
 def _choices(text: str) -> dict[str, str]:
     """``"0, Normal | 1, Mild"`` → {"0": "Normal", "1": "Mild"}."""
-    pairs = [part.split(",", 1) for part in text.split("|") if "," in part]
-    return {code.strip(): label.strip() for code, label in pairs}
+    label_of = {}
+    for part in text.split("|"):
+        code, comma, label = part.partition(",")
+        if comma:
+            label_of[code.strip()] = label.strip()
+    return label_of
 
 
 def _field_names(
@@ -187,7 +202,7 @@ def _filled_up(frame: pd.DataFrame, dictionary: Dictionary) -> tuple[pd.DataFram
     that only hold such fields go."""
     instrument = next((name for name in frame if name in INSTRUMENT), None)
     event = next((name for name in frame if name in EVENT), None)
-    identifier = next(iter(dictionary.forms))
+    identifier = dictionary.identifier
     if identifier not in frame or (instrument is None and event is None):
         return frame, 0
     frame = frame.replace("", pd.NA)

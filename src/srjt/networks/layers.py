@@ -114,9 +114,12 @@ class Block(nn.Module):
 
     def __init__(self, inputs: int, width: int, *, stride: int, bottleneck: bool) -> None:
         super().__init__()
-        outputs = 4 * width if bottleneck else width
-        kernel, first = (1, 1) if bottleneck else (3, stride)
-        self.conv1 = convolution(inputs, width, kernel=kernel, stride=first)
+        if bottleneck:
+            outputs = 4 * width
+            self.conv1 = convolution(inputs, width, kernel=1, stride=1)
+        else:
+            outputs = width
+            self.conv1 = convolution(inputs, width, kernel=3, stride=stride)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = convolution(width, width, kernel=3, stride=stride if bottleneck else 1)
         self.bn2 = nn.BatchNorm2d(width)

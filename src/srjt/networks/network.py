@@ -138,9 +138,11 @@ def _backbone(
         row = registry.find(network)
         make = row.make(shape, pretrained is True)
         if (row.reads == "rows") != (len(shape) == 1):
-            reads, other = (
-                ("rows of features", "tiny") if row.reads == "rows" else ("images", "mlp")
-            )
+            reads = "images"
+            other = "mlp"
+            if row.reads == "rows":
+                reads = "rows of features"
+                other = registry.small_network()
             raise SrjtError(
                 f"The network {network!r} reads {reads}, not samples of shape {shape}: choose for"
                 f" example {other!r}."
@@ -157,7 +159,9 @@ def _backbone(
         )
     features = count_features(backbone, shape=shape, name=_name(network))
     fitted = None if tensors is None else load_weights(backbone, tensors, source=str(file))
-    return as_trained(network, backbone) if isinstance(network, str) else backbone, features, fitted
+    if isinstance(network, str):
+        backbone = as_trained(network, backbone)
+    return backbone, features, fitted
 
 
 def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
@@ -190,12 +194,9 @@ def as_trained(name: str, backbone: nn.Module) -> nn.Module:
     if trained is None or (trained.mean, trained.std) == (IMAGENET_MEAN, IMAGENET_STD):
         return backbone
     layer = Standardise(3, 1, 1)
-    usual_mean, usual_std, wanted_mean, wanted_std = (
-        torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
-        for values in (IMAGENET_MEAN, IMAGENET_STD, trained.mean, trained.std)
-    )
-    layer.mean.copy_((wanted_mean - usual_mean) / usual_std)
-    layer.scale.copy_(wanted_std / usual_std)
+    usual_std = _by_channel(IMAGENET_STD)
+    layer.mean.copy_((_by_channel(trained.mean) - _by_channel(IMAGENET_MEAN)) / usual_std)
+    layer.scale.copy_(_by_channel(trained.std) / usual_std)
     return nn.Sequential(OrderedDict(input=layer, network=backbone))
 
 
@@ -231,3 +232,8 @@ def _name(network: str | Maker) -> str:
     if isinstance(network, str):
         return f"the network {network!r}"
     return "your own network"
+
+
+def _by_channel(values: tuple[float, ...]) -> Tensor:
+    """(3, 1, 1) a number for each colour, in float64."""
+    return torch.tensor(values, dtype=torch.float64).view(3, 1, 1)

@@ -422,8 +422,8 @@ FROZEN = ("efficientnet-lite0", "resnet18", "timm:resnet18")
 def frozen_candidates() -> list[str]:
     """The backbones that ``backbone="auto"`` tries, without those whose package is not
     installed."""
-    return [
-        name
-        for name in FROZEN
-        if not find(name).package or importlib.util.find_spec(find(name).package)
-    ]
+    return [name for name in FROZEN if _is_installed(find(name).package)]
+
+
+def _is_installed(package: str) -> bool:
+    return not package or importlib.util.find_spec(package) is not None

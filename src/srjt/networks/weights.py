@@ -71,14 +71,18 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     wanted = network.state_dict()
     # what stands before the most keys of the network; the first of several, such as of a run's two
     # networks
-    pairs = [(key, name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")]
-    prefixes = Counter(key.removesuffix(name) for key, name in pairs)
+    prefixes: Counter[str] = Counter()
+    for name in wanted:
+        for key in weights:
+            if f".{key}".endswith(f".{name}"):
+                prefixes[key.removesuffix(name)] += 1
     prefix = max(prefixes, key=prefixes.__getitem__, default="")
-    tensors = {
-        key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)
-    }
-    other = [key for key in tensors if key not in wanted and key.split(".")[0] in _CLASSIFIERS]
-    tensors = {key: value for key, value in tensors.items() if key not in other}
+    tensors = {}
+    for whole, value in weights.items():
+        key = whole.removeprefix(prefix)
+        of_classifier = key not in wanted and key.split(".")[0] in _CLASSIFIERS
+        if whole.startswith(prefix) and not of_classifier:
+            tensors[key] = value
     # Many published files lack batch norm's step counters, which batch norm does not use by
     # default.
     counters = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")}

@@ -174,7 +174,10 @@ class GradeRule:
     def __str__(self) -> str:
         """What a grade is, and what that is best for: the end of the sentence "A grade is …"."""
         cuts = ", ".join(f"{cut:.3f}" for cut in self.thresholds)
-        text = NAMES.get(self.how, f"the expected grade, cut at {cuts}")
+        return self.in_words(NAMES.get(self.how, f"the expected grade, cut at {cuts}"))
+
+    def in_words(self, text: str) -> str:
+        """The same of a rule that is called ``text``."""
         if self.soft_labels is not None:
             text += " after undoing the soft labels"
         if self.purpose is not None:

@@ -122,8 +122,8 @@ def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_clas
 
     Examples
     --------
-    >>> selected, labels, true = torch.tensor([True, False]), torch.tensor([0, 1]), torch.tensor([0, 1])
-    >>> selection_counts(selected, labels, true, num_classes=2)
+    >>> grades = torch.tensor([0, 1])
+    >>> selection_counts(torch.tensor([True, False]), grades, grades, num_classes=2)
     tensor([[1, 0],
             [1, 0],
             [1, 1],

@@ -26,8 +26,8 @@ from srjt.ordinal.metrics import (
 )
 from srjt.progress import Plain, Reported
 from srjt.readers.consensus import posterior_median
-from srjt.readers.model import fit_variants, refit
-from srjt.readers.readings import Bools, Floats, Ints, Pairs, Readings, evidence_of
+from srjt.readers.model import Variants, fit_variants, refit
+from srjt.readers.readings import Bools, Evidence, Floats, Ints, Pairs, Readings, evidence_of
 
 # Coefficients of agreement from counts and sums, which can be added up over patients. Any number of
 # leading axes holds bootstrap draws; nan stands where a coefficient is undefined.
@@ -353,11 +353,9 @@ def agreement(
     total = draws["pooled"].reshape(-1, classes, classes)
 
     def shaped(name: str, values: Floats) -> Floats:
-        return (
-            values.reshape(-1, classes, classes)
-            if name in ("pooled", "coincidences", "items")
-            else values
-        )
+        if name in ("pooled", "coincidences", "items"):
+            return values.reshape(-1, classes, classes)
+        return values
 
     def coefficient(
         function: Callable[..., Floats], *names: str, patients: float = patients
@@ -371,31 +369,10 @@ def agreement(
     with_one = weighted_kappa(first[largest] + more["own"], power=2)
     lower = np.maximum(weighted_kappa(first[largest], power=2) - with_one, 0.0)
     low[largest], high[largest] = ends(draws["own"], of_pair[largest], confidence, lower=lower)
-    difference = np.subtract.outer(np.arange(classes), np.arange(classes))
-    distance = np.abs(difference)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (first * difference).sum(axis=(1, 2)) / size
-        squares = (first * (difference - mean[:, None, None]) ** 2).sum(axis=(1, 2))
-        limit = 1.96 * np.sqrt(squares / (size - 1))  # Bland and Altman's
-    pairs = pd.DataFrame(
-        {
-            "first": shared.first,
-            "second": shared.second,
-            "items": size.astype(np.int64),
-            "quadratic": weighted_kappa(first, power=2),
-            "low": low,
-            "high": high,
-            "linear": weighted_kappa(first, power=1),
-            "exact": first[:, distance == 0].sum(axis=1) / np.maximum(size, 1),
-            "within_one": first[:, distance <= 1].sum(axis=1) / np.maximum(size, 1),
-            "difference": mean,
-            "limit_low": mean - limit,
-            "limit_high": mean + limit,
-        }
-    )
+    distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
     return Agreement(
         readers=readings.readers,
-        pairs=pairs,
+        pairs=_pair_table(shared, first, low, high),
         by_reader=_by_reader(
             readings,
             sums["differences"],
@@ -415,6 +392,35 @@ def agreement(
         within_one=interval_of_share(total, distance <= 1, shared, owner, confidence),
         quadratic=coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled"),
         shared_items=len(np.unique(shared.item)),
+    )
+
+
+def _pair_table(shared: Pairs, first: Floats, low: Floats, high: Floats) -> pd.DataFrame:
+    """One row per pair of readers. first: (P, C, C) their tables; low, high: (P,) the interval of
+    κ."""
+    grades = np.arange(first.shape[1])
+    difference = np.subtract.outer(grades, grades)
+    distance = np.abs(difference)
+    size = first.sum(axis=(1, 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (first * difference).sum(axis=(1, 2)) / size
+        squares = (first * (difference - mean[:, None, None]) ** 2).sum(axis=(1, 2))
+        limit = 1.96 * np.sqrt(squares / (size - 1))  # Bland and Altman's
+    return pd.DataFrame(
+        {
+            "first": shared.first,
+            "second": shared.second,
+            "items": size.astype(np.int64),
+            "quadratic": weighted_kappa(first, power=2),
+            "low": low,
+            "high": high,
+            "linear": weighted_kappa(first, power=1),
+            "exact": first[:, distance == 0].sum(axis=1) / np.maximum(size, 1),
+            "within_one": first[:, distance <= 1].sum(axis=1) / np.maximum(size, 1),
+            "difference": mean,
+            "limit_low": mean - limit,
+            "limit_high": mean + limit,
+        }
     )
 
 
@@ -569,9 +575,8 @@ def _by_reader(
         spread = np.sqrt(np.maximum(squares[0] / number[0] - bias[0] ** 2, 0.0))
         unequal = timed * years - year**2
         slope = np.where(unequal > 1e-9, (timed * product - year * off) / unequal, np.nan)
-    step = worth / np.maximum(
-        number[0] + worth, 1e-300
-    )  # one more difference by a grade, upwards or downwards
+    # one more difference by a grade, upwards or downwards
+    step = worth / np.maximum(number[0] + worth, 1e-300)
     low, high = ends(bias, beside, level, lower=step, higher=step)
     drift_low, drift_high = ends(slope, dated, level)
     repeated, same = readings.read_twice()
@@ -675,72 +680,33 @@ def compare_network(
     judged = visits.item[(number[visits.item] > 1) & (network[visits.item] >= 0)]
     patients = len(np.unique(owner[judged]))
 
-    def tables(one: Ints, other: Ints, item: Ints) -> Floats:
-        """(G, C, C) of each patient the grades by two readers."""
-        own = np.zeros((weights.shape[1], classes, classes))
-        np.add.at(own, (owner[item], one, other), 1.0)
-        return own
-
-    def kappa(own: Floats) -> Floats:
-        """(1 + B,) quadratic κ of two readers, as it is and of each draw."""
-        drawn = weights @ own.reshape(len(own), -1)
-        return weighted_kappa(drawn.reshape(-1, classes, classes), power=2)
-
-    def loss(own: Floats) -> float:
-        """By how much one more disagreement lowers κ."""
-        total = own.sum(axis=0)
-        worth = images_worth_one(own, ~np.eye(classes, dtype=bool), own.sum(axis=(1, 2)))
-        share = total.sum(axis=1, keepdims=True) / total.sum()
-        before, after = weighted_kappa(
-            np.stack([total, total + worth * share * wrong_by(1, classes)]), power=2
-        )
-        return max(float(before - after), 0.0) if np.isfinite(before) else 0.0
-
+    resampled = _Resampled(weights=weights, owner=owner, classes=classes)
     rows: list[dict[str, Any]] = []
     draws: list[Floats] = []
-    steps: list[
-        tuple[float, float]
-    ] = []  # down by an error of the network, up by one of the reader
+    steps: list[tuple[float, float]] = []
     for reader, name in enumerate(readings.readers):
         own = (visits.reader == reader) & (number[visits.item] > 1) & (network[visits.item] >= 0)
         if not own.any():
             continue
         item = visits.item[own]
         grade = visits.grade[own]
-        said = evidence.said.copy()
-        said.data[said.indices // classes == reader] = 0.0
-        without = replace(evidence, said=said)
-        # the fit of all readers is the start, so few iterations are left
-        fits = tuple(refit(without, fit, tolerance=2e-4) for fit in variants.fits)
-        others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[
-            item
-        ]
-        by_reader = tables(grade, others, item)
-        by_network = tables(network[item], others, item)
-        to_consensus = kappa(by_reader), kappa(by_network)
-        draws.append(to_consensus[1] - to_consensus[0])
-        steps.append((loss(by_network), loss(by_reader)))
-        effective = effective_patients(owner[item])
-        low, high = ends(
-            draws[-1][:, None], effective, confidence, lower=steps[-1][0], higher=steps[-1][1]
-        )[:, 0]
+        others = _consensus_without(reader, evidence, variants)[item]
+        row, drawn, step = resampled.compare(grade, network[item], others, item, confidence)
+        draws.append(drawn)
+        steps.append(step)
         beside = (visits.reader != reader) & np.isin(visits.item, item)
         other_item = visits.item[beside]
         mine = np.zeros(items, dtype=np.int64)
         mine[item] = grade
+        to_network = resampled.tables(grade, network[item], item)
+        to_others = resampled.tables(mine[other_item], visits.grade[beside], other_item)
         rows.append(
             {
                 "reader": name,
                 "items": len(item),
-                "network_kappa": float(kappa(tables(grade, network[item], item))[0]),
-                "others_kappa": float(
-                    kappa(tables(mine[other_item], visits.grade[beside], other_item))[0]
-                ),
-                "reader_to_consensus": float(to_consensus[0][0]),
-                "network_to_consensus": float(to_consensus[1][0]),
-                "difference": float(draws[-1][0]),
-                "low": low,
-                "high": high,
+                "network_kappa": float(resampled.kappa(to_network)[0]),
+                "others_kappa": float(resampled.kappa(to_others)[0]),
+                **row,
             }
         )
     if not rows:
@@ -755,11 +721,9 @@ def compare_network(
     )[:, 0]
     difference = Interval(float(mean[0]), float(low), float(high))
     passed = bool(difference.low > -margin) and patients >= TOO_FEW
-    few = (
-        ""
-        if patients >= TOO_FEW
-        else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
-    )
+    few = ""
+    if patients < TOO_FEW:
+        few = f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
     return NetworkComparison(
         by_reader=pd.DataFrame(rows),
         difference=difference,
@@ -767,6 +731,70 @@ def compare_network(
         not_inferior=passed,
         sentence=_sentence(difference, margin=margin, passed=passed, few=few, readers=len(rows)),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Resampled:
+    """κ of two readers, as it is and of each draw of patients."""
+
+    weights: Floats  # (1 + B, G) how often each draw has a patient
+    owner: Ints  # (I,) the patient of each item
+    classes: int
+
+    def tables(self, one: Ints, other: Ints, item: Ints) -> Floats:
+        """(G, C, C) of each patient the grades by two readers."""
+        counts = np.zeros((self.weights.shape[1], self.classes, self.classes))
+        np.add.at(counts, (self.owner[item], one, other), 1.0)
+        return counts
+
+    def kappa(self, tables: Floats) -> Floats:
+        """(1 + B,) quadratic κ of two readers, as it is and of each draw."""
+        drawn = self.weights @ tables.reshape(len(tables), -1)
+        return weighted_kappa(drawn.reshape(-1, self.classes, self.classes), power=2)
+
+    def loss(self, tables: Floats) -> float:
+        """By how much one more disagreement lowers κ."""
+        total = tables.sum(axis=0)
+        apart = ~np.eye(self.classes, dtype=bool)
+        worth = images_worth_one(tables, apart, tables.sum(axis=(1, 2)))
+        share = total.sum(axis=1, keepdims=True) / total.sum()
+        with_one = total + worth * share * wrong_by(1, self.classes)
+        before, after = weighted_kappa(np.stack([total, with_one]), power=2)
+        return max(float(before - after), 0.0) if np.isfinite(before) else 0.0
+
+    def compare(
+        self, grade: Ints, network: Ints, others: Ints, item: Ints, confidence: float
+    ) -> tuple[dict[str, float], Floats, tuple[float, float]]:
+        """How near a reader and the network are to the consensus of the others; (1 + B,) the
+        difference of their κ; and by how much one more error would move it, down by one of the
+        network and up by one of the reader."""
+        by_reader = self.tables(grade, others, item)
+        by_network = self.tables(network, others, item)
+        reader_kappa = self.kappa(by_reader)
+        network_kappa = self.kappa(by_network)
+        difference = network_kappa - reader_kappa
+        lower = self.loss(by_network)
+        higher = self.loss(by_reader)
+        patients = effective_patients(self.owner[item])
+        interval = ends(difference[:, None], patients, confidence, lower=lower, higher=higher)
+        row = {
+            "reader_to_consensus": float(reader_kappa[0]),
+            "network_to_consensus": float(network_kappa[0]),
+            "difference": float(difference[0]),
+            "low": interval[0, 0],
+            "high": interval[1, 0],
+        }
+        return row, difference, (lower, higher)
+
+
+def _consensus_without(reader: int, evidence: Evidence, variants: Variants) -> Ints:
+    """(I,) the consensus of the other readers."""
+    said = evidence.said.copy()
+    said.data[said.indices // evidence.classes == reader] = 0.0
+    without = replace(evidence, said=said)
+    # the fit of all readers is the start, so few iterations are left
+    fits = tuple(refit(without, fit, tolerance=2e-4) for fit in variants.fits)
+    return posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))
 
 
 def _sentence(difference: Interval, *, margin: float, passed: bool, few: str, readers: int) -> str:

@@ -58,9 +58,8 @@ class Consensus(model.ReaderIntervals, Plain, Reported):
             f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')}"
             f" by {count_of(len(self.readers), 'reader')}"
         )
-        if (
-            self.variants.evidence.single.all()
-        ):  # the numbers would come from the model's defaults alone
+        # the numbers would come from the model's defaults alone
+        if self.variants.evidence.single.all():
             return f"{counts}, one of each item\n  not determined: {self.reason}"
         wrong, error = (self.overall_noise_rate, self.error) if self.determined else (None, None)
         lines = [
@@ -140,13 +139,11 @@ def consensus(
     variants = model.fit_variants(evidence)
     posterior = variants.mean(lambda fit: fit.posterior)
     prior = variants.mean(lambda fit: fit.grades)
-    grade = posterior_median(
-        posterior
-    )  # an error that all share has no direction that could move it
+    # an error that all share has no direction that could move it
+    grade = posterior_median(posterior)
     if evidence.single.all() and np.bincount(readings.item).max() == 1:
-        grade[readings.item] = (
-            readings.grade
-        )  # only what is usual for readers could contradict them
+        # only what is usual for readers could contradict them
+        grade[readings.item] = readings.grade
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
@@ -215,9 +212,8 @@ def _log_ratio(probabilities: ArrayLike, readings: Readings) -> Floats:
 
 def _network_power(evidence: Evidence, ratio: Floats) -> float:
     """The power of the network's probabilities under which left-out readings are likeliest."""
-    network = replace(
-        evidence, log_factor=ratio
-    )  # the same items are drawn, so it tells each row's network
+    # the same items are drawn, so it tells each row's network
+    network = replace(evidence, log_factor=ratio)
     rest, held_out = evidence.hold_out(last=True)
     rows = network.hold_out(last=True)[0].log_factor
     if not held_out.nnz or rows is None:
@@ -407,9 +403,8 @@ def next_readings(
             "The consensus is of other items or readers: pass the readings that it is of."
         )
     names = [NEW_READER] if new_reader else readings.readers
-    enough = (
-        count if per_reader is None else 4 * count
-    )  # a limit sends an item to its second-best reader
+    # a limit sends an item to its second-best reader
+    enough = count if per_reader is None else 4 * count
     item, reader, gain = _candidates(consensus, readings, enough=enough, new_reader=new_reader)
     taken: list[int] = []
     used: set[int] = set()
@@ -441,9 +436,8 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
     classes = len(consensus.grades)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
     share = consensus.readings / consensus.readings.sum()
-    parts: list[
-        tuple[Floats, Floats, Floats]
-    ] = []  # of each variant: p(state), matrices, cost (S, C)
+    # of each variant: p(state), matrices, cost (S, C)
+    parts: list[tuple[Floats, Floats, Floats]] = []
     for weight, fit in zip(variants.weights, variants.fits, strict=True):
         matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
         parts.append(
@@ -465,9 +459,8 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
         return np.asarray(np.sum(each, axis=0))
 
     for said in range(classes):
-        after += np.minimum.reduce(
-            [risk(said, grade) for grade in range(classes)]
-        )  # the best grade
+        # the best grade
+        after += np.minimum.reduce([risk(said, grade) for grade in range(classes)])
     return np.asarray(np.maximum(now[:, None] - after, 0.0))
 
 

@@ -201,9 +201,8 @@ class Fit:
     matrices: Floats  # (R, S, C) Pr(reading | state)
     readings: Floats  # (R, S, C) expected readings by state and grade read
     posterior: Floats  # (I, C)
-    strength: float = _STRENGTHS[
-        0
-    ]  # pseudo-readings by which a row of a reader's matrix holds to the family
+    # pseudo-readings by which a row of a reader's matrix holds to the family
+    strength: float = _STRENGTHS[0]
 
     @cached_property
     def prior(self) -> Floats:
@@ -442,9 +441,8 @@ def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
 def _path(evidence: Evidence, *, alike: bool, tolerance: float) -> Iterator[Fit]:
     """Fits with weaker and weaker ties to the family, each from where the one before ended."""
     fit = beginning(evidence, alike=alike)
-    few = (
-        evidence.said.sum() < _FEW * evidence.readers
-    )  # too few readings to know a reader's own matrix
+    # too few readings to know a reader's own matrix
+    few = evidence.said.sum() < _FEW * evidence.readers
     for strength in _STRENGTHS[:1] if few else _STRENGTHS:
         fit = maximise(evidence, replace(fit, strength=strength), tolerance=tolerance)
         yield fit
@@ -606,9 +604,8 @@ def _moments(evidence: Evidence, fit: Fit, times: Floats, types: Floats) -> tupl
     matrices = fit.by_grade
     by_type = np.einsum("tsj,sc->tcj", fit.family.matrices, fit.within)
     size = np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes)
-    own = 1.0 / (
-        fit.strength + (size.sum(axis=1) / times[:, None])[:, :, None] + 1.0
-    )  # of the Dirichlet
+    # of the Dirichlet
+    own = 1.0 / (fit.strength + (size.sum(axis=1) / times[:, None])[:, :, None] + 1.0)
     variance = _variance(types, by_type.reshape(len(by_type), -1)).reshape(matrices.shape)
     variance += matrices * (1.0 - matrices) * own
     wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)  # (R, C)

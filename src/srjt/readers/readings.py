@@ -100,9 +100,8 @@ class Readings:
                 f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it must lie"
                 f" in 0 … {numbers.stop - 1}{unknown}."
             )
-        object.__setattr__(
-            self, name, array.astype(np.int64)
-        )  # the dataclass is frozen for its users
+        # the dataclass is frozen for its users
+        object.__setattr__(self, name, array.astype(np.int64))
 
     @staticmethod
     def check(value: object) -> None:
@@ -126,12 +125,15 @@ class Readings:
 
     def rows(self, rows: NDArray[Any]) -> Readings:
         """Some of the readings, by (M,) of bool or positions, of the same items and readers."""
+        times = None
+        if self.times is not None:
+            times = self.times[rows]
         return replace(
             self,
             item=self.item[rows],
             reader=self.reader[rows],
             grade=self.grade[rows],
-            times=None if self.times is None else self.times[rows],
+            times=times,
         )
 
     def owner(self) -> Ints:
@@ -283,9 +285,8 @@ class Evidence:
         said = self.said.tocoo()
         reader, grade = np.divmod(said.col, self.classes)
         cell = said.row.astype(np.int64) * self.classes + grade
-        votes = np.bincount(
-            cell, said.data, minlength=said.shape[0] * self.classes
-        )  # by item and grade
+        # by item and grade
+        votes = np.bincount(cell, said.data, minlength=said.shape[0] * self.classes)
         _, place = np.unique(said.row.astype(np.int64) * self.readers + reader, return_inverse=True)
         own = np.bincount(place, said.data)[place]
         others = self.weight[said.row] - own

@@ -8,8 +8,6 @@ sentence has its file.
 from __future__ import annotations
 
 import csv
-import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -25,15 +23,15 @@ from srjt.auditing import folder as audit_folder
 from srjt.data.sources.readers_folder import ReadersFile, read_readers_file
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
-from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
 from srjt.networks import registry
 from srjt.noise.estimate import rate_text
 from srjt.ordinal.metrics import MAIN, METRICS
+from srjt.reports.aspects import facts_of_file, facts_of_item
 from srjt.reports.page import Page, Section, markdown, templates
 from srjt.reports.pages.evaluation import answered, confusion_table
 from srjt.reports.pages.run import stored_sides
-from srjt.reports.sections import source_name, versions
+from srjt.reports.sections import interval_text, source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
 from srjt.training.config import ODDS
@@ -49,22 +47,16 @@ CHECKLISTS = {
 }
 AUTHORS = "To be written by the authors"
 UNPROVEN = {"not better": "no better", "unclear": "not shown to be better"}
-BINARY = {
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "roc_area": "area under the ROC curve",
-}
 AGREEMENT = {
     "alpha": "Krippendorff's α",
     "quadratic": "quadratic κ of pairs",
     "exact": "share of equal pairs",
 }
-SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
 
 # the facts of the two paragraphs, in their order
 METHODS = """
-    source flow disjoint left_out grades readers agreement verified noise input model training selection imbalance
-    output recalibration uncertainty software
+    source flow disjoint left_out grades readers agreement verified noise input model training
+    selection imbalance output recalibration uncertainty software
 """
 RESULTS = "performance true_scores decision ranges subgroups sites failures external audit_noise"
 
@@ -107,7 +99,8 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[Known, list[Ta
     also: folders of an audit or of readers, and files of ``srjt evaluate --out``.
     """
     facts = read_facts(folder)
-    known, tables = run_facts(folder, facts), []
+    known = run_facts(folder, facts)
+    tables = []
     sides = stored_sides(folder, facts.grades)
     if side := sides.get("test") or sides.get("validation"):
         output = (
@@ -177,7 +170,10 @@ RESIZED = {
 
 
 def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
-    config, data, made, source = facts.config, facts.data, facts.provenance, source_name(facts)
+    config = facts.config
+    data = facts.data
+    made = facts.provenance
+    source = source_name(facts)
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
     if source:
         yield "source", f"The data were read from {source}."
@@ -204,7 +200,8 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         scaled = "scaled to mean 0 and variance 1 on the training side"
         yield "input", f"The only input is a row of {features:,} features, each {scaled}."
     else:
-        size, crop = config.image_size, config.crop
+        size = config.image_size
+        crop = config.crop
         resized = RESIZED[config.resize]
         used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
         if config.backbone is not None:
@@ -276,7 +273,8 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
 
 def _flow(data: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
     """How many samples and patients each side has, and whether a patient is on two."""
-    patients, by_side = data.get("patients"), data.get("side_patients") or {}
+    patients = data.get("patients")
+    by_side = data.get("side_patients") or {}
     sizes = {name: n for name, n in data.get("samples", {}).items() if n}
     sides = ", ".join(
         f"{n:,} for {'training' if name == 'train' else name}"
@@ -316,7 +314,8 @@ def paper_of(method: str) -> str:
 
 def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     """What the answers for the test side, else the validation side, say."""
-    grades, counts = side.grades.shown, np.asarray(side.confusion)
+    grades = side.grades.shown
+    counts = np.asarray(side.confusion)
     off = np.abs(np.subtract.outer(range(len(grades)), range(len(grades))))  # by how many grades
     wrong = f"{counts[off > 0].sum():,} are wrong, {counts[off > 1].sum():,} by more than one grade"
     unit, clustered = (
@@ -381,13 +380,14 @@ def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
     read = f" gave {about.readings:,} grades to {about.items:,} {about.noun}s."
     yield "readers", count_of(len(about.readers), "reader") + read
     if defined:
-        shown = [f"{words} {_interval(values)}" for words, values in defined.items()]
+        shown = [f"{words} {interval_text(values)}" for words, values in defined.items()]
         yield "agreement", f"Agreement of the readers: {', '.join(shown)}."
 
 
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """fact, sentence: what one evaluation says, and of how many answers."""
-    per, features = file.get("per", ()), file.get("features", False)
+    per = file.get("per", ())
+    features = file.get("features", False)
     answers = answered(
         file["samples"], file.get("images") or file["samples"], per, features=features
     )
@@ -397,44 +397,7 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "external",
             _performance(samples, file["judged_by"], file["intervals"], file["calibration_error"]),
         )
-    if decision := file.get("decision"):
-        point = {**decision["operating_point"], **decision["areas"]}
-        values = [
-            f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point
-        ]
-        rule = refer_if(decision["refer_from"], decision["threshold"])
-        yield "decision", f"Referral of {answers} {rule}: {', '.join(values)}. {decision['found']}"
-    if ranges := file.get("ranges"):
-        covered, width = _interval(ranges["coverage"], ".0%"), _interval(ranges["width"], ".1f")
-        promise = f"Ranges that promise {ranges['promised']:.0%}, of {answers},"
-        yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
-    if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
-        yield (
-            "unsure",
-            f"{abstention['share']:.0%} of {answers}, the least sure, were left to a person.",
-        )
-    if truth := file.get("true_scores"):
-        known = {name: truth["scores"][name] for name in MAIN if name in truth["scores"]}
-        by, true = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
-        if truth["basis"] != "verified grades":  # no value is an estimate
-            by = "Bounds of the scores"
-            true = [
-                f"{METRICS[name].long_name} {score['low']:.3f} to {score['high']:.3f}"
-                for name, score in known.items()
-                if score["low"] is not None
-            ]
-        against = f"{by} of {answers} against the true grades, by {truth['basis']}"
-        yield "true_scores", f"{against}: {', '.join(true)}."
-    groups = (file.get("subgroups") or {}).get("groups", [])
-    for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
-        errors = ", ".join(
-            f"{group['name']}"
-            f" {_interval(group['scores']['mae']) if group['scores'] else 'has too few'}"
-            f" ({count_of(group['patients'], 'patient')})"
-            for group in own
-        )
-        fact = "sites" if column.casefold() in SITES else "subgroups"
-        yield fact, f"{METRICS['mae'].long_name.capitalize()} of {answers} by {column}: {errors}."
+    yield from facts_of_file(file, answers)
 
 
 def _performance(
@@ -445,16 +408,7 @@ def _performance(
 
 
 def _score(name: str, values: Mapping[str, float | None]) -> str:
-    return f"{METRICS[name].long_name} {_interval(values)}"
-
-
-def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
-    """ "0.310 (95 % CI 0.280 to 0.350)"."""
-    value, low, high = np.array(
-        [values.get(name) for name in ("value", "low", "high")], dtype=float
-    )  # None: nan
-    ends = "" if not high - low >= 1e-9 else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
-    return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}".replace("-", "−")
+    return f"{METRICS[name].long_name} {interval_text(values)}"
 
 
 def _counted(grades: Sequence[str], counts: Sequence[int]) -> str:
@@ -472,13 +426,12 @@ def checklist_items(name: str, known: Known) -> pd.DataFrame:
     text = (resources.files("srjt.reports") / "checklists.csv").read_text(encoding="utf-8")
     items = [row for row in csv.DictReader(text.splitlines()) if row["checklist"] == name]
     for row in items:
-        files = dict.fromkeys(
-            file
-            for fact in row["facts"].split()
-            if fact in known
-            for file in known[fact].files.split(", ")
-        )
-        row |= {"known": known.paragraph(row["facts"]), "files": ", ".join(files)}
+        facts = [*row["facts"].split(), *facts_of_item(name, row["item"])]
+        files: dict[str, None] = {}
+        for fact in facts:
+            if fact in known:
+                files |= dict.fromkeys(known[fact].files.split(", "))
+        row |= {"known": known.paragraph(" ".join(facts)), "files": ", ".join(files)}
         if not files or row["authors"]:
             row["authors"] = f"{AUTHORS}: {row['authors']}." if files else f"{AUTHORS}."
     return pd.DataFrame(items)
@@ -489,13 +442,16 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     checklist_items(name, Known())  # an error before anything is computed
     known, tables = known_facts(folder, also)
     items = checklist_items(name, known)
-    filled, left = items["known"] != "", items["authors"] != ""
-    frame = pd.DataFrame({
-        "item": items["item"] + " " + items["section"],
-        "what it asks": items["asks"],
-        "answer": (items["known"] + " " + items["authors"]).str.strip(),
-        "from": items["files"],
-    })  # fmt: skip
+    filled = items["known"] != ""
+    left = items["authors"] != ""
+    frame = pd.DataFrame(
+        {
+            "item": items["item"] + " " + items["section"],
+            "what it asks": items["asks"],
+            "answer": (items["known"] + " " + items["authors"]).str.strip(),
+            "from": items["files"],
+        }
+    )
     sections = [
         Section(heading.lower(), f"{heading}, as a paragraph", text=[text])
         for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()

@@ -5,22 +5,26 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from PIL import Image
 
 from srjt._version import __version__
 from srjt.data.checks import data_uri, thumbnail as sample_thumbnail
+from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import duration
 from srjt.networks import registry
+from srjt.ordinal.metrics import Interval
 from srjt.reports.page import Section
-from srjt.reports.table import Table, data_table
+from srjt.reports.table import Table, between, data_table
 from srjt.studies.results import display_name
 from srjt.training.folder import RunFacts, describe_provenance, describe_source
 from srjt.training.trained import Trained
@@ -192,3 +196,42 @@ def source_name(facts: RunFacts) -> str:
     """The name of the file or folder that the labels were read from; empty if it is not known."""
     source = facts.data.get("source")
     return Path(source["path"]).name if source else ""
+
+
+# Scores with their intervals.
+
+
+def interval_frame(scores: Mapping[str, Interval], heading: str = "score") -> pd.DataFrame:
+    """A row per score: its name, value and interval."""
+    rows = [(name, score.value, between(*score[1:])) for name, score in scores.items()]
+    return pd.DataFrame(rows, columns=[heading, "value", "95 % interval"])
+
+
+def scores_with_intervals(scores: Mapping[str, Interval], title: str) -> Table:
+    """The same as a table, with names in words."""
+    named = {}
+    for name, score in scores.items():
+        words = name.replace("_", " ").replace("roc area", "area under the ROC curve")
+        named[words] = score
+    return data_table(interval_frame(named), title=title)
+
+
+def interval_text(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
+    """ "0.310 (95 % CI 0.280 to 0.350)", of an interval as a file has it: None is not a number."""
+    value, low, high = np.array(
+        [values.get(name) for name in ("value", "low", "high")], dtype=float
+    )  # None: nan
+    if math.isnan(value):
+        return "not defined"
+    text = f"{value:{pattern}}"
+    if high - low >= 1e-9:
+        text += f" (95 % CI {low:{pattern}} to {high:{pattern}})"
+    return text.replace("-", "−")
+
+
+def named_grades(grades: Grades, places: Sequence[int]) -> str:
+    """ "Grade 4 is", "Grades 3 and 4 are"; "" for none."""
+    names = [grades.shown[place] for place in places]
+    if len(names) < 2:
+        return "".join(f"Grade {name} is" for name in names)
+    return f"Grades {', '.join(names[:-1])} and {names[-1]} are"

@@ -17,6 +17,8 @@ from srjt.ordinal.metrics import METRICS
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
+    from srjt.inference.prepare import JudgedBy
+
 MISSING = "–"
 _CSV_PARTS = {  # kind of a column → what follows its name → field of a cell
     "text": {"": "text"},
@@ -27,6 +29,13 @@ _CSV_PARTS = {  # kind of a column → what follows its name → field of a cell
 _SHRINK = (  # shrink to the line width, never enlarge
     r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 )
+
+# The grade of one sample that answers are compared with, in the words of a table's heading.
+ONE_LABEL: dict[JudgedBy, str] = {
+    "true grades": "true grade",
+    "given grades": "given grade",
+    "consensus grades": "consensus grade",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

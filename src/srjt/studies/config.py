@@ -158,9 +158,8 @@ class MethodSpec:
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
-    settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of its training; they override the study's
+    # of its training; they override the study's
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def own_rate(self) -> float | Literal["auto"] | None:

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,7 +42,7 @@ FORMAT = 5
 REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected noise
 
 
-class _Cell(BaseModel, extra="forbid"):
+class Cell(BaseModel, extra="forbid"):
     """A planned run. Its key is the name of a folder as StudyPlan makes it: no separators, not
     hidden, not ".."."""
 
@@ -59,14 +59,20 @@ class _Settings(BaseModel, extra="allow"):
     here."""
 
     source: str = ""
+    splits: str | None = None
     noise_rate: float | str | None = None
     seeds: list[NonNegativeInt] = [0]
     train: dict[str, Any] = {}
     preset: str | None = None
     grade_names: dict[str, str] = {}
 
+    def config(self) -> StudyConfig:
+        """The settings; modules that define methods are imported first."""
+        import_modules(self.train.get("imports", ()))
+        return StudyConfig.from_dict(self.model_dump())
 
-class _Noise(BaseModel, extra="forbid"):
+
+class KnownNoise(BaseModel, extra="forbid"):
     """The noise of a fold with a seed."""
 
     noise: str
@@ -92,20 +98,21 @@ class StudyFile(BaseModel, extra="allow"):
     grades: Annotated[list[str], AfterValidator(distinct)]
     class_counts: list[NonNegativeInt]
     patients: NonNegativeInt | None
-    features: bool | None = (
-        None  # whether the samples are features; None: a study of an earlier version
-    )
-    true_grades: bool | None = (
-        None  # whether the data have them; None: a study of an earlier version
-    )
+    # whether the samples are features, and have true grades; None: a study of an earlier version
+    features: bool | None = None
+    true_grades: bool | None = None
     folds: PositiveInt
     held_out: list[str] = []
-    noise: list[_Noise]
+    noise: list[KnownNoise]
     images: str | None
     command: str
     splits_hash: str
     versions: dict[str, str]
-    cells: list[_Cell]
+    cells: list[Cell]
+
+    def facts(self) -> dict[str, Any]:
+        """The contents of the file, without its seal."""
+        return self.model_dump(exclude={"sha256"})
 
 
 @contextlib.contextmanager
@@ -129,7 +136,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "study.json"
-        before = dict[str, Any]()
+        before = None
         if file.exists():
             before = read_study(folder)  # an error if it is not a study of srjt
         elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
@@ -141,10 +148,9 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
         # lock_study removes it if the process is killed here
         draft = folder / f".splits.csv.{os.getpid()}.tmp"
         write_splits(draft, data.manifest, data.splits)
-        splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
-        if before.get("splits_hash") == splits_hash and before["images"] != image_digest(
-            data.manifest
-        ):
+        splits_hash = _splits_hash(draft)
+        images = image_digest(data.manifest)
+        if before and before.splits_hash == splits_hash and before.images != images:
             raise SrjtError(
                 "An image has changed since this study began: restore it, or change ",
                 Option("out"),
@@ -166,7 +172,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "folds": len(data.splits),
                 "held_out": [split.held_out for split in data.splits if split.held_out],
                 "noise": [_noise(data, spec, fold, seed) for spec, seed, fold in data.labellings()],
-                "images": image_digest(data.manifest),
+                "images": images,
                 "command": command,
                 "splits_hash": splits_hash,
                 "versions": {**versions, "python": platform.python_version()},
@@ -174,16 +180,20 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             },
         )
         draft.replace(folder / "splits.csv")
-        former = {cell["key"] for cell in before.get("cells", ())} - {
-            planned.key for planned in planned_runs
-        }
-        if done := sum(run_status(folder, key) == "done" for key in former):
-            warn(
-                f"{count_of(done, 'finished run')} of {folder} {'is' if done == 1 else 'are'} not"
-                " part of the study as it is asked for now: results and report leave them out. To"
-                " add methods, name the former ones too."
-            )
+        if before:
+            _warn_of_others(folder, before, planned_runs)
         return planned_runs
+
+
+def _warn_of_others(folder: Path, before: StudyFile, planned_runs: list[PlannedRun]) -> None:
+    """Warn of finished runs that are no longer planned."""
+    others = {cell.key for cell in before.cells} - {planned.key for planned in planned_runs}
+    if done := sum(run_status(folder, key) == "done" for key in others):
+        warn(
+            f"{count_of(done, 'finished run')} of {folder} {'is' if done == 1 else 'are'} not"
+            " part of the study as it is asked for now: results and report leave them out. To"
+            " add methods, name the former ones too."
+        )
 
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
@@ -209,27 +219,27 @@ def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, 
     }
 
 
-def read_study(folder: Path) -> dict[str, Any]:
-    """The contents of ``study.json``."""
+def read_study(folder: Path) -> StudyFile:
+    """``study.json``."""
     path = folder / "study.json"
     files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
     advice = "restore it, or write the plan again in another folder."
-    facts = files.read_sealed_json(path, StudyFile, advice=advice).model_dump()
-    return {name: value for name, value in facts.items() if name != "sha256"}
+    return files.read_sealed_json(path, StudyFile, advice=advice)
 
 
-def check_splits(folder: Path, facts: Mapping[str, Any]) -> None:
+def check_splits(folder: Path, study: StudyFile) -> None:
     """Raise an error if ``splits.csv`` is not the one that the runs were planned with."""
     file = folder / "splits.csv"
-    if (
-        file.is_file()
-        and hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest() != facts["splits_hash"]
-    ):
+    if file.is_file() and _splits_hash(file) != study.splits_hash:
         raise SrjtError(
             f"{file} is not the file that srjt has written: run the same srjt study command again."
         )
+
+
+def _splits_hash(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
 
 
 def run_folder(folder: Path, key: str) -> Path:
@@ -244,11 +254,8 @@ def read_error(folder: Path, key: str) -> str:
     """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
     path = error_file(folder, key)
     with contextlib.suppress(OSError):  # the run may just have been started again
-        return (
-            path.read_text(encoding="utf-8", errors="replace")
-            if files.is_inside(path, folder)
-            else ""
-        )
+        if files.is_inside(path, folder):
+            return path.read_text(encoding="utf-8", errors="replace")
     return ""
 
 
@@ -308,11 +315,9 @@ def run_planned(
 
 def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
-    text = (
-        f"{problem}\n"
-        if isinstance(problem, SrjtError)
-        else "".join(traceback.format_exception(problem))
-    )
+    text = f"{problem}\n"
+    if not isinstance(problem, SrjtError):
+        text = "".join(traceback.format_exception(problem))
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)
@@ -325,11 +330,10 @@ def run_by_key(
     """The task of a worker process: open the study, unless it is open, find the planned run, and
     train it."""
     try:
-        facts = read_study(folder)
-        import_modules(facts["study"]["train"].get("imports", ()))
-        data = open_kept_data(StudyConfig.from_dict(facts["study"]), cache=cache)
-        entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
-        if entry is None or (planned := data.find(entry)).key != key:
+        study = read_study(folder)
+        data = open_kept_data(study.study.config(), cache=cache)
+        cell = next((cell for cell in study.cells if cell.key == key), None)
+        if cell is None or (planned := data.find(cell.model_dump())).key != key:
             raise SrjtError("The data or the plan have changed: run the same command again.")
         run_planned(folder, data, planned, device=device, cache=cache)
     except Exception as problem:

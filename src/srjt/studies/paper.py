@@ -171,9 +171,8 @@ def _of_the_trainings(facts: Mapping[str, Any], dataset: str) -> list[Difference
         ours = getattr(config, name)
         if ours != paper and not (name == "balance" and ours is None):
             found.append(Difference(name, ours, paper))
-    scaled = config.replace(
-        milestones=None
-    ).effective_milestones  # of 90, 120 and 140, to the number of epochs
+    # of 90, 120 and 140, to the number of epochs
+    scaled = config.replace(milestones=None).effective_milestones
     if config.schedule == "steps" and config.effective_milestones != scaled:
         found.append(Difference("milestones", config.effective_milestones, scaled))
     if config.convention == "original":

@@ -177,9 +177,8 @@ class StudyPlan:
             return spec.on(counts)[:2]
         rate = self.config.noise_rate
         matrix = self.config.transition
-        if (
-            self.config.learning_curve and spec.labels not in self.config.noises
-        ):  # wrong labels that are left
+        # wrong labels that are left
+        if self.config.learning_curve and spec.labels not in self.config.noises:
             rate = (rate or 0.0) * (spec.corrected and self._better_labels[1])
             matrix = None
         if matrix is not None:
@@ -303,9 +302,8 @@ def open_data(
         reading = read_source(config.source, **config.reading, progress=not quiet)
         manifest = drop_unusable(reading, on_bad_image=config.on_bad_image)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", LeakageWarning
-        )  # shown once by the command, and in the report
+        # shown once by the command, and in the report
+        warnings.simplefilter("ignore", LeakageWarning)
         near = config.group_near_duplicates
         manifest = group_duplicates(manifest, near=near, cache=cache, progress=progress)
         if config.on_bad_image == "skip":

@@ -58,11 +58,10 @@ class RunTask:
     """Everything that a node needs to train one planned run."""
 
     folder: Path  # of the study, on the driver
-    identity: (
-        tuple[int, int] | None
-    )  # of study.json: a node that finds the same file sees the same folder
+    # of study.json: a node that finds the same file sees the same folder
+    identity: tuple[int, int] | None
     scratch: str  # name of the folder of a node that does not
-    study: dict[str, Any]  # study.json
+    study: study_folder.StudyFile
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
     cache: Path | None
     gpu: bool
@@ -107,9 +106,8 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
         study_folder.run_by_key(folder, task.key, task.cache, device="cuda" if task.gpu else "cpu")
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
-            os._exit(
-                stopped.status
-            )  # the node is being drained: Ray restarts the run on another one
+            # the node is being drained: Ray restarts the run on another one
+            os._exit(stopped.status)
         # the driver has interrupted it
         status = "left"
         wanted = []
@@ -134,15 +132,14 @@ def _check_node(task: RunTask) -> None:
     import torch
 
     node = platform.node()
-    version = task.study["versions"]["srjt"]
+    version = task.study.versions["srjt"]
     if version != __version__:
         raise SrjtError(
             f"{node} has srjt {__version__}, but the study was started with {version}: install the"
             " same version on all nodes."
         )
-    if (
-        task.gpu and not torch.cuda.is_available()
-    ):  # training on the CPU would block the GPU for days
+    # training on the CPU would block the GPU for days
+    if task.gpu and not torch.cuda.is_available():
         raise SrjtError(
             f"Ray gave this run a GPU of {node}, but torch {torch.__version__} finds none there:"
             " install a CUDA build of torch on the node, or pass --gpus-per-run 0."
@@ -158,10 +155,10 @@ def _write_study(folder: Path, task: RunTask) -> None:
     anywhere."""
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, task.files)
-    splits = {"splits": str(folder / "splits.csv")} if "splits.csv" in task.files else {}
-    write_sealed_json(
-        folder / "study.json", {**task.study, "study": {**task.study["study"], **splits}}
-    )
+    facts = task.study.facts()
+    if "splits.csv" in task.files:
+        facts["study"]["splits"] = str(folder / "splits.csv")
+    write_sealed_json(folder / "study.json", facts)
 
 
 def _read_estimates(folder: Path) -> dict[str, bytes]:
@@ -217,7 +214,7 @@ def run_on_ray(
             cache=cache,
             gpu=gpus > 0,
             threads=None if gpus > 0 else max(1, int(cpus)),
-            files={splits.name: splits.read_bytes()} if study["study"].get("splits") else {},
+            files={splits.name: splits.read_bytes()} if study.study.splits else {},
         )
         on_ray = ray.remote(
             num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD"

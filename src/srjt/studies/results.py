@@ -26,11 +26,19 @@ from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
 from srjt.progress import Reported
 from srjt.studies.config import rate_source
-from srjt.studies.folder import check_splits, read_error, read_study, run_folder, run_status
+from srjt.studies.folder import (
+    KnownNoise,
+    check_splits,
+    read_error,
+    read_study,
+    run_folder,
+    run_status,
+)
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.folder import (
     RESTORE,
     SMALL_FILES,
+    RunFacts,
     baseline_from,
     lost_files,
     read_facts,
@@ -62,7 +70,9 @@ OURS = "+ours"
 
 def host_of(method: str) -> str | None:
     """ "co-teaching+ours" → "co-teaching"; None for a method that is not "+ours"."""
-    return method.removesuffix(OURS) if method.endswith(OURS) else None
+    if not method.endswith(OURS):
+        return None
+    return method.removesuffix(OURS)
 
 
 def is_recipe(method: str) -> bool:
@@ -108,7 +118,7 @@ NOISE_COLUMNS = [
 
 
 def _noise_table(
-    recorded: list[dict[str, Any]],
+    recorded: list[KnownNoise],
     estimates: dict[tuple[str, int, int], NoiseEstimate],
     *,
     given_used: bool,
@@ -116,26 +126,34 @@ def _noise_table(
     """recorded: ``noise`` of ``study.json``. estimates: (noise, fold, seed) → the noise estimate
     that the methods made. given_used: whether a method uses the noise that the study knows."""
     rows = []
-    for row in recorded:
-        estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
-        low, high = (math.nan, math.nan) if estimate is None else estimate.rate_interval
-        determined = estimate is not None and estimate.informed and estimate.identifiable
+    for known in recorded:
+        estimate = estimates.get((known.noise, known.fold, known.seed))
+        low = high = math.nan
+        determined = False
+        if estimate is not None:
+            low, high = estimate.rate_interval
+            determined = estimate.informed and estimate.identifiable
         if estimate is not None and not estimate.informed:
             estimate = None  # of networks that know nothing: it is none, here as in run.json
-        given = row["told_matrix"] if given_used or row["kind"] != "none" else None
-        rows.append(
-            {
-                **row,
-                "given_rate": row["told_rate"] if given_used else None,
-                "estimated_rate": None if estimate is None else estimate.rate,
-                "condition_number": None if given is None else row["condition_number"],
-                "matrix": given or (None if estimate is None else estimate.transition.tolist()),
-                "matrix_estimated": given is None and estimate is not None,
-                "estimated_low": low,
-                "estimated_high": high,
-                "determined": determined,
-            }
-        )
+        matrix = known.told_matrix if given_used or known.kind != "none" else None
+        row = {
+            **known.model_dump(),
+            "given_rate": known.told_rate if given_used else None,
+            "estimated_rate": None,
+            "matrix": matrix,
+            "matrix_estimated": False,
+            "estimated_low": low,
+            "estimated_high": high,
+            "determined": determined,
+        }
+        if matrix is None:
+            row["condition_number"] = None
+        if estimate is not None:
+            row["estimated_rate"] = estimate.rate
+        if estimate is not None and matrix is None:
+            row["matrix"] = estimate.transition.tolist()
+            row["matrix_estimated"] = True
+        rows.append(row)
     return pd.DataFrame(rows, columns=NOISE_COLUMNS)
 
 
@@ -237,94 +255,115 @@ class StudyResults(Reported):
 
 def _mean_and_std(values: pd.Series[float]) -> str:
     """The standard deviation is the population's, as in the paper; one run has none."""
-    return f"{values.mean():.3f}" + (f" ± {values.std(ddof=0):.3f}" if len(values) > 1 else "")
+    mean = f"{values.mean():.3f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {values.std(ddof=0):.3f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunFiles:
+    """What the folder of a run holds by now; None where there is nothing."""
+
+    status: str
+    table: pd.DataFrame | None = None  # metrics.csv
+    estimate: NoiseEstimate | None = None
+    summary: dict[str, Any] | None = None
+    about: RunFacts | None = None
+    error: str = ""
+
+
+def _read_run(folder: Path, key: str) -> _RunFiles:
+    """The files of a run; a damaged one makes it a failed run, and does not stop the others."""
+    run = run_folder(folder, key)
+    status = run_status(folder, key)
+    table = summary = about = None
+    try:  # an error if a file is damaged, or lost from a finished run
+        if (run / "summary.json").exists():
+            check_checksums(run, *SMALL_FILES, advice=RESTORE)
+            if lost := lost_files(run):
+                raise SrjtError(f"{run / lost[0]} is missing, but the run has finished.")
+        estimate = read_noise_estimate(run)
+        if (run / "summary.json").exists():
+            summary = read_summary(run)
+        if status == "done" or (run / "metrics.csv").exists():
+            epochs = summary["epochs"] if status == "done" and summary else None
+            table = read_metrics(run / "metrics.csv", epochs=epochs)
+        with contextlib.suppress(SrjtError):  # the scores do not need them
+            about = read_facts(run)
+    except SrjtError as problem:
+        error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
+        read = ("metrics.csv", "summary.json", "noise.json")
+        if not all(is_inside(run / name, folder) for name in read):  # the error may quote them
+            error = f"{run} leads out of the study, and its files cannot be read.\n"
+        return _RunFiles(status="failed", about=about, error=error)
+    error = read_error(folder, key) if status == "failed" else ""
+    return _RunFiles(
+        status=status, table=table, estimate=estimate, summary=summary, about=about, error=error
+    )
 
 
 def collect_results(folder: Path) -> StudyResults:
     """Read the results that exist by now; unfinished runs have metrics, but no scores."""
-    facts = read_study(folder)
-    check_splits(folder, facts)
-    pooled = facts["study"]["train"].get("convention") == "published-code"
+    study = read_study(folder)
+    check_splits(folder, study)
+    pooled = study.study.train.get("convention") == "published-code"
     runs = []
     metrics = []
     scores = []
     confusions: dict[str, np.ndarray] = {}
     estimates: dict[tuple[str, int, int], NoiseEstimate] = {}
     naive: dict[tuple[str, int, int], NaiveBaseline] = {}
-    for planned in facts["cells"]:
-        labels = (planned["noise"], planned["fold"], planned["seed"])
-        run = run_folder(folder, planned["key"])
-        status = run_status(folder, planned["key"])
-        source = rate_source(
-            planned["method"], planned["variant"], study_rate=facts["study"]["noise_rate"]
-        )
-        seconds = used_rate = float("nan")
-        table = estimate = about = summary = None
-        error = ""
-        try:  # an error if a file is damaged, or lost from a finished run
-            if (run / "summary.json").exists():
-                check_checksums(run, *SMALL_FILES, advice=RESTORE)
-                if lost := lost_files(run):
-                    raise SrjtError(f"{run / lost[0]} is missing, but the run has finished.")
-            estimate = read_noise_estimate(run)
-            if (run / "summary.json").exists():
-                summary = read_summary(run)
-            if status == "done" or (run / "metrics.csv").exists():
-                epochs = summary["epochs"] if status == "done" and summary else None
-                table = read_metrics(run / "metrics.csv", epochs=epochs)
-            with contextlib.suppress(SrjtError):  # the scores do not need them
-                about = read_facts(run)
-        except SrjtError as problem:  # one damaged file must not stop the others
-            table = estimate = summary = None
-            status = "failed"
-            error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
-            read = ("metrics.csv", "summary.json", "noise.json")
-            if not all(is_inside(run / name, folder) for name in read):  # the error may quote them
-                error = f"{run} leads out of the study, and its files cannot be read.\n"
+    for cell in study.cells:
+        identity = cell.model_dump()
+        labels = (cell.noise, cell.fold, cell.seed)
+        source = rate_source(cell.method, cell.variant, study_rate=study.study.noise_rate)
+        seconds = used_rate = math.nan
+        run = _read_run(folder, cell.key)
+        table = run.table
+        about = run.about
         if table is not None and len(table):
-            metrics.append(table.assign(**planned))
+            metrics.append(table.assign(**identity))
             seconds = float(table.loc[table["metric"] == "seconds", "value"].sum())
-            if status == "done":
-                scores.append(
-                    last_epochs(table, pooled=pooled).drop(columns="std").assign(**planned)
-                )
-        if summary is not None and "test" in summary["confusion"]:
-            counts = np.array(summary["confusion"]["test"])
-            confusions[planned["key"]] = counts[-1]  # the ensemble's: each sample counts once
-            if (
-                about is not None
-                and (baseline := baseline_from(about, counts[0].sum(axis=1))) is not None
-            ):
+            if run.status == "done":
+                averaged = last_epochs(table, pooled=pooled).drop(columns="std")
+                scores.append(averaged.assign(**identity))
+        if run.summary is not None and "test" in run.summary["confusion"]:
+            counts = np.array(run.summary["confusion"]["test"])
+            confusions[cell.key] = counts[-1]  # the ensemble's: each sample counts once
+            baseline = None
+            if about is not None:
+                baseline = baseline_from(about, counts[0].sum(axis=1))
+            if baseline is not None:
                 naive.setdefault(labels, baseline)
-        if estimate is not None and source == "estimate":
-            estimates.setdefault(labels, estimate)
+        if run.estimate is not None and source == "estimate":
+            estimates.setdefault(labels, run.estimate)
         if about is not None and about.noise is not None and source != "none":
-            used_rate = float("nan") if about.noise["used"] is None else float(about.noise["used"])
-            if source == "estimate" and estimate is None:  # else an estimate that was not used
+            if about.noise["used"] is not None:
+                used_rate = float(about.noise["used"])
+            if source == "estimate" and run.estimate is None:  # else one that was not used
                 source = "readers"
-        if status == "failed":
-            error = error or read_error(folder, planned["key"])
-        runs.append((*planned.values(), status, seconds, error, source, used_rate))
+        runs.append((*identity.values(), run.status, seconds, run.error, source, used_rate))
     given_used = any(source == "given" for *_, source, _ in runs)
-    naive_rows = [
-        (*labels, *score) for labels, of in naive.items() for score in of._asdict().items()
-    ]
+    naive_rows = []
+    for labels, baseline in naive.items():
+        naive_rows += [(*labels, *score) for score in baseline._asdict().items()]
     return StudyResults(
         folder=folder,
-        facts=facts,
+        facts=study.facts(),
         runs=pd.DataFrame(runs, columns=[*RUN_COLUMNS, *OUTCOME_COLUMNS]),
         metrics=_concat(metrics, [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]),
         scores=_concat(scores, [*RUN_COLUMNS, "split", "metric", "value"]),
         confusions=confusions,
-        noise=_noise_table(facts["noise"], estimates, given_used=given_used),
+        noise=_noise_table(study.noise, estimates, given_used=given_used),
         naive=pd.DataFrame(naive_rows, columns=NAIVE_COLUMNS),
     )
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    return (
-        pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
-    )
+    if not tables:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(tables, ignore_index=True)[columns]
 
 
 # The state of a study, and the remaining time, estimated from the finished runs.
@@ -337,16 +376,14 @@ def remaining_seconds(results: StudyResults) -> float | None:
     A network counts as the median of those of the finished runs. A run in progress counts in full.
     """
     runs = results.runs
-    done = results.runs["status"] == "done"
+    done = runs["status"] == "done"
+    if not done.any():
+        return None
     imports = results.facts["study"]["train"].get("imports", ())
     networks = runs["method"].map(
         lambda name: registered.lookup(name, registered_by=imports).networks
     )
-    return (
-        float((runs["seconds"] / networks)[done].median() * networks[~done].sum())
-        if done.any()
-        else None
-    )
+    return float((runs["seconds"] / networks)[done].median() * networks[~done].sum())
 
 
 def status_lines(results: StudyResults) -> Iterator[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from srjt.data.checks import warn_of_duplicates
+from srjt.data.options import without_none
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import is_locked
 from srjt.methods import import_modules
@@ -44,18 +45,15 @@ def train_runs(
     When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is
     raised.
     """
-    outcome = {
-        planned.key: study_folder.run_status(folder, planned.key) for planned in planned_runs
-    }
+    outcome = {run.key: study_folder.run_status(folder, run.key) for run in planned_runs}
     watcher.begin(planned_runs, done=list(outcome.values()).count("done"))
     # also those that a process of a killed study still works on: they wait for it
     waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
     with study_folder.writing(folder):
-        for (
-            planned
-        ) in waiting:  # a new attempt starts without the old error; its checkpoints are kept
+        # a new attempt starts without the old error; its checkpoints are kept
+        for planned in waiting:
             study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
@@ -81,12 +79,11 @@ def choose_devices(
     none.
     """
     if device is None and torch.cuda.is_available():
-        gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        gpus = list(map("cuda:{}".format, range(torch.cuda.device_count())))
     else:
-        names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
-        gpus = [
-            name for name in names if choose_device(name).type == "cuda"
-        ]  # an error if there is none
+        names = ["cpu"] if device is None else list(map(str.strip, device.split(",")))
+        # an error if there is no such device
+        gpus = [name for name in names if choose_device(name).type == "cuda"]
         if gpus and len(gpus) < len(names):
             raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
     if gpus:
@@ -105,19 +102,12 @@ def run_locally(
     stop = work.stop
     waiting = list(work.waiting)
     by_key = {planned.key: planned for planned in waiting}
-    networks = sorted(
-        {str(planned.config.backbone or planned.config.network) for planned in waiting}
-    )
+    networks = sorted({str(run.config.backbone or run.config.network) for run in waiting})
     with WorkerPool(devices=devices, threads=threads, networks=networks) as pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
-                # a run whose study was killed may still be saving its state
-                free = (
-                    run
-                    for run in waiting
-                    if not is_locked(study_folder.run_folder(folder, run.key))
-                )
-                if (planned := next(free, None)) is None:
+                planned = _first_free(folder, waiting)
+                if planned is None:
                     break
                 waiting.remove(planned)
                 pool.submit(planned.key, study_folder.run_by_key, folder, planned.key, cache)
@@ -129,6 +119,15 @@ def run_locally(
             for ended in pool.wait():
                 status = _final_status(folder, ended, stopping=stop.number is not None)
                 work.end(by_key[ended.name], status)
+
+
+def _first_free(folder: Path, waiting: Sequence[PlannedRun]) -> PlannedRun | None:
+    """The first run that nobody writes: one whose study was killed may still be saving its
+    state."""
+    for planned in waiting:
+        if not is_locked(study_folder.run_folder(folder, planned.key)):
+            return planned
+    return None
 
 
 def _weights_of(config: TrainConfig) -> tuple[Any, ...]:
@@ -166,8 +165,8 @@ def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
 
 # ``srjt.study``: compare methods over noises, folds and seeds, and return the results.
 
-GRID = {field.name for field in fields(StudyConfig)} - {"source", "preset", "train"}
-COMPUTE = {field.name for field in fields(Execution)}
+GRID = StudyConfig.__dataclass_fields__.keys() - {"source", "preset", "train"}
+COMPUTE = Execution.__dataclass_fields__.keys()
 
 
 def study(
@@ -233,7 +232,7 @@ def study(
             "srjt.study takes a path or 'synthetic': each process reads the data itself."
         )
     given = {"preset": preset, "config": config, "source": source, **settings, "out": str(out)}
-    call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+    call = ", ".join(f"{name}={value!r}" for name, value in without_none(given).items())
     if "noise" in settings:
         settings["noises"] = settings.pop("noise")
     grid = {name: settings.pop(name) for name in GRID & settings.keys()} | {"source": source}
@@ -263,7 +262,9 @@ def _plain(value: Any) -> Any:
     """As a file of settings holds it."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, Path):
+        return str(value)
+    return value
 
 
 def resolve_config(
@@ -277,33 +278,36 @@ def resolve_config(
 
     Settings of the runs (``train``) and of reading are merged; others are replaced.
     """
-    layers = [
-        load_preset(preset) if preset else {},
-        load_config(file) if file else {},
-        {name: _plain(value) for name, value in arguments.items() if value is not None},
-        {"train": dict(train)},
-    ]
+    layers: list[Mapping[str, Any]] = []
+    if preset:
+        layers.append(load_preset(preset))
+    if file:
+        layers.append(load_config(file))
+    layers += [_plain(without_none(arguments)), {"train": dict(train)}]
     merged: dict[str, Any] = {}
     for layer in layers:
         if merged.get("source", layer.get("source")) != layer.get("source", merged.get("source")):
             merged.pop("reading", None)  # the options of reading another source
         for name, value in layer.items():
             if name in ("train", "reading"):
-                below = merged.get(name, {})
-                value = {} if value is None else value  # None: nothing after the colon
-                # what is no mapping is reported by StudyConfig
-                both = isinstance(below, Mapping) and isinstance(value, Mapping)
-                value = (
-                    {**below, **value} if both else value if isinstance(below, Mapping) else below
-                )
+                value = _merged(merged.get(name, {}), value)
             merged[name] = value
-    if isinstance(
-        merged["train"], Mapping
-    ):  # methods of your own are registered before they are looked up
-        import_modules(
-            TrainConfig.from_dict({"imports": merged["train"].get("imports", ())}).imports
-        )
+    if isinstance(merged["train"], Mapping):
+        # methods of your own are registered before they are looked up
+        imports = {"imports": merged["train"].get("imports", ())}
+        import_modules(TrainConfig.from_dict(imports).imports)
     return StudyConfig.from_dict(merged)
+
+
+def _merged(below: Any, above: Any) -> Any:
+    """Settings over other settings; what is no mapping stays, and is reported by StudyConfig."""
+    if above is None:  # nothing after the colon
+        above = {}
+    if not isinstance(below, Mapping):
+        return below
+    if not isinstance(above, Mapping):
+        return above
+    return {**below, **above}
 
 
 def choose_executor(where: Execution) -> Executor:
@@ -318,16 +322,15 @@ def choose_executor(where: Execution) -> Executor:
 
 def _with_backbone(data: StudyPlan) -> StudyPlan:
     """The plan with the name of a backbone in place of "auto", which is the same for all runs."""
-    asked = TrainConfig().replace(**data.config.train)
-    resolved = resolve_backbone(asked, features=data.manifest.are_features)
-    changed = {
-        name: value for name, value in vars(resolved).items() if getattr(asked, name) != value
-    }
-    return (
-        replace(data, config=replace(data.config, train={**data.config.train, **changed}))
-        if changed
-        else data
-    )
+    given = TrainConfig().replace(**data.config.train)
+    resolved = resolve_backbone(given, features=data.manifest.are_features)
+    train = dict(data.config.train)
+    for name, value in vars(resolved).items():
+        if getattr(given, name) != value:
+            train[name] = value
+    if train == data.config.train:
+        return data
+    return replace(data, config=replace(data.config, train=train))
 
 
 def run_study(

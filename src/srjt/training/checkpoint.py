@@ -49,11 +49,11 @@ def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
     named = {str(k + 1): confusion for k, confusion in enumerate(single)}
     if len(single) > 1:
         named |= {"ensemble": ensemble, "pooled": np.sum(single, axis=0)}
-    return [
-        MetricRow(epoch, split, network, metric, value)
-        for network, confusion in named.items()
-        for metric, value in summary(confusion).items()
-    ]
+    rows = []
+    for network, confusion in named.items():
+        for metric, value in summary(confusion).items():
+            rows.append(MetricRow(epoch, split, network, metric, value))
+    return rows
 
 
 class MetricsLog:
@@ -121,11 +121,11 @@ def parse_rows(content: bytes) -> list[MetricRow]:
     """The rows in the text of a ``metrics.csv``; ValueError if it is something else."""
     text = content.decode()
     whole = text[: text.rfind("\n") + 1]  # a line without its end is half-written
+    rows = []
     try:
-        return [
-            MetricRow(int(epoch), split, network, metric, float(value))
-            for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:])
-        ]
+        for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:]):
+            rows.append(MetricRow(int(epoch), split, network, metric, float(value)))
+        return rows
     except csv.Error as problem:
         raise ValueError(str(problem)) from None
 
@@ -219,8 +219,14 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         meta: dict[str, Any] = dict(json.loads(text))
     except (
-        SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError, struct.error,
-    ) as problem:  # fmt: skip
+        SafetensorError,
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        struct.error,
+    ) as problem:
         raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
     if written != str(checksum(tensors, text)):
         raise SrjtError(f"{path} is damaged: its checksum does not match.")
@@ -250,11 +256,9 @@ def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:
             return read(files.pop())
         except SrjtError as problem:
-            fallback = (
-                "Falling back to the previous checkpoint."
-                if files
-                else "Starting from the beginning."
-            )
+            fallback = "Starting from the beginning."
+            if files:
+                fallback = "Falling back to the previous checkpoint."
             warn(Message(problem, f" {fallback}"))
     return None
 

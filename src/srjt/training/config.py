@@ -7,15 +7,20 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from srjt import methods
-from srjt.errors import Message, Option, SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError
 from srjt.networks import registry
 from srjt.ordinal import Purpose
 from srjt.plain import Plain
-from srjt.settings import check_types, documented, from_names, load_config, setting, show
+from srjt.settings import check_types, documented, from_names, setting, show
+from srjt.training.preset_files import (
+    PRESETS as PRESETS,
+    expand_preset,
+    load_preset as load_preset,
+    preset_time as preset_time,
+)
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 StepMode = Literal["auto", "eager", "graph", "compiled"]
@@ -54,11 +59,8 @@ ODDS = "odds"
 CHOOSE_HEAD = "auto"  # odds or mlp: the one that makes held-out labels likelier
 # of the mlp, if it is chosen. Measured: with 300 rows 150 epochs memorise, 12 learn too little
 MOST_HEAD_EPOCHS = 40
-FITTED_BY_ODDS = (
-    "standard",
-    "f-correction",
-    "srjt",
-)  # methods whose loss is a likelihood of the labels
+# methods whose loss is a likelihood of the labels
+FITTED_BY_ODDS = ("standard", "f-correction", "srjt")
 # What has no meaning for the network odds, which is fitted at once; epochs is 1
 NOT_OF_ODDS = (
     "optimizer",
@@ -81,18 +83,13 @@ COMPUTE_ONLY = frozenset(
 # Nor does what the networks learn depend on which columns are written beside their predictions.
 NOT_LEARNT = COMPUTE_ONLY | {"keep_columns"}
 
-MANY = (
-    10**6
-)  # of epochs or samples: beyond it a value is a slip of the keyboard, and would fail much later
+# of epochs or samples: beyond it a value is a slip of the keyboard, and would fail much later
+MANY = 10**6
 
 METHOD = "Method"  # panel of the command line's help
-PRESETS = (
-    "cpu",
-    "paper",
-    "limuc",
-    "dr",
-    "demo",
-)  # files in presets/; their headers say what they are for
+
+Config = TypeVar("Config", bound="TrainConfig")
+T = TypeVar("T")
 
 
 @documented
@@ -406,34 +403,8 @@ class TrainConfig(Plain):
         epochs."""
         if self.milestones is not None:
             return self.milestones
-        return tuple(round(m * self.known_epochs / PAPER_EPOCHS) for m in PAPER_MILESTONES)
-
-    def learning_rate_at(self, epoch: int) -> float:
-        """The learning rate during epoch T = 1, 2, …: it rises for the epochs of the warm-up, then
-        falls."""
-        assert self.learning_rate is not None, "for_data chooses it before training begins"
-        assert self.warmup_epochs is not None, "for_data chooses it before training begins"
-        after = epoch - 1 - self.warmup_epochs
-        if after < 0:
-            return self.learning_rate * (1.0 + (1.0 - WARMUP_SHARE) * after / self.warmup_epochs)
-        if self.schedule == "cosine":
-            progress = after / max(1, self.known_epochs - 1 - self.warmup_epochs)
-            share = 0.5 * (1.0 + math.cos(math.pi * progress))
-            return self.learning_rate * (COSINE_END + (1.0 - COSINE_END) * share)
-        passed = sum(epoch > milestone for milestone in self.effective_milestones)
-        return self.learning_rate * self.gamma**passed
-
-    @property
-    def known_epochs(self) -> int:
-        """The number of epochs, once ``for_data`` has chosen it."""
-        assert self.epochs is not None, "for_data chooses it before training begins"
-        return self.epochs
-
-    @property
-    def known_batch_size(self) -> int:
-        """The samples per step, once ``for_data`` has chosen them."""
-        assert self.batch_size is not None, "for_data chooses it before training begins"
-        return self.batch_size
+        epochs = self.epochs or PAPER_EPOCHS
+        return tuple(round(milestone * epochs / PAPER_EPOCHS) for milestone in PAPER_MILESTONES)
 
     @property
     def network_name(self) -> str:
@@ -480,9 +451,9 @@ class TrainConfig(Plain):
             noise_rate=self.requested_noise_rate, balance=balance, method_options=options
         )
 
-    def for_data(self, *, features: bool, samples: int) -> TrainConfig:
-        """A copy in which everything is chosen: the network by the kind of data (images get the
-        paper's, features a head), how its weights are learnt by the network and the method's
+    def for_data(self, *, features: bool, samples: int) -> ResolvedConfig:
+        """The settings in which everything is chosen: the network by the kind of data (images get
+        the paper's, features a head), how its weights are learnt by the network and the method's
         recipe, the rest by the recipe.
 
         Where held-out labels shall choose between two heads, the network is ``"auto"``, and what
@@ -493,9 +464,8 @@ class TrainConfig(Plain):
         features = features or self.backbone is not None
         network = self.network or (self._head() if features else PAPER_NETWORK)
         chosen = self.replace(network=network)
-        if (
-            self.backbone is not None
-        ):  # its features are computed once, in float32, of images that are not mirrored
+        if self.backbone is not None:
+            # its features are computed once, in float32, of images that are not mirrored
             precision = "fp32" if self.precision == "auto" else self.precision
             chosen = chosen.replace(flip=False, precision=precision)
         if network == ODDS:
@@ -503,10 +473,10 @@ class TrainConfig(Plain):
             fixed["batch_size"] = self.batch_size or PAPER_BATCH
             if self.precision == "auto":  # its weights are few, and fitted in float64
                 fixed["precision"] = "fp32"
-            return chosen.replace(**fixed).with_recipe(features=features)
+            return resolved(chosen.replace(**fixed).with_recipe(features=features))
         learning = {**chosen.optimisation(), **chosen.length(samples)}
         unset = {name: value for name, value in learning.items() if getattr(self, name) is None}
-        return chosen.replace(**unset).with_recipe(features=features)
+        return resolved(chosen.replace(**unset).with_recipe(features=features))
 
     def length(self, samples: int) -> dict[str, int]:
         """Epochs and batch size for so many samples of all sides: the recipe's, if it also learns
@@ -526,7 +496,7 @@ class TrainConfig(Plain):
             "batch_size": max(fitting, default=RECIPE_BATCHES[0]),
         }
 
-    def with_head(self, network: str) -> TrainConfig:
+    def with_head(self, network: str) -> ResolvedConfig:
         """A copy with this network in place of "auto"."""
         epochs = min(self.epochs or PAPER_EPOCHS, MOST_HEAD_EPOCHS) if network == HEAD else 1
         return self.replace(network=network, epochs=epochs).for_data(features=True, samples=1)
@@ -541,8 +511,7 @@ class TrainConfig(Plain):
     def optimisation(self) -> dict[str, Any]:
         """How the method's recipe learns the weights of this network: the settings that were not
         given."""
-        assert self.network is not None, "for_data chooses it"
-        if self.network in (CHOOSE_HEAD, ODDS):
+        if self.network is None or self.network in (CHOOSE_HEAD, ODDS):
             return {}  # the head is not known yet; odds is fitted at once
         learning: dict[str, Any] = dict(PAPER_OPTIMISATION)
         row = registry.known(self.network)
@@ -558,14 +527,14 @@ class TrainConfig(Plain):
         return learning
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
+    def from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
         """Settings from a mapping, as a file holds them; an unknown name is an error that suggests
         the nearest."""
-        return from_names(cls, _expand_preset(values))
+        return from_names(cls, expand_preset(values))
 
-    def replace(self, **changes: Any) -> TrainConfig:
+    def replace(self: Config, **changes: Any) -> Config:
         """A copy with changes; unknown names are errors here too."""
-        return from_names(TrainConfig, {**vars(self), **_expand_preset(changes)})
+        return from_names(type(self), {**vars(self), **expand_preset(changes)})
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
@@ -580,28 +549,88 @@ class TrainConfig(Plain):
         return {name: value for name, value in vars(self).items() if name not in COMPUTE_ONLY}
 
 
-def load_preset(name: str) -> dict[str, Any]:
-    """The settings of a preset: those of a study, and under ``train`` those of every training."""
-    settings = _read_preset(name)
-    del settings["time"]
-    return {**settings, "preset": name}
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """How weights are learnt step by step; nothing is left to choose."""
+
+    optimizer: Literal["adam", "adamw"]
+    schedule: Literal["steps", "cosine"]
+    learning_rate: float
+    weight_decay: float
+    warmup_epochs: int
+    epochs: int
+    milestones: tuple[int, ...]
+    gamma: float
+
+    def rate_at(self, epoch: int) -> float:
+        """The learning rate during epoch T = 1, 2, …: it rises for the epochs of the warm-up, then
+        falls."""
+        after = epoch - 1 - self.warmup_epochs
+        if after < 0:
+            return self.learning_rate * (1.0 + (1.0 - WARMUP_SHARE) * after / self.warmup_epochs)
+        if self.schedule == "cosine":
+            progress = after / max(1, self.epochs - 1 - self.warmup_epochs)
+            share = 0.5 * (1.0 + math.cos(math.pi * progress))
+            return self.learning_rate * (COSINE_END + (1.0 - COSINE_END) * share)
+        passed = sum(epoch > milestone for milestone in self.milestones)
+        return self.learning_rate * self.gamma**passed
 
 
-def preset_time(name: str) -> str:
-    """How long the trainings of a preset take, as its file says."""
-    return str(_read_preset(name)["time"])
+@dataclass(frozen=True, kw_only=True)
+class ResolvedConfig(TrainConfig):
+    """The settings of a training with everything chosen that was left open: what ``for_data``
+    returns, and what a run has and saves.
+
+    What has no meaning for the network ``odds`` stays None, and ``learning`` is an error then.
+    """
+
+    if TYPE_CHECKING:  # the fields of TrainConfig, none of which is None
+        network: str
+        epochs: int
+        batch_size: int
+        balance: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("network", "epochs", "batch_size", "balance"):
+            _chosen(getattr(self, name), name)
+
+    @property
+    def learning(self) -> Learning:
+        """How the weights are learnt; an error for a network that is fitted at once."""
+        return Learning(
+            optimizer=_chosen(self.optimizer, "optimizer"),
+            schedule=_chosen(self.schedule, "schedule"),
+            learning_rate=_chosen(self.learning_rate, "learning_rate"),
+            weight_decay=_chosen(self.weight_decay, "weight_decay"),
+            warmup_epochs=_chosen(self.warmup_epochs, "warmup_epochs"),
+            epochs=self.epochs,
+            milestones=self.effective_milestones,
+            gamma=self.gamma,
+        )
+
+    @property
+    def known_epochs(self) -> int:
+        """``epochs``."""
+        return self.epochs
+
+    @property
+    def known_batch_size(self) -> int:
+        """``batch_size``."""
+        return self.batch_size
 
 
-def _read_preset(name: str) -> dict[str, Any]:
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    return load_config(Path(__file__).parent / "presets" / f"{name}.yaml")
+def resolved(config: TrainConfig) -> ResolvedConfig:
+    """The same settings, of which none that a training needs is left open; else an error."""
+    return ResolvedConfig(**vars(config))
 
 
-def _expand_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with those of the preset below them, in place of its name."""
-    if settings.get("preset") is None:
-        return {name: value for name, value in settings.items() if name != "preset"}
-    expanded = {**load_preset(str(settings["preset"]))["train"], **settings}
-    del expanded["preset"]
-    return expanded
+def reopened(config: TrainConfig, **changes: Any) -> TrainConfig:
+    """What is asked for, with changes: a setting that becomes None is chosen anew."""
+    return TrainConfig(**{**vars(config), **changes})
+
+
+def _chosen(value: T | None, name: str) -> T:
+    if value is None:
+        raise SrjtError(f"`{name}` is not chosen yet: a training chooses it for its data.")
+    return value

@@ -1,7 +1,7 @@
 """Cross-fitting: networks predict every sample without having been trained on it or on other
 samples of its patient.
 
-fold0/ …           one run per fold, trained on all other folds; with other settings they are an error
+fold0/ …           one run per fold, trained on all other folds
 fold0/held_out.npz the predictions of its networks for the held-out samples
 
 The folds may be trained at the same time, in worker processes.
@@ -33,7 +33,7 @@ from srjt.process import cores
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.batches import evaluation_batch_size, view_batches
-from srjt.training.config import TrainConfig
+from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
@@ -99,7 +99,7 @@ class Folds:
     """What the trainings of a cross-fit have in common."""
 
     manifest: Manifest  # without true and verified grades
-    config: TrainConfig
+    config: ResolvedConfig
     stored: int  # samples in the image store
     rows: Ints  # (N,) rows of the samples in it
     labels: Ints  # (N,) their given grades
@@ -192,7 +192,13 @@ class Workers:
 
 
 def choose_workers(
-    jobs: Jobs, *, folds: int, samples: int, config: TrainConfig, setup: Setup, out: Path | None
+    jobs: Jobs,
+    *,
+    folds: int,
+    samples: int,
+    config: ResolvedConfig,
+    setup: Setup,
+    out: Path | None,
 ) -> Workers | None:
     """The workers for a cross-fit of ``samples``; None: one fold after the other, in this process.
 
@@ -231,12 +237,12 @@ def choose_workers(
     else:
         row = registry.find(str(config.network))
         pays = PARALLEL_PAYS_SMALL if row.small else PARALLEL_PAYS
-        seen = folds * samples * config.known_epochs * (config.crop / 64) ** 2
+        seen = folds * samples * config.epochs * (config.crop / 64) ** 2
         available = available_memory()
         if row.reads == "rows" or seen < pays or available is None:
             return None  # rows of features are trained in seconds
         networks = methods.lookup(config.method, registered_by=config.imports).networks
-        pixels = networks * min(config.known_batch_size, samples) * config.crop**2
+        pixels = networks * min(config.batch_size, samples) * config.crop**2
         needed = PROCESS_BYTES + pixels * row.pixel_bytes
         count = min(folds, threads, available // needed)
     if count < 2:
@@ -451,27 +457,27 @@ def cross_fit(
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     setup = setup or Setup()
     reporter = setup.reporter
-    config = config.for_data(features=manifest.are_features, samples=len(manifest))
+    used = config.for_data(features=manifest.are_features, samples=len(manifest))
     workers = choose_workers(
-        jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out
+        jobs, folds=folds, samples=len(manifest), config=used, setup=setup, out=out
     )
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
-        fetch_weights(config, setup, features=manifest.are_features)
+        fetch_weights(used, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
-    reporter.begin(title, epochs=config.known_epochs * at_once, folds=folds // at_once)
+    reporter.begin(title, epochs=used.epochs * at_once, folds=folds // at_once)
     # no fold sees what is true or verified: grades that are verified later train nothing anew
     table = manifest.table.drop(
         columns=["true_grade", "verified_grade", "verified_probability"], errors="ignore"
     )
     without_truth = replace(manifest, table=table)
-    store = setup.open_store(without_truth, config)
+    store = setup.open_store(without_truth, used)
     if not store.skipped:  # hash the images only once
         without_truth = store.manifest
     if store.path is None:  # images in memory: keep the resized ones, to resize only once
         without_truth = replace(without_truth, arrays=store.pixels)
     rows = one_run.resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
-    fold = assign_folds(samples, folds=folds, seed=config.seed, by="stratified")
+    fold = assign_folds(samples, folds=folds, seed=used.seed, by="stratified")
     groups = np.array(samples.groups or samples.ids, dtype=object)
     for grade, name in enumerate(samples.grades):
         if len(set(groups[samples.labels == grade])) == 1:
@@ -481,7 +487,7 @@ def cross_fit(
             )
     common = Folds(
         manifest=without_truth,
-        config=config,
+        config=used,
         stored=len(store),
         rows=rows,
         labels=samples.labels,
@@ -489,18 +495,16 @@ def cross_fit(
         out=out,
         neighbours=neighbours,
     )
-    pixels = setup.inputs(store, config)
+    pixels = setup.inputs(store, used)
     trained = set() if workers is None else train_in_parallel(common, workers, setup)
     times_selected = np.zeros(len(samples))
     times_seen = np.zeros(len(samples))
     predictions = []
     for k in range(folds):
-        in_fold = FoldReporter(
-            reporter, before=k * config.known_epochs, title=f"Fold {k + 1} of {folds}: "
-        )
+        in_fold = FoldReporter(reporter, before=k * used.epochs, title=f"Fold {k + 1} of {folds}: ")
         watching = BarReporter() if k in trained else in_fold
         run, predicted = fit_fold(common, k, pixels, replace(setup, reporter=watching))
-        in_fold.stepped(config.known_epochs, 1, 1)  # also if another process has trained this fold
+        in_fold.stepped(used.epochs, 1, 1)  # also if another process has trained this fold
         predictions.append(predicted)
         if isinstance(run.method, JointTraining):
             trained_on = np.flatnonzero(fold != k)

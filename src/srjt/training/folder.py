@@ -38,23 +38,23 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import Ints, NaiveBaseline, naive_baseline
 from srjt.text import few
-from srjt.training.config import TrainConfig
+from srjt.training.config import ResolvedConfig
 from srjt.training.devices import device_name
 
 # The folder of a run: its files, and how to open it.
 #
-#     run.json             the configuration, the grades and their names, how images are prepared, facts about the data
+#     run.json             the configuration, the grades and their names, facts about the data
 #     metrics.csv          every number of every epoch
 #     checkpoints/         the latest two states, from which a run resumes
 #     weights.safetensors  the networks after the last epoch, or after the best one (``keep``)
-#     history.csv          per training sample: how often seen, how often selected by each network, running loss
+#     history.csv          per training sample: how often seen and selected, running loss
 #     held_out.csv         probabilities for the samples of the validation and test sides
 #     skipped.csv          the images that could not be read, if there are some: on no side
 #     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
 #     head.json            how likely each head makes held-out labels, if ``network`` was "auto"
 #     checksums.json       the SHA-256 of the small files
-#     summary.json         averages over the last ten epochs, or the scores of the best one; written last, so that its
-#                          presence means finished
+#     summary.json         averages over the last ten epochs, or the scores of the best one;
+#                          written last, so that its presence means finished
 #
 # Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 
@@ -75,7 +75,7 @@ NOISE_FILES = ("noise.json", "head.json", "warmup", "live.html")
 class RunFacts:
     """The contents of ``run.json``."""
 
-    config: TrainConfig
+    config: ResolvedConfig
     grades: Grades
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
     own_network: bool = False  # from a Python function, which a folder cannot contain
@@ -157,7 +157,7 @@ class RunFile(BaseModel, extra="forbid"):
 
     format: Literal[2]
     srjt: str
-    config: Annotated[TrainConfig, files.made_by(TrainConfig.from_dict)]
+    config: Annotated[ResolvedConfig, files.made_by(ResolvedConfig.from_dict)]
     grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str]
     data: _Data
@@ -261,8 +261,11 @@ def lost_files(folder: Path) -> list[str]:
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains
     times."""
-    written = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
-    return {file.name: files.sha256_of(file) for file in written if file.exists()}
+    found = {}
+    for name in ("weights.safetensors", "history.csv", "held_out.csv"):
+        if (folder / name).exists():
+            found[name] = files.sha256_of(folder / name)
+    return found
 
 
 def check_files(folder: Path) -> None:
@@ -346,11 +349,12 @@ _NOT_THE_SAME = {
 def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise an error that lists what differs between what a folder was made from and what is asked
     for now."""
-    differences = [
-        _NOT_THE_SAME.get(name, f"{name} was {before.get(name)!r} and is now {now.get(name)!r}")
-        for name in dict.fromkeys([*before, *now])
-        if before.get(name) != now.get(name)
-    ]
+    differences = []
+    for name in dict.fromkeys([*before, *now]):
+        was = before.get(name)
+        new = now.get(name)
+        if was != new:
+            differences.append(_NOT_THE_SAME.get(name, f"{name} was {was!r} and is now {new!r}"))
     if differences:
         raise SrjtError(f"{what} ({'; '.join(differences)}): choose another ", Option("out"), ".")
 
@@ -514,16 +518,16 @@ def held_out_side(
 
     from_files: whether they are image files. columns: further columns to keep.
     """
-    # a column with a name of ours has another name in the table
-    kept = [f"{name}_source" if f"{name}_source" in samples.table else name for name in columns]
+    kept = {}
+    for name in columns:
+        # a column with a name of ours has another name in the table
+        source = f"{name}_source" if f"{name}_source" in samples.table else name
+        if source not in CANONICAL:
+            kept[source] = [as_text(cell) for cell in samples.table[source]]
     return HeldOut(
         probabilities=probabilities,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns={
-            name: [as_text(cell) for cell in samples.table[name]]
-            for name in kept
-            if name not in CANONICAL
-        },
+        columns=kept,
         **{name: getattr(samples, name) for name in COLUMNS.values() if name != "images"},
     )
 
@@ -564,10 +568,10 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
         table = pd.read_csv(
             path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape"
         )
-        return {
-            str(name): _side(rows, networks=networks, classes=classes)
-            for name, rows in table.groupby("side", sort=False)
-        }
+        sides = {}
+        for name, rows in table.groupby("side", sort=False):
+            sides[str(name)] = _side(rows, networks=networks, classes=classes)
+        return sides
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem!r}).") from None
 
@@ -589,14 +593,12 @@ def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
     if not (np.isfinite(cells) & (cells >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")
     by_network = cells.reshape(len(rows), networks, classes).transpose(1, 0, 2)
+    kept = {}
+    for name, texts in rows.items():
+        if str(name).startswith(KEPT) and (texts != "").any():
+            kept[str(name).removeprefix(KEPT)] = texts.tolist()
     return HeldOut(
-        probabilities=np.ascontiguousarray(by_network, dtype=np.float32),
-        columns={
-            str(name).removeprefix(KEPT): column.tolist()
-            for name, column in rows.items()
-            if str(name).startswith(KEPT) and (column != "").any()
-        },
-        **facts,
+        probabilities=np.ascontiguousarray(by_network, dtype=np.float32), columns=kept, **facts
     )
 
 

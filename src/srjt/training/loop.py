@@ -89,21 +89,21 @@ class _Training:
         folder = run.folder
         self.run = run
         self.config = config
+        self.learning = config.learning
         self.data = data
         self.sides = sides
         self.reporter = reporter
         self.process = process
         self.device = data.labels.device
         self.samples = len(data.labels)
-        self.batch_size = min(config.known_batch_size, self.samples)
+        self.batch_size = min(config.batch_size, self.samples)
         self.steps = self.samples // self.batch_size  # of an epoch
         self.forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
-        assert config.balance is not None, "for_data sets it"
         self.weights = balancing_weights(
             data.labels, balance=config.balance, certainty=data.readers.certainty
         )
         optimizer = update.make_optimizer(
-            run.networks.members.parameters(), config=config, device=self.device
+            run.networks.members.parameters(), learning=config.learning, device=self.device
         )
         recorder = update.Recorder(
             data.labels,
@@ -176,7 +176,7 @@ class _Training:
                 plan=self.plan(),
                 generator=generator(self.config.seed, "warm-up"),
                 part=self.process.part(self.batch_size),
-                images=self.samples * self.config.known_epochs,
+                images=self.samples * self.config.epochs,
             )
             if networks.compiled:  # compile for evaluation too, before the first epoch is timed
                 self.evaluate()
@@ -203,7 +203,7 @@ class _Training:
     def is_finished(self) -> bool:
         """Whether all epochs are trained, or none was better for so long that no more are."""
         config = self.config
-        if self.epoch > config.known_epochs:
+        if self.epoch > config.epochs:
             return True
         if config.patience is None:
             return False
@@ -217,10 +217,10 @@ class _Training:
         on_gpu = self.device.type == "cuda"
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self.device)
-        self.state.optimizer.set_rate(self.config.learning_rate_at(self.epoch))
+        self.state.optimizer.set_rate(self.learning.rate_at(self.epoch))
         self.step.keep.fill_(self.step.method.keep(self.epoch, self.batch_size))
         if "progress" in self.step.memory:
-            self.step.memory["progress"].fill_((self.epoch - 1) / self.config.known_epochs)
+            self.step.memory["progress"].fill_((self.epoch - 1) / self.config.epochs)
         self.data.start_epoch(self.epoch, seed=seed)
         if self.first_step > 0:  # the rest is restored
             return
@@ -264,7 +264,7 @@ class _Training:
         for name, counts in self.confusions.items():
             rows += checkpoint.metric_rows(self.epoch, name, counts)
         of_the_run = {
-            "learning_rate": self.config.learning_rate_at(self.epoch),
+            "learning_rate": self.learning.rate_at(self.epoch),
             "kept": self.state.recorder.selected_share(),
             "images_per_second": self.images / train_seconds,
             "seconds": time.perf_counter() - self.began,
@@ -314,7 +314,7 @@ class _Training:
         if signal:
             self.checkpoints.wait()
             raise Interrupted(
-                signal, f"Stopped after epoch {self.epoch - 1} of {self.config.known_epochs}."
+                signal, f"Stopped after epoch {self.epoch - 1} of {self.config.epochs}."
             )
 
     def save(self, position: Position) -> None:

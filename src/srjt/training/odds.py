@@ -81,13 +81,11 @@ def fit_at_once(
     numbers, _ = recorder.finish_epoch()
 
     forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
-    confusions = {
-        name: forward.confusion_counts(side.rows, side.labels).cpu().numpy()
-        for name, side in sides.items()
-    }
     metrics = [MetricRow(1, "train", "1", name, value) for name, value in numbers[0].items()]
-    for name, counts in confusions.items():
-        metrics += checkpoint.metric_rows(1, name, counts)
+    confusions = {}
+    for name, side in sides.items():
+        confusions[name] = forward.confusion_counts(side.rows, side.labels).cpu().numpy()
+        metrics += checkpoint.metric_rows(1, name, confusions[name])
     metrics.append(MetricRow(1, "train", "", "ridge_strength", model.strength))
     metrics.append(MetricRow(1, "train", "", "seconds", time.perf_counter() - begin))
     log = checkpoint.MetricsLog(None if run.folder is None else run.folder / "metrics.csv")

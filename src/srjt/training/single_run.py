@@ -28,7 +28,7 @@ from srjt.methods.base import Method
 from srjt.text import count_of, few
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
-from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, TrainConfig
+from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, ResolvedConfig, TrainConfig
 from srjt.training.frozen import features_and_seconds, frozen_facts, frozen_sentences
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.odds import fit_at_once
@@ -121,11 +121,9 @@ def reader_targets(
     """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
     choice = config.reader_targets
     if choice == "auto":
-        choice = (
-            "posterior"
-            if manifest.posterior is not None and method.takes_probabilities
-            else "consensus"
-        )
+        choice = "consensus"
+        if manifest.posterior is not None and method.takes_probabilities:
+            choice = "posterior"
     if choice == "consensus":
         return NO_READERS
     if manifest.posterior is None:
@@ -215,9 +213,8 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
 
 # One training: from a manifest to a trained model, in a folder from which it resumes.
 
-WRONG_LABELS = (  # the training samples whose labels are wrong, evaluated as if they were a side
-    "wrong_labels"
-)
+# the training samples whose labels are wrong, evaluated as if they were a side
+WRONG_LABELS = "wrong_labels"
 
 
 def single_run(
@@ -282,13 +279,7 @@ def single_run(
     )
     if folder is not None and finished:
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
-        reporter.note(f"{folder} is already finished: nothing to do.")
-        run = trained.load_run(
-            folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
-        )
-        if run.history.empty:
-            raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
-        return replace(run, metrics=finished_metrics(folder))
+        return _finished_run(folder, setup)
     networks = trained.build_networks(config, method, in_shape=in_shape, network=setup.network)
     if pixels.ndim == 2:
         backbones.standardise(networks.members, as_features(pixels[parts.train]))
@@ -300,18 +291,13 @@ def single_run(
         )
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
             kind = "rows of features" if manifest.are_features else "images"
-            name = "custom network" if setup.network else config.network_name
-            size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
-            fp32 = "fp32" if device.type == "cpu" else config.precision
             reporter.note(
-                f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of"
-                f" {size:.2g} M weights, {devices.device_name(device)},"
-                f" {'bf16' if devices.amp_dtype(config, device) else fp32}."
+                f"{len(parts.train):,} training {kind},"
+                f" {_described(run, own_network=setup.network is not None)}."
             )
-            for sentence in (
-                frozen_sentences(config, about["frozen"]) if config.backbone is not None else ()
-            ):
-                reporter.note(sentence)
+            if config.backbone is not None:
+                for sentence in frozen_sentences(config, about["frozen"]):
+                    reporter.note(sentence)
         training, sides = _tensors(manifest, parts, feed, run, readers)
         try:
             with (
@@ -319,48 +305,27 @@ def single_run(
                 torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             ):
                 if config.network == ODDS:
-                    own = manifest.select(parts.train, images=False)
-                    rows = as_features(pixels[parts.train])
                     result = fit_at_once(
-                        run, training, sides, samples=own, rows=rows, reporter=reporter
+                        run,
+                        training,
+                        sides,
+                        samples=manifest.select(parts.train, images=False),
+                        rows=as_features(pixels[parts.train]),
+                        reporter=reporter,
                     )
                 else:
                     result = fit(run, training, sides, reporter=reporter, process=process)
                 # with the flags and batches of the training, so that the scores agree with its
                 # metrics
-                forward = run.forward(feed, sides=[side.rows for side in sides.values()])
-                held_out = {
-                    name: run_folder.held_out_side(
-                        manifest.select(side.rows.numpy(), images=False),
-                        forward.probabilities(side.rows)[0].numpy(),
-                        from_files=manifest.arrays is None,
-                        columns=config.keep_columns,
-                    )
-                    for name, side in (sides if process.is_main else {}).items()
-                    if name != WRONG_LABELS
-                }
+                held_out = _held_out(run, manifest, feed, sides) if process.is_main else {}
                 networks.compiled = []  # other samples would be compiled again
         except torch.cuda.OutOfMemoryError:
-            raise SrjtError(
-                "The GPU does not have enough memory for batches of"
-                f" {count_of(config.known_batch_size, 'sample')} of {'×'.join(map(str, in_shape))}:"
-                " lower ",
-                Option("batch_size"),
-                ", choose ",
-                Option("precision", "bf16"),
-                ", or keep fewer images on the GPU with ",
-                Option("memory_share", 0.2),
-                ".",
-            ) from None
-        columns = [
-            name for name in ("id", "grade", "true_grade", "patient") if name in manifest.table
-        ]
-        learnt = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
+            raise _too_large(config, in_shape) from None
         run = replace(
             run,
             networks=networks.eval(),
             metrics=result.metrics,
-            history=pd.concat([learnt, result.history], axis=1),
+            history=_with_labels(result.history, manifest, parts.train),
             held_out=held_out,
             skipped=tuple(store.skipped),
             hashes=used.hashes,
@@ -369,6 +334,66 @@ def single_run(
         if process.is_main and folder is not None:
             write_results(folder, run, fitted=result)
     return run
+
+
+def _finished_run(folder: Path, setup: Setup) -> Trained:
+    """The run of a folder in which nothing is left to do."""
+    setup.reporter.note(f"{folder} is already finished: nothing to do.")
+    run = trained.load_run(
+        folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
+    )
+    if run.history.empty:
+        raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
+    return replace(run, metrics=finished_metrics(folder))
+
+
+def _described(run: Trained, *, own_network: bool) -> str:
+    """The networks, the device and the precision, for people."""
+    members = run.networks.members
+    name = "custom network" if own_network else run.config.network_name
+    size = sum(weights.numel() for weights in members[0].parameters()) / 1e6
+    precision = "fp32" if run.device.type == "cpu" else run.config.precision
+    if devices.amp_dtype(run.config, run.device):
+        precision = "bf16"
+    device = devices.device_name(run.device)
+    return f"{len(members)} × {name} of {size:.2g} M weights, {device}, {precision}"
+
+
+def _held_out(
+    run: Trained, manifest: Manifest, feed: Feed, sides: Mapping[str, Side]
+) -> dict[str, run_folder.HeldOut]:
+    """The predictions for the samples of each side."""
+    forward = run.forward(feed, sides=[side.rows for side in sides.values()])
+    held_out = {}
+    for name, side in sides.items():
+        if name != WRONG_LABELS:
+            held_out[name] = run_folder.held_out_side(
+                manifest.select(side.rows.numpy(), images=False),
+                forward.probabilities(side.rows)[0].numpy(),
+                from_files=manifest.arrays is None,
+                columns=run.config.keep_columns,
+            )
+    return held_out
+
+
+def _with_labels(history: pd.DataFrame, manifest: Manifest, rows: Ints) -> pd.DataFrame:
+    """The history of the training rows, with their ids, grades and patients before it."""
+    columns = [name for name in ("id", "grade", "true_grade", "patient") if name in manifest.table]
+    learnt = manifest.table.iloc[rows][columns].reset_index(drop=True)
+    return pd.concat([learnt, history], axis=1)
+
+
+def _too_large(config: ResolvedConfig, in_shape: tuple[int, ...]) -> SrjtError:
+    return SrjtError(
+        "The GPU does not have enough memory for batches of"
+        f" {count_of(config.batch_size, 'sample')} of {'×'.join(map(str, in_shape))}: lower ",
+        Option("batch_size"),
+        ", choose ",
+        Option("precision", "bf16"),
+        ", or keep fewer images on the GPU with ",
+        Option("memory_share", 0.2),
+        ".",
+    )
 
 
 def _data_facts(
@@ -380,13 +405,12 @@ def _data_facts(
     left_out = manifest.left_out_counts
     sides = parts.sides()
     undecoded = Counter({"unreadable-image": unreadable})
-    owners = (
-        {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
-    )
-    counts = [
-        np.bincount(manifest.labels[rows], minlength=manifest.num_classes)
-        for rows in sides.values()
-    ]
+    counts = []
+    owners = {}
+    for name, rows in sides.items():
+        counts.append(np.bincount(manifest.labels[rows], minlength=manifest.num_classes))
+        if patients:
+            owners[name] = {patients[row] for row in rows}
     facts = {
         "samples": {name: len(rows) for name, rows in sides.items()},
         "class_counts": counts[0].tolist(),
@@ -433,11 +457,12 @@ def _tensors(
     ]
     if run.config.track_wrong_labels and true is not None:
         sides.append((WRONG_LABELS, rows[labels[rows] != true[rows]], labels))
-    return training, {
-        name: Side(rows=as_tensor(members), labels=as_tensor(judged[members], device))
-        for name, members, judged in sides
-        if len(members)
-    }
+    evaluated = {}
+    for name, members, judged in sides:
+        if len(members):
+            labels_here = as_tensor(judged[members], device)
+            evaluated[name] = Side(rows=as_tensor(members), labels=labels_here)
+    return training, evaluated
 
 
 def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
@@ -544,7 +569,7 @@ def training_seconds(
         return ODDS_SECONDS
     on_gpu = device.type == "cuda"
     training = len(split.train)
-    batch = min(config.known_batch_size, training, training if on_gpu else CPU_BATCH)
+    batch = min(config.batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
         batch_size=batch,
@@ -576,7 +601,5 @@ def training_seconds(
         metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
     speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
     return float(
-        (training + EVALUATION * (len(split.validation) + len(split.test)))
-        * config.known_epochs
-        / speed
+        (training + EVALUATION * (len(split.validation) + len(split.test))) * config.epochs / speed
     )

@@ -52,10 +52,9 @@ def starvation_warning(
     rows: of all epochs so far. advice: what the user can try, from ``starvation_advice``.
     """
     starved = starved_grades(rows, grades)
-    lasting = [
-        set.intersection(*starved[end - PATIENCE : end])
-        for end in range(PATIENCE, len(starved) + 1)
-    ]
+    lasting = []
+    for end in range(PATIENCE, len(starved) + 1):
+        lasting.append(set.intersection(*starved[end - PATIENCE : end]))
     if not lasting or not lasting[-1] or any(lasting[:-1]):
         return None
     named = ", ".join(grade for grade in grades if grade in lasting[-1])

@@ -17,7 +17,7 @@ from srjt.methods.base import Method, remembered
 from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
 from srjt.training.adam import Adam
 from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, train_batches
-from srjt.training.config import StepMode, TrainConfig
+from srjt.training.config import Learning, StepMode
 from srjt.training.devices import Process, StackedNetworks, backward_kernels, compile_networks
 
 # Losses and selections of every training sample, kept on the device and transferred once per epoch.
@@ -128,11 +128,11 @@ def weights(networks: StackedNetworks) -> dict[str, Tensor]:
     }
     if networks.trunk is not None:
         parts["trunk"] = networks.trunk
-    return {
-        f"{part}.{name}": tensor
-        for part, module in parts.items()
-        for name, tensor in module.state_dict().items()
-    }
+    tensors = {}
+    for part, module in parts.items():
+        for name, tensor in module.state_dict().items():
+            tensors[f"{part}.{name}"] = tensor
+    return tensors
 
 
 def state_tensors(
@@ -171,15 +171,14 @@ def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
 
 
 def make_optimizer(
-    parameters: Iterable[nn.Parameter], *, config: TrainConfig, device: torch.device
+    parameters: Iterable[nn.Parameter], *, learning: Learning, device: torch.device
 ) -> Adam:
     """Adam with L2 regularisation, or AdamW."""
-    assert config.weight_decay is not None, "for_data chooses it"
     return Adam(
         parameters,
-        rate=config.learning_rate_at(1),
-        weight_decay=config.weight_decay,
-        decoupled=config.optimizer == "adamw",
+        rate=learning.rate_at(1),
+        weight_decay=learning.weight_decay,
+        decoupled=learning.optimizer == "adamw",
         device=device,
     )
 

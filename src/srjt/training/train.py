@@ -31,7 +31,17 @@ from srjt.progress import Reporter
 from srjt.text import count_of
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
-from srjt.training.config import AUTO, CHOOSE_HEAD, HEAD, ODDS, TrainConfig
+from srjt.training.config import (
+    AUTO,
+    CHOOSE_HEAD,
+    HEAD,
+    ODDS,
+    PAPER_EPOCHS,
+    ResolvedConfig,
+    TrainConfig,
+    reopened,
+    resolved,
+)
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.frozen import lacks_weights, resolve_backbone
@@ -123,9 +133,7 @@ def resolve_noise_rate(
     def estimate_in(folder: Path | None) -> NoiseEstimate:
         trained = fitted
         if trained is None:
-            length = (
-                f"of {count_of(warm_up_config.known_epochs, 'epoch')} ({warm_up_config.method})"
-            )
+            length = f"of {count_of(warm_up_config.epochs, 'epoch')} ({warm_up_config.method})"
             if warm_up_config.network == ODDS:
                 length = "of odds, each at once"
             reporter.note(f"Estimating the noise first: {WARM_UP_FOLDS} trainings {length}.")
@@ -239,12 +247,12 @@ def choose_head(
         setup.reporter.note(
             "Choosing between odds and mlp by how likely they make held-out labels."
         )
+        likelihoods = {}
         for name, one in trained.items():
             fits[name] = _fit_warm_up(manifest, one, setup, out=None)
-        return {
-            name: likelihood_at_best_slope(fit.probabilities, learnt.labels)
-            for name, fit in fits.items()
-        }
+            probabilities = fits[name].probabilities
+            likelihoods[name] = likelihood_at_best_slope(probabilities, learnt.labels)
+        return likelihoods
 
     if out is None or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         held_out = compare()
@@ -404,7 +412,7 @@ def check_settings(config: TrainConfig) -> None:
             raise unknown_name("network", name, (*networks.names(), CHOOSE_HEAD, "timm:NAME"))
 
 
-def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
+def warm_up(config: TrainConfig, *, samples: int) -> ResolvedConfig:
     """The settings of the warm-up: those of the run, but short, and with a method that needs no
     noise rate.
 
@@ -414,23 +422,23 @@ def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
 
     config: of ``for_data``. samples: of all sides, as given to it.
     """
-    method = (
-        "standard" if config.network == ODDS else WARM_UP_METHOD
-    )  # odds cannot memorise a label
+    epochs = config.epochs or PAPER_EPOCHS
+    # odds cannot memorise a label
+    method = "standard" if config.network == ODDS else WARM_UP_METHOD
     learning = {**config.optimisation(), "batch_size": config.length(samples)["batch_size"]}
     unset = {name: None for name, value in learning.items() if getattr(config, name) == value}
-    recipe = config.replace(
-        method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset
+    recipe = reopened(
+        config, method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset
     )
     own = {**recipe.optimisation(), "batch_size": recipe.length(samples)["batch_size"]}
     chosen = {name: value for name, value in own.items() if getattr(recipe, name) is None}
-    share = max(WARM_UP_MIN_EPOCHS, round(config.known_epochs / WARM_UP_SHARE))
-    return recipe.replace(
+    share = max(WARM_UP_MIN_EPOCHS, round(epochs / WARM_UP_SHARE))
+    settings = recipe.replace(
         **chosen,
         method=method,
         noise_rate=None,
         transition=None,
-        epochs=max(1, min(config.known_epochs // WARM_UP_MOST, share)),
+        epochs=max(1, min(epochs // WARM_UP_MOST, share)),
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
@@ -438,6 +446,7 @@ def warm_up(config: TrainConfig, *, samples: int) -> TrainConfig:
         reader_targets="consensus",
         balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )
+    return resolved(settings)
 
 
 def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
@@ -452,21 +461,15 @@ def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
             f" {high:.0%}; trained as if 0%, because the short trainings have not learnt to tell"
             " the grades apart."
         ]
-    used_here = (
-        ""
-        if estimate.identifiable
-        else f"; they do not determine it, and {estimate.rate:.2f} is used"
-    )
+    used_here = ""
+    reason = ""
+    if not estimate.identifiable:
+        used_here = f"; they do not determine it, and {estimate.rate:.2f} is used"
+        reason = f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
+    rate = estimate.rate_text(".2f", interval="95 %")
     sentences = [
-        (
-            f"Estimated noise rate {estimate.rate_text('.2f', interval='95 %')} from"
-            f" {labels}{used_here}."
-        ),
-        (
-            ""
-            if estimate.identifiable
-            else f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
-        ),
+        f"Estimated noise rate {rate} from {labels}{used_here}.",
+        reason,
         estimate.assumption,
     ]
     if used is not None and used < estimate.rate:
@@ -724,7 +727,7 @@ def train(
             for name in (name for name, used in made.items() if used):
                 write_atomically(folder / name, (shared_estimate / name).read_bytes())
         config = config.for_data(features=data.are_features, samples=len(data))
-        watching.begin(config.method, epochs=config.known_epochs)
+        watching.begin(config.method, epochs=config.epochs)
         run = one_run.single_run(
             data,
             config=config,

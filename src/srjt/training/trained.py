@@ -37,7 +37,7 @@ from srjt.progress import Reporter
 from srjt.text import count_of
 from srjt.training import batches, checkpoint, devices, folder as run_folder, step
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
-from srjt.training.config import FITTED_BY_ODDS, ODDS, TrainConfig
+from srjt.training.config import FITTED_BY_ODDS, ODDS, ResolvedConfig, TrainConfig
 from srjt.training.frozen import FeatureCache, build_trunk
 from srjt.training.reporters import BarReporter
 
@@ -105,7 +105,7 @@ class Trained:
         The K = 1 or 2 networks as one module, (B, …) → (K, B, C).
     method : Method
         The method, which turns logits into probabilities and grades.
-    config : TrainConfig
+    config : ResolvedConfig
         The settings, with every default and "auto" resolved.
     grades : Grades
         The C grades, from mild to severe, with their names for people.
@@ -143,7 +143,7 @@ class Trained:
 
     networks: devices.StackedNetworks
     method: Method
-    config: TrainConfig
+    config: ResolvedConfig
     grades: Grades
     preprocess: Preprocess
     in_shape: tuple[int, ...]
@@ -165,7 +165,7 @@ class Trained:
 
     def describe(self) -> str:
         """Method, network, number of epochs and folder, in one line."""
-        epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.known_epochs
+        epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.epochs
         network = "your own network" if self.facts.own_network else self.config.network_name
         folder = "" if self.folder is None else f", {self.folder}"
         length = "fitted at once" if self.config.network == ODDS else count_of(epochs, "epoch")
@@ -189,11 +189,9 @@ class Trained:
         probabilities : ndarray, shape (K, N, C)
         grades : ndarray, shape (K, N)
         """
-        trained = (
-            f"rows of {count_of(self.in_shape[0], 'feature')}"
-            if len(self.in_shape) == 1
-            else "images"
-        )
+        trained = "images"
+        if len(self.in_shape) == 1:
+            trained = f"rows of {count_of(self.in_shape[0], 'feature')}"
         given = f"rows of {count_of(pixels.shape[1], 'feature')}" if pixels.ndim == 2 else "images"
         if trained != given:
             raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
@@ -483,7 +481,7 @@ def _odds_method(config: TrainConfig, *, num_classes: int) -> Method:
 
 
 def build_networks(
-    config: TrainConfig,
+    config: ResolvedConfig,
     method: Method,
     *,
     in_shape: tuple[int, ...],
@@ -493,22 +491,23 @@ def build_networks(
     """The method's networks, each with a different seed: pretrained ones differ in their heads
     only."""
     name = network or config.network
-    assert name is not None, "for_data sets it"
     trunk = None
     if config.backbone is not None:
         trunk = build_trunk(config, with_weights=with_weights)
         in_shape = (networks.count_features(trunk, shape=in_shape, name=config.backbone),)
-    members = [
-        networks.build(
+    pretrained = _pretrained(config, network) if with_weights and trunk is None else None
+    members = []
+    parameters: list[int] = []
+    for k in range(method.networks):
+        member = networks.build(
             name,
             head=lambda features: method.head(features, method.num_classes),
             in_shape=in_shape,
-            pretrained=_pretrained(config, network) if with_weights and trunk is None else None,
+            pretrained=pretrained,
             seed=subseed(config.seed, "weights", k),
         )
-        for k in range(method.networks)
-    ]
-    parameters = [id(parameter) for member in members for parameter in member.parameters()]
+        members.append(member)
+        parameters += map(id, member.parameters())
     if len(set(parameters)) < len(parameters):
         raise SrjtError(
             "The network function returned the same module twice: it must return a new one at each"
@@ -522,11 +521,10 @@ def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) 
     decoded; a note says what of a local file fitted."""
     if features:  # networks for rows have none
         return
-    config = config.for_data(features=False, samples=1)
-    name: str | NetworkMaker | None = setup.network or config.backbone or config.network
-    pretrained = _pretrained(config, setup.network)
-    assert name is not None, "for_data sets it"
-    shape = (3, config.crop, config.crop)
+    used = config.for_data(features=False, samples=1)
+    name = setup.network or used.backbone or used.network
+    pretrained = _pretrained(used, setup.network)
+    shape = (3, used.crop, used.crop)
     if pretrained is not None and (
         note := networks.fetch_weights(name, pretrained, in_shape=shape)
     ):

@@ -234,9 +234,8 @@ def is_image(path: str | os.PathLike[str]) -> bool:
         return True
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", Image.DecompressionBombWarning
-            )  # the reader of the image says it
+            # the reader of the image says it
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(path, formats=_FORMATS):
                 return True
     except Image.DecompressionBombError:

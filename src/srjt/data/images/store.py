@@ -172,9 +172,8 @@ class Build:
                     unmarked.append(row)
                     self.progress(decoded, self.count)
                     if len(unmarked) == CHUNK or decoded == self.count:
-                        os.fsync(
-                            pixels.fileno()
-                        )  # a mark must never reach the disk before its pixels
+                        # a mark must never reach the disk before its pixels
+                        os.fsync(pixels.fileno())
                         first = min(unmarked)
                         last = max(unmarked)
                         _write_at(marks, done[first : last + 1].tobytes(), first)
@@ -207,9 +206,8 @@ class Build:
 
     def _prepare_files(self) -> npt.NDArray[np.bool_]:
         """(N,) which rows are done. Files that are missing or have the wrong size are created."""
-        (self.folder / "store.json").unlink(
-            missing_ok=True
-        )  # a damaged store must not look complete
+        # a damaged store must not look complete
+        (self.folder / "store.json").unlink(missing_ok=True)
         (self.folder / "trimmed").unlink(missing_ok=True)  # whoever has it open keeps the old file
         pixels = self.folder / "pixels"
         total = self.count * self.row_bytes
@@ -396,10 +394,11 @@ def open_store(
     )
     pixels = build.open(store.pixels, len(kept))
     if find_duplicates and manifest.arrays is None:
+        # else the files are decoded once more
         as_hashed = (size, resize) == (
             HASHED_SIZE,
             "squash",
-        )  # else the files are decoded once more
+        )
         decoded = (pixels, kept) if as_hashed else None
         hashes = image_hashes(
             manifest, cache=cache, workers=workers, progress=progress, decoded=decoded

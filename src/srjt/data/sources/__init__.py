@@ -18,7 +18,7 @@ import pandas as pd
 
 from srjt.data import reading_file
 from srjt.data.images.decode import OnBadImage
-from srjt.data.manifest import Manifest, as_features, drop_unusable
+from srjt.data.manifest import GRADED, Manifest, as_features, drop_unusable
 from srjt.data.options import ReadOptions
 from srjt.data.problems import describe_left_out, left_out_counts, left_out_problems
 from srjt.data.sources import assemble, features, folders, table
@@ -117,27 +117,23 @@ def read_source(
 
     use_file: whether options beside the source are used, too.
     """
-    asked = ReadOptions.of(options)
-    kept = _kept_options(source) if use_file and not isinstance(source, pd.DataFrame) else {}
-    if not (new := {name: value for name, value in kept.items() if name not in asked.given}):
-        return _read(source, asked, progress=progress)
+    given = ReadOptions.of(options)
+    if not use_file or isinstance(source, pd.DataFrame):
+        return _read(source, given, progress=progress)
+    path = as_path(source, "Labels are read from a path or a DataFrame")
+    beside = reading_file.load_reading_file(path)
+    # what becomes of rows that cannot be used is for the caller to say
+    for name in (reading_file.ON_BAD_IMAGE, *given.given):
+        beside.pop(name, None)
+    if not beside:
+        return _read(source, given, progress=progress)
     try:
-        samples = _read(source, ReadOptions.of({**new, **asked.given}), progress=progress)
+        samples = _read(source, ReadOptions.of({**beside, **given.given}), progress=progress)
     except SrjtError as problem:
-        raise reading_file.used(as_path(source, ""), problem) from None
-    file = reading_file.reading_file(as_path(source, ""))
-    notes = (*samples.report.notes, f"read as {file.name} says: {', '.join(new)}")
+        raise reading_file.used(path, problem) from None
+    said = f"read as {reading_file.reading_file(path).name} says: {', '.join(beside)}"
+    notes = (*samples.report.notes, said)
     return replace(samples, report=replace(samples.report, notes=notes))
-
-
-def _kept_options(source: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options beside the source, without what becomes of rows that cannot be used: that is for
-    the caller."""
-    kept = reading_file.load_reading_file(
-        as_path(source, "Labels are read from a path or a DataFrame")
-    )
-    kept.pop(reading_file.ON_BAD_IMAGE, None)
-    return kept
 
 
 def _read(
@@ -185,28 +181,24 @@ def _read_mapped(
     """The samples with ``map_grades`` applied: read by the source's own grades, which then become
     the wanted ones."""
     wanted = asked.grades or tuple(dict.fromkeys(asked.grade_map.values()))
-    for grade in asked.grade_map.values():
+    place = {}
+    for written, grade in asked.grade_map.items():
         if grade not in wanted:
             raise unknown_name("grade", grade, wanted, option="map_grades")
-    own = sorted(asked.grade_map, key=lambda name: wanted.index(asked.grade_map[name]))
-    others = {
-        name: value for name, value in asked.given.items() if name not in ("map_grades", "grades")
-    }
-    samples = _read(source, ReadOptions.of({**others, "grades": own}), progress=progress)
+        place[written] = wanted.index(grade)
+    in_source = sorted(place, key=place.__getitem__)
+    plain = replace(asked, map_grades=None, grades=tuple(in_source))
+    samples = _read(source, plain, progress=progress)
     if samples.report.readings is not None:
         raise SrjtError(
             Option("map_grades"),
             " is for one grade per sample: rename the readers' grades in the table.",
         )
-    code = [
-        *(wanted.index(asked.grade_map[name]) for name in own),
-        -1,
-    ]  # an unknown one, −1, stays −1
-    frame = samples.table
-    mapped = {
-        name: [code[grade] for grade in frame[name]] for name in assemble.GRADED if name in frame
-    }
-    return replace(samples, table=frame.assign(**mapped), grades=tuple(wanted))
+    codes = np.array([*map(place.__getitem__, in_source), -1])  # an unknown one, −1, stays −1
+    table = samples.table.copy()
+    for name in set(GRADED) & set(table):
+        table[name] = codes[table[name]]
+    return replace(samples, table=table, grades=tuple(wanted))
 
 
 def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
@@ -216,14 +208,14 @@ def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
     if isinstance(source, pd.DataFrame):
         by_names = not of_images and features.has_features(list(map(str, source.columns)))
         return "features" if asked.feature_columns is not None or by_names else "table"
-    if asked.labels is not None or asked.feature_columns is not None:
-        if source.is_dir():
-            option = "labels" if asked.feature_columns is None else "feature_columns"
-            raise SrjtError(
-                Option(option),
-                f" is for a file of features, and {source} is a folder: leave it out.",
-            )
-        return "features"
+    for option in ("feature_columns", "labels"):
+        if option in asked.given:
+            if source.is_dir():
+                raise SrjtError(
+                    Option(option),
+                    f" is for a file of features, and {source} is a folder: leave it out.",
+                )
+            return "features"
     kind = next((kind for kind in SOURCES if SOURCES[kind].recognise(source)), None)
     if kind is None:
         suffixes = ", ".join((*table.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))

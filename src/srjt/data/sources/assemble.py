@@ -4,6 +4,7 @@ problems. And the sources that have no file: arrays and torch datasets in memory
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,21 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text, grade_values, refuse_too_many
-from srjt.data.manifest import Manifest, as_features
+from srjt.data.grades import (
+    MISSING,
+    UNKNOWN_PATIENT,
+    Grading,
+    as_text,
+    filled,
+    grade_values,
+    refuse_too_many,
+)
+from srjt.data.manifest import GRADED, Manifest, as_features
 from srjt.data.names import one_spelling
 from srjt.data.problems import Problem, ReadReport
 from srjt.errors import SrjtError, count_of
+
+Reasons: TypeAlias = dict[int, tuple[str, str]]  # row → why it is left out: kind, detail
 
 # Common names of the sides of a split.
 SPLIT_NAMES = {
@@ -26,8 +37,6 @@ SPLIT_NAMES = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-
-GRADED = ("grade", "true_grade", "verified_grade")  # columns of grades
 
 
 def assemble(
@@ -49,37 +58,9 @@ def assemble(
     if not len(rows):
         raise SrjtError(f"The source ({kind}) has no samples.")
     collected = list(problems)
-    why: dict[
-        int, tuple[str, str]
-    ] = {}  # rows that are left out: the kind of problem, and the line
+    why: Reasons = {}
     table = rows.reset_index(drop=True)
-    names = table["id"].tolist()
-
-    if "true_grade" in table:
-        known = sum(truth.casefold() not in MISSING for truth in table["true_grade"])
-        if known < len(table):
-            raise SrjtError(
-                f"The true grade is known in {known:,} of {len(table):,} rows: fill it in, or leave"
-                " the column out."
-            )
-    columns = [name for name in GRADED if name in table]
-    # All columns at once: a grade may occur in only one of them.
-    grading = grade_values([value for name in columns for value in table[name]], names=grades)
-    if grades is None:
-        refuse_too_many(grading.names, samples=len(table))
-    for position, (problem, detail) in grading.invalid.items():
-        column = columns[position // len(table)]
-        row = position % len(table)
-        if (column, problem) == ("verified_grade", "missing-grade"):
-            continue  # few grades are verified
-        side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
-        collected.append(
-            Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}")
-        )
-        why[row] = (problem, collected[-1].detail)
-    for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
-        table[column] = codes
-
+    grading = _grade(table, grades, lines, collected, why)
     for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
         collected.append(Problem("missing-image", lines[row], "the row has no image"))
         why[row] = ("missing-image", f"{lines[row]}: the row has no image")
@@ -90,7 +71,7 @@ def assemble(
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
         for row in np.flatnonzero(unknown & keep).tolist():
             detail = f"{lines[row]}: treated as a separate patient"
-            collected.append(Problem("missing-patient", names[row], detail))
+            collected.append(Problem("missing-patient", table["id"][row], detail))
         table.loc[unknown, "patient"] = UNKNOWN_PATIENT + table.loc[unknown, "id"]
     if "verified_probability" in table:
         table["verified_probability"] = pd.to_numeric(
@@ -100,7 +81,6 @@ def assemble(
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
         collected += _drop_repeated(table, keep, lines, grading.names, why)
-
     if not keep.any():
         raise SrjtError(
             f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}."
@@ -116,9 +96,42 @@ def assemble(
     )
 
 
-def _left_out(
-    rows: pd.DataFrame, table: pd.DataFrame, why: dict[int, tuple[str, str]]
-) -> pd.DataFrame:
+def _grade(
+    table: pd.DataFrame,
+    grades: Sequence[str] | None,
+    lines: Sequence[str],
+    problems: list[Problem],
+    why: Reasons,
+) -> Grading:
+    """Turn the columns of grades into numbers, in place; of rows that have none, say why."""
+    if "true_grade" in table:
+        known = len(filled(table["true_grade"]))
+        if known < len(table):
+            raise SrjtError(
+                f"The true grade is known in {known:,} of {len(table):,} rows: fill it in, or leave"
+                " the column out."
+            )
+    columns = [name for name in GRADED if name in table]
+    # All columns at once: a grade may occur in only one of them.
+    cells = itertools.chain.from_iterable(table[name] for name in columns)
+    grading = grade_values(list(cells), names=grades)
+    if grades is None:
+        refuse_too_many(grading.names, samples=len(table))
+    for position, (problem, detail) in grading.invalid.items():
+        column = columns[position // len(table)]
+        row = position % len(table)
+        if (column, problem) == ("verified_grade", "missing-grade"):
+            continue  # few grades are verified
+        if column != "grade":
+            detail = f"{column.replace('_', ' ')}: {detail}"
+        why[row] = (problem, f"{lines[row]}: {detail}")
+        problems.append(Problem(problem, table["id"][row] or lines[row], why[row][1]))
+    for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
+        table[column] = codes
+    return grading
+
+
+def _left_out(rows: pd.DataFrame, table: pd.DataFrame, why: Reasons) -> pd.DataFrame:
     """The rows that are left out as the source has them, with the reason; patients in their one
     spelling."""
     places = sorted(why)
@@ -134,30 +147,28 @@ def _drop_repeated(
     keep: npt.NDArray[np.bool_],
     lines: Sequence[str],
     names: tuple[str, ...],
-    why: dict[int, tuple[str, str]],
+    why: Reasons,
 ) -> list[Problem]:
     """Rows with the same image: keep the first if they agree, none if they contradict each
     other."""
     problems = []
     usable = table[keep]
     for _, group in usable[usable["image"].duplicated(keep=False)].groupby("image", sort=False):
-        rows = group.index.to_numpy()
-        where = ", ".join(lines[row] for row in rows)
-        first = str(group["id"].iloc[0])
-        values = {
-            column: group[column].unique() for column in ("grade", "patient") if column in group
-        }
-        if all(len(distinct) == 1 for distinct in values.values()):
-            keep[rows[1:]] = False
-            problems.append(Problem("duplicate-row", first, where))
-            why.update((row, ("duplicate-row", where)) for row in rows[1:].tolist())
+        rows = group.index.tolist()
+        detail = ", ".join(lines[row] for row in rows)
+        grades = group["grade"].unique()
+        patients = group["patient"].unique() if "patient" in group else ()
+        kind = "conflicting-rows"
+        if len(grades) > 1:
+            detail += f": grades {' and '.join(names[grade] for grade in grades)}"
+        elif len(patients) > 1:
+            detail += f": patients {' and '.join(patients)}"
         else:
-            keep[rows] = False
-            detail = f"grades {' and '.join(names[grade] for grade in values['grade'])}"
-            if len(values["grade"]) == 1:
-                detail = f"patients {' and '.join(values['patient'])}"
-            problems.append(Problem("conflicting-rows", first, f"{where}: {detail}"))
-            why.update((row, ("conflicting-rows", f"{where}: {detail}")) for row in rows.tolist())
+            kind = "duplicate-row"
+            rows = rows[1:]
+        keep[rows] = False
+        problems.append(Problem(kind, str(group["id"].iloc[0]), detail))
+        why.update(dict.fromkeys(rows, (kind, detail)))
     return problems
 
 
@@ -228,35 +239,29 @@ def from_arrays(
         "split": split,
         "id": ids,
     }
-    given = {
-        name: _texts(cells, name, len(pixels))
-        for name, cells in columns.items()
-        if cells is not None
-    }
-    given.setdefault("id", list(map(str, range(len(pixels)))))
-    if len(set(given["id"])) < len(pixels):
+    given = {}
+    for name, cells in columns.items():
+        if cells is not None:
+            given[name] = _texts(cells, name, len(pixels))
+    sample_ids = given.pop("id", list(map(str, range(len(pixels)))))
+    if len(set(sample_ids)) < len(pixels):
         raise SrjtError("The ids must be unique, but at least one occurs twice.")
-    strange = sorted(
-        {side for side in given.get("split", []) if side.casefold() not in {*SPLIT_NAMES, ""}}
-    )
-    if strange:
-        raise SrjtError(f"The split must be train, validation or test, not {strange[0]!r}.")
-    given = {"id": given["id"], "image": given["id"], **given}
+    for side in sorted(filter(None, given.get("split", ()))):
+        if side.casefold() not in SPLIT_NAMES:
+            raise SrjtError(f"The split must be train, validation or test, not {side!r}.")
     samples = assemble(
-        pd.DataFrame({name: pd.Series(values, dtype=str) for name, values in given.items()}),
+        pd.DataFrame({"id": sample_ids, "image": sample_ids, **given}, dtype=str),
         kind="arrays",
         root=Path(),
         grades=names,
-        lines=[f"sample {name}" for name in given["id"]],
+        lines=[f"sample {name}" for name in sample_ids],
         notes=[size],
         arrays=pixels,
     )
-    named = list(images.columns) if isinstance(images, pd.DataFrame) else []
-    if not all(
-        isinstance(column, str) for column in named
-    ):  # as in scikit-learn, numbers are no names
-        named = []
-    return replace(samples, feature_names=tuple(named))
+    feature_names: tuple[str, ...] = ()
+    if isinstance(images, pd.DataFrame) and all(isinstance(name, str) for name in images):
+        feature_names = tuple(images.columns)  # as in scikit-learn, numbers are no names
+    return replace(samples, feature_names=feature_names)
 
 
 def is_tensor(values: object) -> bool:
@@ -306,13 +311,13 @@ def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count:
             f"{name} has {count_of(len(listed), 'entry', 'entries')} for {count:,} samples: give"
             " one for each."
         )
-    cells = [
-        as_array(cell).reshape(-1).tolist() if hasattr(cell, "tolist") else [cell]
-        for cell in listed
-    ]
-    if any(len(cell) != 1 or isinstance(cell[0], list) for cell in cells):
-        raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
-    return [as_text(value) for (value,) in cells]
+    texts = []
+    for cell in listed:
+        entries = as_array(cell).reshape(-1).tolist() if hasattr(cell, "tolist") else [cell]
+        if len(entries) != 1 or isinstance(entries[0], list):
+            raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
+        texts.append(as_text(entries[0]))
+    return texts
 
 
 # A torch dataset: its samples are images, or (image, label).
@@ -352,23 +357,29 @@ def is_dataset(data: object) -> TypeGuard[TorchDataset]:
 def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Array, list[object]]:
     """The images, or rows of features, and the labels of a dataset, in memory. Random transforms
     are drawn once."""
-    by_index = (
-        (dataset[row] for row in range(len(dataset)))
+    images: list[Array] = []
+    labels = []
+    samples = (
+        map(dataset.__getitem__, range(len(dataset)))
         if isinstance(dataset, MapDataset)
         else dataset
     )
-    if not (samples := list(by_index)):
-        raise SrjtError("The dataset has no samples.")
-    pairs = [sample if isinstance(sample, (tuple, list)) else (sample,) for sample in samples]
-    if labelled and any(len(pair) < 2 for pair in pairs):
-        raise SrjtError("A dataset to learn from must return (image, label) for each sample.")
-    images = [_pixels(pair[0], row=row) for row, pair in enumerate(pairs)]
-    for row, image in enumerate(images):
-        if image.shape != images[0].shape:
+    for row, sample in enumerate(samples):
+        pair = sample if isinstance(sample, (tuple, list)) else (sample,)
+        if labelled:
+            if len(pair) < 2:
+                raise SrjtError(
+                    "A dataset to learn from must return (image, label) for each sample."
+                )
+            labels.append(pair[1])
+        images.append(_pixels(pair[0], row=row))
+        if images[row].shape != images[0].shape:
             raise SrjtError(
                 f"The images of the dataset differ in size, at index {row}: resize them."
             )
-    return np.stack(images), [pair[1] for pair in pairs if labelled]
+    if not images:
+        raise SrjtError("The dataset has no samples.")
+    return np.stack(images), labels
 
 
 def _pixels(image: object, *, row: int) -> Array:

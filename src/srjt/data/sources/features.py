@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import as_text
-from srjt.data.manifest import Features, Manifest, as_features, match_names
+from srjt.data.manifest import GRADED, Features, Manifest, as_features, match_names
 from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
-from srjt.data.sources.assemble import GRADED, assemble
+from srjt.data.sources.assemble import assemble
 from srjt.data.sources.readings import READING_SYNONYMS, combines_readings, consensus_rows
 from srjt.data.sources.table import IN_MEMORY, SYNONYMS, TABLE_SUFFIXES, Table, load_table
 from srjt.errors import Option, SrjtError, count_of, reason_of
@@ -32,9 +32,8 @@ from srjt.files import check_regular_file
 
 FEATURE_SUFFIXES = (".npz", ".npy")
 ARRAYS = ("features", "feature", "embeddings", "embedding")  # names of the features in a .npz file
-NUMBERED = re.compile(
-    r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE
-)  # f0, emb_12, …
+# f0, emb_12, …
+NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)
 # Names of columns beside the features: of the roles of a table, and of what is often known of a
 # sample.
 BESIDE = {name for names in (*SYNONYMS.values(), *READING_SYNONYMS.values()) for name in names} | {
@@ -100,27 +99,30 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest
     feature columns of a table.
     """
     table = open_features(source, options.feature_columns)
-    labels = options.labels
+    path = options.labels
     beside = table.folder / f"{Path(table.name).stem}.csv"
-    if labels is None and table.name.lower().endswith(".npy") and beside.is_file():
-        labels = beside
-    if labels is not None and not os.path.isfile(labels):
-        raise SrjtError(f"The table of labels {labels} does not exist.")
-    if labels is None and options.several_readings == "consensus":
+    if path is None and table.name.lower().endswith(".npy") and beside.is_file():
+        path = beside
+    labels = None
+    if path is not None:
+        if not os.path.isfile(path):
+            raise SrjtError(f"The table of labels {path} does not exist.")
+        labels = load_table(path)
+    elif options.several_readings == "consensus":
         raise SrjtError(
             Option("several_readings", "consensus"),
             " needs a table of readings: give it with ",
             Option("labels"),
             ".",
         )
-    if labels is None and not len(table.frame.columns):
+    elif not len(table.frame.columns):
         raise SrjtError(
             f"{table.name} has no grades: add an array named grades, {beside.name} beside it, or"
             " any table by ",
             Option("labels"),
             ".",
         )
-    samples = _graded(table, options, labels=None if labels is None else load_table(labels))
+    samples = _graded(table, options, labels=labels)
     if options.images is not None and not any(map(os.path.isfile, samples.paths)):
         raise SrjtError(
             f"No row of {table.name} names an image in {options.images}: leave out ",
@@ -135,7 +137,7 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest
 def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) -> Manifest:
     """The samples of a table of images or features. labels: another table, which has their
     grades."""
-    kind = "table" if table.features is None else "features"
+    of_images = table.features is None
     graded = labels or table
     given = options.roles
     grades = options.grades
@@ -146,30 +148,23 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
     table = graded if labels is None else _joined(table, graded)
     frame = table.frame
     root = (options.images or table.folder).absolute()
-    own = _id_column(table.frame)
-    required = tables.REQUIRED if kind == "table" else ("grade",)
-    chosen, notes = tables.choose_columns(table, given, required=required)
+    id_column = _id_column(frame)
+    chosen, notes = tables.choose_columns(
+        table, given, required=tables.REQUIRED if of_images else ("grade",)
+    )
     split = chosen.get("split")
     if split is not None and not tables.is_split(frame[split], given=given["split"] is not None):
         del chosen["split"], notes["split"]
-    if kind == "table":
+    if of_images:
         names = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
         root, images, ambiguous = tables.find_images(names, root)
         problems = [*table.problems, *ambiguous]
-        if (
-            own in chosen.values()
-            or own is None
-            or not frame[own].is_unique
-            or (frame[own] == "").any()
-        ):
-            own = None  # the image is the id
-        ids = names if own is None else frame[own].tolist()
-        if readings:  # its notes tell of these columns already
-            notes = {
-                role: note
-                for role, note in notes.items()
-                if role not in ("image", "grade", "patient")
-            }
+        if id_column in chosen.values() or not _is_key(frame, id_column):
+            id_column = None  # the image is the id
+        ids = names if id_column is None else frame[id_column].tolist()
+        if readings is not None:
+            for role in ("image", "grade", "patient"):  # its notes tell of these columns already
+                notes.pop(role, None)
             readings = replace(readings, items=ids)
         where = table.name if table.name == IN_MEMORY else f"table {table.name}"
         about = [f"{where}, images below {root}", *table.notes]
@@ -177,12 +172,16 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         ids, images = _ids_and_images(frame, chosen.get("image"))
         problems = []
         about = table.notes
-    cells = {role: frame[column] for role, column in chosen.items()} | {"image": images}
+    cells: dict[str, Any] = {"id": ids}
+    for role, column in chosen.items():
+        cells[role] = frame[column]
+    cells["image"] = images
+    cells |= tables.other_columns(frame, {*chosen.values(), id_column})
     if grades is None:
         grades = table.scales.get(chosen["grade"], table.grades)
     samples = assemble(
-        pd.DataFrame({"id": ids, **cells, **tables.other_columns(frame, {*chosen.values(), own})}),
-        kind=kind,
+        pd.DataFrame(cells),
+        kind="table" if of_images else "features",
         root=root,
         grades=grades,
         lines=table.lines,
@@ -191,9 +190,9 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         arrays=table.features,
     )
     report = samples.report
-    if readings and kind == "table":
+    if readings is not None and of_images:
         report = replace(report, notes=report.notes[:-1])  # the scale is not listed twice
-    elif readings and not set(samples.ids) <= set(readings.items):
+    elif readings is not None and not set(samples.ids) <= set(readings.items):
         readings = None  # matched row by row
     return replace(
         samples,
@@ -201,6 +200,13 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         made=table.made,
         report=replace(report, readings=readings),
     )
+
+
+def _is_key(frame: pd.DataFrame, column: str | None) -> bool:
+    """Whether every row has its own text in this column."""
+    if column is None:
+        return False
+    return frame[column].is_unique and not (frame[column] == "").any()
 
 
 def read_ungraded_features(
@@ -243,20 +249,22 @@ def _id_column(frame: pd.DataFrame) -> str | None:
 def _ids_and_images(frame: pd.DataFrame, image_column: str | None) -> tuple[list[str], list[str]]:
     """(N,) the id and the image of each row of features; where one is missing, the other or the
     row's number."""
-    own = _id_column(frame)
-    images = None if image_column is None else frame[image_column]
-    ids = list(map(str, range(len(frame)))) if own is None else frame[own].tolist()
-    if own is None and images is not None and images.is_unique:
+    ids = list(map(str, range(len(frame))))
+    if (id_column := _id_column(frame)) is not None:
+        ids = frame[id_column].tolist()
+    if image_column is None:
+        return ids, ids
+    images = frame[image_column]
+    if id_column is None and images.is_unique:
         ids = images.tolist()
-    return ids, (
-        ids if images is None else [image or name for image, name in zip(images, ids, strict=True)]
-    )
+    return ids, [image or name for image, name in zip(images, ids, strict=True)]
 
 
 def _joined(table: Table, labels: Table) -> Table:
     """Features with the columns of a table of labels. If both have a column, that of the labels is
     used."""
     frame = labels.frame.rename(columns=SINGULAR)
+    lines = list(labels.lines)
     if (matched := _by_id(table, frame, labels=labels.name)) is None:
         if labels.problems:
             raise SrjtError(
@@ -267,7 +275,6 @@ def _joined(table: Table, labels: Table) -> Table:
                 f"{table.name} has {len(table.lines):,} rows, {labels.name} {len(frame):,}: give"
                 " equal numbers, or ids."
             )
-        lines = list(labels.lines)
         note = "row by row"
     else:
         column, order = matched
@@ -275,14 +282,16 @@ def _joined(table: Table, labels: Table) -> Table:
         # usual.
         unused = len(frame) - len(set(order[order >= 0]))
         frame = frame.drop(columns=column).reindex(order).fillna("").reset_index(drop=True)
-        lines = [labels.lines[at] if at >= 0 else table.lines[row] for row, at in enumerate(order)]
-        note = "by id" + (f"; {count_of(unused, 'row')} of it without features" if unused else "")
+        lines = [lines[at] if at >= 0 else table.lines[row] for row, at in enumerate(order)]
+        note = "by id"
+        if unused:
+            note += f"; {count_of(unused, 'row')} of it without features"
     # the labels may have the grade under another name, such as label
-    own = table.frame.drop(columns=[*frame.columns, "grade"], errors="ignore")
+    others = table.frame.drop(columns=[*frame.columns, "grade"], errors="ignore")
     return replace(
         table,
         name=labels.name,
-        frame=pd.concat([frame, own], axis=1),
+        frame=pd.concat([frame, others], axis=1),
         lines=lines,
         notes=[*table.notes, f"labels from {labels.name}, {note}", *labels.notes],
     )
@@ -388,24 +397,21 @@ def has_features(names: Sequence[str]) -> bool:
 
 
 def _from_table(
-    source: Path | pd.DataFrame, patterns: Sequence[str] | None, wanted: Sequence[str]
+    source: Path | pd.DataFrame, patterns: str | Sequence[str] | None, wanted: Sequence[str]
 ) -> Table:
     table = load_table(source, typed=True)
     columns = list(table.frame.columns)
     if table.problems:
         raise SrjtError(f"{table.name}, {table.problems[0].where}: {table.problems[0].detail}.")
     if patterns is not None:
-        listed = (
-            [part.strip() for part in patterns.split(",")]
-            if isinstance(patterns, str)
-            else patterns
-        )
-        taken = tables.match_columns(table, listed, role="features")
+        if isinstance(patterns, str):
+            patterns = list(map(str.strip, patterns.split(",")))
+        taken = tables.match_columns(table, patterns, role="features")
     elif wanted:
         match_names(columns, wanted, source=table.name)
         taken = list(wanted)
     else:
-        taken = [column for column in columns if NUMBERED.match(column)]
+        taken = list(filter(NUMBERED.match, columns))
         if len(taken) < 2:
             raise SrjtError(
                 f"{table.name} does not show its features: give ",
@@ -444,15 +450,13 @@ def _from_arrays(path: Path) -> Table:
         raise SrjtError(
             f"{path} has no array named features; it has {', '.join(arrays) or 'none'}."
         )
-    features = as_features(
-        arrays.pop(key), what=f"The array {f'{key!r} of' if key else 'in'} {path.name}"
-    )
+    what = f"The array {key!r} of {path.name}" if key else f"The array in {path.name}"
+    features = as_features(arrays.pop(key), what=what)
     count = len(features)
     made = str(arrays.pop("made", ""))
-    notes = [
-        f"file {path.name}: {_size(features)}",
-        *([f"made by {_describe(made)}"] if made else []),
-    ]
+    notes = [f"file {path.name}: {_size(features)}"]
+    if made:
+        notes.append(f"made by {_describe(made)}")
     names: dict[str, list[str]] = {}
     for key in {"grade_names", "feature_names"} & arrays.keys():
         array = arrays.pop(key)
@@ -505,18 +509,15 @@ def load_numpy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
         ) as archive:
             for name in archive:
                 arrays[name] = archive[name]
-                if not isinstance(
-                    arrays[name], np.ndarray
-                ):  # a member of the archive that is not an array
+                if not isinstance(arrays[name], np.ndarray):  # another member of the archive
                     raise ValueError(f"{name!r} is not an array")
                 if arrays[name].dtype.kind == "U":  # it may hold numbers that are no characters
                     "".join(arrays[name].reshape(-1).tolist()).encode()
     except Exception as problem:  # damaged files make NumPy raise almost anything
         which = f"The array {name!r} of {path}" if name else str(path)
         reason = reason_of(problem)
-        if (
-            "pickle" in reason or "Python objects" in reason
-        ):  # NumPy recommends to load the file unsafely
+        # NumPy recommends to load the file unsafely
+        if "pickle" in reason or "Python objects" in reason:
             raise SrjtError(
                 f"{which} contains Python objects, or is not from NumPy: save text as"
                 " np.array(values, dtype=str)."
@@ -527,14 +528,18 @@ def load_numpy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
 
 def _texts(array: npt.NDArray[np.generic], name: str, path: Path) -> list[str]:
     """The entries as text; NumPy stores text as bytes too."""
-    values = array.reshape(-1).tolist()
-    try:
-        return [as_text(value.decode() if isinstance(value, bytes) else value) for value in values]
-    except UnicodeDecodeError as problem:
-        raise SrjtError(
-            f"The array {name!r} of {path.name} has bytes that are not UTF-8"
-            f" ({problem.object[:20]!r}): save text."
-        ) from None
+    texts = []
+    for value in array.reshape(-1).tolist():
+        if isinstance(value, bytes):
+            try:
+                value = value.decode()
+            except UnicodeDecodeError:
+                raise SrjtError(
+                    f"The array {name!r} of {path.name} has bytes that are not UTF-8"
+                    f" ({value[:20]!r}): save text."
+                ) from None
+        texts.append(as_text(value))
+    return texts
 
 
 def _describe(made: str) -> str:
@@ -560,15 +565,19 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
     """
     assert manifest.arrays is not None
     assert manifest.are_features
-    table = manifest.table
+    table = manifest.with_grade_names()
+    if not graded:
+        table = table.drop(columns="grade")
     contents: dict[str, npt.NDArray[np.generic]] = {"features": as_features(manifest.arrays)}
-    for column in table.columns if graded else table.columns.drop("grade"):
+    for column in table.columns:
         texts = list(map(as_text, table[column]))
         if column in GRADED:
-            texts = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
+            texts = table[column].tolist()
         elif column == "image":
-            paths = [(name, (manifest.root / name).absolute()) for name in texts]
-            texts = [str(path) if os.path.isfile(path) else name for name, path in paths]
+            for row, name in enumerate(texts):
+                path = (manifest.root / name).absolute()
+                if os.path.isfile(path):
+                    texts[row] = str(path)
         contents[PLURAL.get(str(column), str(column))] = np.array(texts, dtype=str)
     if graded:
         contents["grade_names"] = np.array(manifest.grades, dtype=str)

@@ -28,7 +28,7 @@ from srjt.data.grades import MISSING, UNKNOWN_PATIENT, order_names, refuse_too_m
 from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
 from srjt.data.manifest import Manifest
 from srjt.data.names import one_spelling, plain_name
-from srjt.data.options import ReadOptions
+from srjt.data.options import ReadOptions, picked
 from srjt.data.problems import Problem, ReadReport
 from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import SPLIT_NAMES, as_colour, assemble, from_arrays
@@ -48,29 +48,23 @@ def read_folders(directory: Path, options: ReadOptions) -> Manifest:
     unknown."""
     if not directory.is_dir():
         raise SrjtError(f"{directory} is not a folder.")
-    sides = [(folder.name.casefold(), folder) for folder in subfolders(directory)]
-    with_split = bool(sides) and all(side in SPLIT_NAMES for side, _ in sides)
-    rows: list[dict[str, str]] = []
+    sides = {folder: folder.name.casefold() for folder in subfolders(directory)}
+    with_split = bool(sides) and set(sides.values()) <= SPLIT_NAMES.keys()
+    if not with_split:
+        sides = {directory: ""}
+    rows: list[tuple[str, str, str, str]] = []
     problems: list[Problem] = []
     names: set[str] = set()
-    for side, parent in sides if with_split else [("", directory)]:
-        problems += [
-            Problem(
-                "ignored-file",
-                path.relative_to(directory).as_posix(),
-                "not in the folder of a grade",
-            )
-            for path in sorted(parent.iterdir())
-            if path.is_file() and not _is_system_file(path.name)
-        ]
+    for parent, side in sides.items():
+        for path in sorted(filter(Path.is_file, parent.iterdir())):
+            if not _is_system_file(path.name):
+                name = path.relative_to(directory).as_posix()
+                problems.append(Problem("ignored-file", name, "not in the folder of a grade"))
         for folder in subfolders(parent):
             names.add(folder.name)  # also of an empty folder: a grade without samples is no gap
             images, others = walk_images(folder, root=directory)
             problems += others
-            rows += [
-                {"id": image, "image": image, "grade": folder.name, "split": side}
-                for image in images
-            ]
+            rows += [(image, image, folder.name, side) for image in images]
     if not rows:
         raise SrjtError(
             f"{directory} has no images in subfolders, one per grade. With a table of images and"
@@ -82,14 +76,18 @@ def read_folders(directory: Path, options: ReadOptions) -> Manifest:
     if grades is None:
         grades = order_names(names)
         refuse_too_many(grades, samples=len(rows))
-    below = " below train, validation, test" if with_split else ""
+    table = pd.DataFrame(rows, columns=["id", "image", "grade", "split"])
+    note = f"one folder per grade below train, validation, test in {directory}"
+    if not with_split:
+        table = table.drop(columns="split")
+        note = f"one folder per grade in {directory}"
     return assemble(
-        pd.DataFrame(rows).drop(columns=[] if with_split else "split"),
+        table,
         kind="folders",
         root=directory.absolute(),
         grades=grades,
-        lines=[row["id"] for row in rows],
-        notes=[f"one folder per grade{below} in {directory}"],
+        lines=table["id"].tolist(),
+        notes=[note],
         problems=problems,
     )
 
@@ -208,11 +206,9 @@ def with_patients_of_headers(manifest: Manifest, *, progress: ProgressOption = T
     known = {row: patient for row, patient in zip(rows, headers, strict=True) if patient}
     report = manifest.report
     if not known or len(set(known.values())) == 1 < len(known):
-        why = (
-            "the DICOM files have one PatientID for all"
-            if known
-            else "no DICOM file has a PatientID"
-        )
+        why = "no DICOM file has a PatientID"
+        if known:
+            why = "the DICOM files have one PatientID for all"
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(manifest, report=replace(report, notes=(*report.notes, note)))
     key = _secret([paths[row] for row in rows])
@@ -292,11 +288,8 @@ def _read_key(path: Path) -> bytes:
 # Images without grades, for prediction.
 
 
-OF_IMAGES = (
-    "images",
-    "image_column",
-    "patient_column",
-)  # what is read of a table of images without grades
+# What is read of a table of images without grades.
+READ_WITHOUT_GRADES = ("images", "image_column", "patient_column")
 
 
 def read_images(
@@ -316,63 +309,39 @@ def read_images(
     are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
     options: images, image_column and patient_column of ``ReadOptions``, for tables.
     """
-    asked = ReadOptions.of(options)
-    parts: list[
-        pd.DataFrame
-    ] = []  # the image, the line that names it, and what a table tells of it
+    given = ReadOptions.of(options)
+    # the image, the line that names it, and what a table tells of it
+    parts: list[pd.DataFrame] = []
     problems: list[Problem] = []
     of_tables: list[str] = []  # columns
     for source in sources:
         path = source if isinstance(source, pd.DataFrame) else _existing(source)
-        if isinstance(path, Path) and path.is_dir():
+        if isinstance(path, pd.DataFrame) or _is_table_file(path):
+            table = tables.load_table(path)
+            of_tables.extend(table.frame.columns)
+            parts.append(_images_of_table(path, table, given, columns, problems))
+            continue
+        if path.is_dir():
             names, others = walk_images(path, root=path)
             if not names:
                 raise SrjtError(f"There are no images in {path}.")
             problems += [replace(problem, where=str(path / problem.where)) for problem in others]
             paths = sorted(path / name for name in names)
-            parts.append(pd.DataFrame({"image": paths, "line": paths}, dtype=str))
-        elif isinstance(path, Path) and path.suffix.lower() not in tables.TABLE_SUFFIXES:
-            check_regular_file(path)
-            parts.append(pd.DataFrame({"image": [path], "line": [path]}, dtype=str))
         else:
-            table = tables.load_table(path)
-            of_tables.extend(table.frame.columns)
-            here = asked
-            if isinstance(path, Path):
-                kept = reading_file.load_reading_file(path)
-                here = ReadOptions.of(
-                    {**{name: kept[name] for name in OF_IMAGES if name in kept}, **asked.given}
-                )
-            chosen, _ = tables.choose_columns(table, here.roles, required=("image",))
-            names = table.frame[chosen["image"]].tolist()
-            root, located, ambiguous = tables.find_images(names, here.images or table.folder)
-            if ambiguous:
-                raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
-            part = tables.kept_columns(table.frame, columns).assign(
-                image=[str(root / name) if name else "" for name in located], line=table.lines
-            )
-            if "patient" in chosen:
-                part["patient"] = one_spelling(table.frame[chosen["patient"]].tolist())
-            problems += table.problems
-            for line in part.loc[part["image"] == "", "line"]:
-                problems.append(Problem("missing-image", line, "the row has no image"))
-            parts.append(part[part["image"] != ""])
-    for option in asked.given if not of_tables else ():
+            check_regular_file(path)
+            paths = [path]
+        parts.append(pd.DataFrame({"image": paths, "line": paths}, dtype=str))
+    if given.given and not of_tables:
+        option = next(iter(given.given))
         raise SrjtError(Option(option), f" applies to a table of images, and {sources[0]} is none.")
-    if not len(named_images := pd.concat(parts)):
+    if not len(images := pd.concat(parts)):
         raise SrjtError(
             f"No row can be used; the first: {problems[0].where}: {problems[0].detail}."
         )
-    repeated = named_images[named_images["image"].duplicated(keep=False)]
+    repeated = images[images["image"].duplicated(keep=False)]
     for name, lines in repeated.groupby("image", sort=False)["line"]:
         problems.append(Problem("duplicate-row", str(name), ", ".join(lines)))
-    rows = (
-        named_images.drop(columns="line")
-        .groupby("image", sort=False)
-        .first()
-        .fillna("")
-        .reset_index()
-    )
+    rows = images.drop(columns="line").groupby("image", sort=False).first().fillna("").reset_index()
     samples = Manifest(
         table=rows.assign(id=rows["image"], grade=0),
         grades=grades,
@@ -381,6 +350,37 @@ def read_images(
     samples = with_patients_of_headers(samples, progress=progress)
     tables.check_wanted(columns, samples.table, known=of_tables)
     return samples
+
+
+def _is_table_file(path: Path) -> bool:
+    return path.suffix.lower() in tables.TABLE_SUFFIXES and not path.is_dir()
+
+
+def _images_of_table(
+    source: Path | pd.DataFrame,
+    table: tables.Table,
+    given: ReadOptions,
+    columns: Sequence[str],
+    problems: list[Problem],
+) -> pd.DataFrame:
+    """The images that a table names, with the lines, the patients and the wanted columns."""
+    if isinstance(source, Path):
+        beside = reading_file.load_reading_file(source)
+        given = ReadOptions.of({**picked(beside, READ_WITHOUT_GRADES), **given.given})
+    chosen, _ = tables.choose_columns(table, given.roles, required=("image",))
+    names = table.frame[chosen["image"]].tolist()
+    root, located, ambiguous = tables.find_images(names, given.images or table.folder)
+    if ambiguous:
+        raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
+    part = tables.kept_columns(table.frame, columns).assign(
+        image=[str(root / name) if name else "" for name in located], line=table.lines
+    )
+    if "patient" in chosen:
+        part["patient"] = one_spelling(table.frame[chosen["patient"]].tolist())
+    problems += table.problems
+    for line in part.loc[part["image"] == "", "line"]:
+        problems.append(Problem("missing-image", line, "the row has no image"))
+    return part[part["image"] != ""]
 
 
 def _existing(source: str | os.PathLike[str]) -> Path:
@@ -483,20 +483,20 @@ def not_as_published(manifest: Manifest) -> list[Problem] | None:
     published = {"limuc": LIMUC_COUNTS, "dr": DR_COUNTS}.get(kind, ())
     if len(published) != manifest.num_classes:
         return None
-    if kind == "dr" and manifest.class_counts.tolist() == list(DR_PAPER_COUNTS):
+    here = manifest.class_counts.tolist()
+    if kind == "dr" and here == list(DR_PAPER_COUNTS):
         return []
-    of_grades = zip(manifest.grades, manifest.class_counts.tolist(), published, strict=True)
-    counts = [
-        ("images", len(manifest), sum(published)),
-        *((f"grade {name}", here, there) for name, here, there in of_grades),
-    ]
+    counts = [("images", len(manifest), sum(published))]
     if kind == "limuc":
         counts.insert(0, ("patients", len(set(manifest.patients or ())), LIMUC_PATIENTS))
-    return [
-        Problem("not-as-published", what, f"{here:,} where {there:,} were published")
-        for what, here, there in counts
-        if here != there
-    ]
+    names = map("grade {}".format, manifest.grades)
+    counts += zip(names, here, published, strict=True)
+    problems = []
+    for what, count, expected in counts:
+        if count != expected:
+            detail = f"{count:,} where {expected:,} were published"
+            problems.append(Problem("not-as-published", what, detail))
+    return problems
 
 
 # MedMNIST's .npz files: {train, val, test}_{images, labels}.

@@ -151,9 +151,8 @@ class ReadersFile(BaseModel):
     readers: list[str]
     items: int
     readings: int
-    agreement: dict[
-        str, dict[str, float | None]
-    ]  # of ``Agreement``, where defined: value, low and high
+    # of ``Agreement``, where defined: value, low and high
+    agreement: dict[str, dict[str, float | None]]
     probabilities_sha256: str | None  # of the network's file
 
 

@@ -4,6 +4,7 @@ contradict each other, and combine the readings of each image into one row.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
@@ -15,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, UNKNOWN_PATIENT, grade_values, refuse_too_many
+from srjt.data.grades import MISSING, UNKNOWN_PATIENT, filled, grade_values, refuse_too_many
 from srjt.data.manifest import POSTERIOR, Ints
 from srjt.data.names import join_names, one_spelling
-from srjt.data.options import ReadOptions
+from srjt.data.options import ReadOptions, picked
 from srjt.data.problems import Problem
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
@@ -133,7 +134,9 @@ class ReadingColumns:
     def group(self) -> str | None:
         """The column whose values intervals resample: patients, or images that have several
         items."""
-        return self.patient or (self.image if self.image != self.item else None)
+        if self.patient is None and self.image != self.item:
+            return self.image
+        return self.patient
 
 
 def reading_columns(
@@ -151,30 +154,41 @@ def reading_columns(
     """
     patterns = [grade_column] if isinstance(grade_column, str) else list(grade_column or ())
     matched = tables.match_columns(table, patterns, role="grade")
-    wide = matched if len(matched) > 1 else []
+    roles = {**given, "grade": None}
+    wide = []
+    if len(matched) == 1:
+        roles["grade"] = matched[0]
+    else:
+        wide = matched
     synonyms = dict(READING_SYNONYMS)
     if images or given.get("image") is not None:
         del synonyms["item"]
-    roles = {**given, "grade": matched[0] if len(matched) == 1 else None}
     chosen, notes = tables.choose_columns(
         table, roles, without=wide, required=(), synonyms=synonyms
     )
     if not matched and "reader" not in chosen:
         wide = wide_columns(table.frame)
     item = chosen.get("item") or chosen.get("image")
-    if not wide and ("grade" not in chosen or item is None):
-        raise tables.missing_column("image" if "grade" in chosen else "grade", table)
-    said_later = ("reference", "grade", "reader", "date") if wide else ("reference",)
+    if wide:
+        grades = _reader_names(wide)
+        said_later = {"reference", "grade", "reader", "date"}
+        chosen.pop("reader", None)
+        chosen.pop("date", None)
+    else:
+        if "grade" not in chosen or item is None:
+            raise tables.missing_column("image" if "grade" in chosen else "grade", table)
+        grades = {"": chosen["grade"]}
+        said_later = {"reference"}
     return ReadingColumns(
         item=item,
         noun="item" if chosen.get("item") else "image",
-        reader=None if wide else chosen.get("reader"),
-        grades=_reader_names(wide) if wide else {"": chosen["grade"]},
+        reader=chosen.get("reader"),
+        grades=grades,
         wide=bool(wide),
         image=chosen.get("image"),
         patient=chosen.get("patient"),
         reference=chosen.get("reference"),
-        date=None if wide else chosen.get("date"),
+        date=chosen.get("date"),
         notes=tuple(note for role, note in notes.items() if role not in said_later),
     )
 
@@ -185,26 +199,24 @@ def wide_columns(frame: pd.DataFrame) -> list[str]:
     groups: dict[str, list[str]] = {}
     numbered = re.compile(rf"(?:{'|'.join(READER_WORDS)}|r)[\W_]*(?:\d+|[a-z])")
     for column in map(str, frame.columns):
-        words = [word for word in re.split(r"[\W_]+", column.casefold()) if word]
+        words = list(filter(None, re.split(r"[\W_]+", column.casefold())))
         if numbered.fullmatch(column.casefold()):
             groups.setdefault("reader", []).append(column)
         elif len(words) > 1 and words[0] in SYNONYMS["grade"] and not _NO_READER & set(words[1:]):
             groups.setdefault(f"{words[0]} …", []).append(column)
         elif len(words) > 1 and words[-1] in SYNONYMS["grade"] and not _NO_READER & set(words[:-1]):
             groups.setdefault(f"… {words[-1]}", []).append(column)
-    same_scale = []
+    widest: list[str] = []
     for names in groups.values():
         # the columns that have a value in common with another one: "score_site" is no reader's
         # grade
-        values = {
-            name: {cell for cell in frame[name] if cell.casefold() not in MISSING} for name in names
-        }
-        columns_with = Counter(value for cells in values.values() for value in cells)
-        same_scale.append(
-            [name for name in names if any(columns_with[value] > 1 for value in values[name])]
-        )
-    widest = max(same_scale, key=len, default=[])
-    return widest if len(widest) > 1 else []
+        values = {name: set(filled(frame[name])) for name in names}
+        columns_with = Counter(itertools.chain.from_iterable(values.values()))
+        common = {value for value, columns in columns_with.items() if columns > 1}
+        same_scale = [name for name in names if values[name] & common]
+        if len(same_scale) > max(1, len(widest)):
+            widest = same_scale
+    return widest
 
 
 def has_grade_column(frame: pd.DataFrame) -> bool:
@@ -386,18 +398,9 @@ def _readings_of(
     table: Table, chosen: ReadingColumns, grades: Sequence[str] | None
 ) -> ReadingsTable:
     frame = table.frame
-    lines = table.lines
     problems = list(table.problems)
-    items = np.array(lines if chosen.item is None else frame[chosen.item], dtype=object)
-    unnamed = pd.Series(items).str.casefold().isin(MISSING).to_numpy()
-    for row in np.flatnonzero(unnamed).tolist():
-        problems.append(Problem("missing-image", lines[row], "the row has no image"))
-    if unnamed.all():
-        raise SrjtError(
-            f"No row of {table.name} names its image: choose another column with ",
-            Option("image_column"),
-            ".",
-        )
+    items = np.array(table.lines if chosen.item is None else frame[chosen.item], dtype=object)
+    unnamed = _unnamed_rows(items, table, problems)
 
     # wide tables row by row, so that an item's readings stay together
     cells = frame[list(chosen.grades.values())].to_numpy(dtype=object).reshape(-1).tolist()
@@ -406,35 +409,36 @@ def _readings_of(
     if chosen.wide:
         names = np.tile(np.array(list(chosen.grades), dtype=object), len(frame))
     elif chosen.reader is not None:
-        names = np.array([name or NO_READER for name in frame[chosen.reader]], dtype=object)
+        names = frame[chosen.reader].replace("", NO_READER).to_numpy(dtype=object)
     references = frame[chosen.reference].tolist() if chosen.reference else []
-    if grades is None:
-        grades = next(
-            (table.scales[name] for name in chosen.grades.values() if name in table.scales), None
-        )
+    for column in chosen.grades.values():
+        if grades is None:
+            grades = table.scales.get(column)
     # all readings and references at once: a grade may occur in only one column
     grading = grade_values([*cells, *references], names=grades)
     if grades is None:
         refuse_too_many(grading.names, samples=len(grading.codes))
     codes = grading.codes[: len(cells)]
-    reference_codes = grading.codes[len(cells) :]
+    empty = 0
     for place, (kind, detail) in grading.invalid.items():
-        if kind != "missing-grade":
-            of_reader = place < len(cells)
-            row = rows[place] if of_reader else place - len(cells)
-            whose = names[place] if of_reader else f"column {chosen.reference}"
-            detail = f"{lines[row]}, {whose}: {detail}; this reading is left out"
-            problems.append(Problem(kind, items[row], detail))
+        if kind == "missing-grade":
+            empty += place < len(cells)
+            continue
+        row = place - len(cells)
+        whose = f"column {chosen.reference}"
+        if place < len(cells):
+            row = rows[place]
+            whose = names[place]
+        detail = f"{table.lines[row]}, {whose}: {detail}; this reading is left out"
+        problems.append(Problem(kind, items[row], detail))
 
     usable = (codes >= 0) & ~unnamed[rows]
-    times = parse_dates(frame[chosen.date].tolist(), column=chosen.date) if chosen.date else None
-    if times is not None:  # without dates a second reading may look like a repeated row
+    times = None
+    if chosen.date:
+        times = parse_dates(frame[chosen.date].tolist(), column=chosen.date)
         keys = pd.DataFrame({"item": items, "reader": names, "grade": cells, "time": times})
-        repeated = keys.duplicated().to_numpy() & usable & ~np.isnat(times)
-        for row in np.flatnonzero(repeated).tolist():
-            detail = f"{lines[row]}: the same reading of {names[row]} at the same time"
-            problems.append(Problem("duplicate-row", items[row], detail))
-        usable &= ~repeated
+        usable &= ~_repeated(keys, usable, table.lines, problems)
+        times = times[usable]
     if not usable.any():
         raise SrjtError(
             f"{table.name} has no reading that can be used: no grade is one of the scale."
@@ -443,23 +447,6 @@ def _readings_of(
     item_codes, item_names = pd.factorize(items[kept])
     reader_codes, reader_names = pd.factorize(names[usable])
     row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(pd.Index(items)))
-    groups = reference = None
-    if chosen.group is not None:
-        frame = frame.assign(**{chosen.group: one_spelling(frame[chosen.group].tolist())})
-        patients = frame[chosen.group].where(~frame[chosen.group].str.casefold().isin(MISSING))
-        two = _first_two(patients, row_items)
-        for item, first, second in two[two[1].notna()].itertuples(name=None):
-            detail = f"patients {first} and {second}: the first is used"
-            problems.append(Problem("conflicting-patients", item_names[item], detail))
-        groups = two[0].fillna(pd.Series(UNKNOWN_PATIENT + item_names)).tolist()
-    if references:
-        two = _first_two(pd.Series(reference_codes).where(reference_codes >= 0), row_items)
-        reference = two[0].where(two[1].isna()).fillna(-1).to_numpy(np.int64)
-        for item, *pair in two[two[1].notna()].astype(int).itertuples(name=None):
-            detail = (
-                f"references {' and '.join(grading.names[code] for code in pair)}: none is used"
-            )
-            problems.append(Problem("conflicting-reference", item_names[item], detail))
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),
@@ -467,25 +454,79 @@ def _readings_of(
         item=item_codes,
         reader=reader_codes,
         grade=codes[usable],
-        groups=groups,
-        reference=reference,
-        times=None if times is None else times[usable],
+        times=times,
     )
-    missing = [place for place, (kind, _) in grading.invalid.items() if kind == "missing-grade"]
-    empty = sum(place < len(cells) for place in missing)
+    if chosen.group is not None:
+        frame = frame.assign(**{chosen.group: one_spelling(frame[chosen.group].tolist())})
+        groups = _groups(frame[chosen.group], row_items, readings.items, problems)
+        readings = replace(readings, groups=groups)
+    if references:
+        trusted = _references(grading.codes[len(cells) :], row_items, readings, problems)
+        readings = replace(readings, reference=trusted)
+    understood = _notes(readings, chosen, table.name, empty=empty)
     return ReadingsTable(
         readings=readings,
         problems=tuple(problems),
-        notes=(
-            *table.notes,
-            *_notes(readings, chosen, table.name, empty=empty),
-            f"grades: {grading.note}",
-        ),
+        notes=(*table.notes, *understood, f"grades: {grading.note}"),
         frame=frame,
         rows=kept,
         row_items=row_items,
         columns=chosen,
     )
+
+
+def _repeated(
+    readings: pd.DataFrame,
+    usable: npt.NDArray[np.bool_],
+    lines: Sequence[str],
+    problems: list[Problem],
+) -> npt.NDArray[np.bool_]:
+    """(M,) which readings repeat another one. Without dates a second reading may look like a
+    repeated row."""
+    repeated = readings.duplicated() & usable & readings["time"].notna()
+    for row in np.flatnonzero(repeated).tolist():
+        detail = f"{lines[row]}: the same reading of {readings['reader'][row]} at the same time"
+        problems.append(Problem("duplicate-row", readings["item"][row], detail))
+    return repeated.to_numpy()
+
+
+def _unnamed_rows(
+    items: npt.NDArray[np.object_], table: Table, problems: list[Problem]
+) -> npt.NDArray[np.bool_]:
+    """(N,) which rows name no image; an error if none does."""
+    unnamed = pd.Series(items).str.casefold().isin(MISSING).to_numpy()
+    for row in np.flatnonzero(unnamed).tolist():
+        problems.append(Problem("missing-image", table.lines[row], "the row has no image"))
+    if unnamed.all():
+        raise SrjtError(
+            f"No row of {table.name} names its image: choose another column with ",
+            Option("image_column"),
+            ".",
+        )
+    return np.asarray(unnamed, dtype=bool)
+
+
+def _groups(
+    column: pd.Series[str], row_items: Ints, items: list[str], problems: list[Problem]
+) -> list[str]:
+    """(I,) the patient of each item: the first that its rows name, or one of its own."""
+    patients = column.where(~column.str.casefold().isin(MISSING))
+    two = _first_two(patients, row_items)
+    for item, first, second in two[two[1].notna()].itertuples(name=None):
+        detail = f"patients {first} and {second}: the first is used"
+        problems.append(Problem("conflicting-patients", items[item], detail))
+    unknown = UNKNOWN_PATIENT + pd.Series(items, dtype=object)
+    return two[0].fillna(unknown).tolist()
+
+
+def _references(codes: Ints, row_items: Ints, readings: Readings, problems: list[Problem]) -> Ints:
+    """(I,) the trusted grade of each item, −1 if there is none, or several that differ."""
+    two = _first_two(pd.Series(codes).where(codes >= 0), row_items)
+    for item, *pair in two[two[1].notna()].astype(int).itertuples(name=None):
+        first, second = (readings.grades[code] for code in pair)
+        detail = f"references {first} and {second}: none is used"
+        problems.append(Problem("conflicting-reference", readings.items[item], detail))
+    return two[0].where(two[1].isna()).fillna(-1).to_numpy(np.int64)
 
 
 def _first_two(values: pd.Series[Any], row_items: Ints) -> pd.DataFrame:
@@ -501,27 +542,20 @@ def _first_two(values: pd.Series[Any], row_items: Ints) -> pd.DataFrame:
 def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: int) -> list[str]:
     """How the table was understood."""
     columns = few(map(repr, chosen.grades.values()), 6)
+    layout = f"one column per reader ({columns})" if chosen.wide else "one row per reading"
     nobody = readings.readers == [NO_READER]
-    unnamed = sum(readings.readers[reader] == NO_READER for reader in readings.reader)
-    by = "" if nobody else f" by {count_of(len(readings.readers), 'reader')}"
-    notes = [
-        (
-            f"{source}: one column per reader ({columns})"
-            if chosen.wide
-            else f"{source}: one row per reading"
-        ),
-        *chosen.notes,
-        (
-            f"{count_of(len(readings), 'reading')} of"
-            f" {count_of(len(readings.items), chosen.noun)}{by},"
-            f" {_readings_of_each(readings, chosen.noun)}"
-        ),
-    ]
+    counted = f"{count_of(len(readings), 'reading')} of"
+    counted += f" {count_of(len(readings.items), chosen.noun)}"
+    if not nobody:
+        counted += f" by {count_of(len(readings.readers), 'reader')}"
+    each = _readings_of_each(readings, chosen.noun)
+    notes = [f"{source}: {layout}", *chosen.notes, f"{counted}, {each}"]
     if chosen.item is None:
         notes.append("no column of images: each row is an image of its own")
     if nobody:
         notes.append("no column of readers: they count as different readers who are equally good")
-    elif unnamed:
+    elif NO_READER in readings.readers:
+        unnamed = np.count_nonzero(readings.reader == readings.readers.index(NO_READER))
         notes.append(f"readings without a reader count as those of one, {NO_READER!r}: {unnamed:,}")
     if empty:
         notes.append(f"empty cells, readings that were not made: {empty:,}")
@@ -549,8 +583,10 @@ def describe_readers(readings: Readings, chosen: ReadingColumns) -> str:
 
 def _readings_of_each(readings: Readings, noun: str) -> str:
     each = np.bincount(readings.item)
-    range_ = "" if each.min() == each.max() else f"{each.min():,} to "
-    return f"{range_}{count_of(int(each.max()), 'reading')} of each {noun}"
+    most = count_of(int(each.max()), "reading")
+    if each.min() < each.max():
+        return f"{each.min():,} to {most} of each {noun}"
+    return f"{most} of each {noun}"
 
 
 def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
@@ -565,20 +601,14 @@ def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
     place = np.full(len(readings.items), -1, dtype=np.int64)
     place[order[order >= 0]] = np.flatnonzero(order >= 0)
     known = readings.rows(place[readings.item] >= 0)
-    reference = readings.reference
     groups = readings.groups
+    if groups is not None:
+        groups = np.where(order >= 0, np.array(groups, dtype=object)[order], list(ids)).tolist()
+    reference = readings.reference
+    if reference is not None:
+        reference = np.where(order >= 0, reference[order], -1)
     return replace(
-        known,
-        items=list(ids),
-        item=place[known.item],
-        groups=(
-            None
-            if groups is None
-            else [
-                groups[item] if item >= 0 else name for item, name in zip(order, ids, strict=True)
-            ]
-        ),
-        reference=None if reference is None else np.where(order >= 0, reference[order], -1),
+        known, items=list(ids), item=place[known.item], groups=groups, reference=reference
     )
 
 
@@ -590,19 +620,19 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
     table without a column of grades but with one for each of several readers."""
     if options.several_readings == "consensus":
         return True
-    several = isinstance(options.grade_column, tuple) and len(options.grade_column) > 1
-    unused = [
-        name for name in ("reader_column", "reference_column") if getattr(options, name) is not None
-    ]
-    for name in [*unused, *(["grade_column"] if several else [])]:
+    unused = list(picked(options.given, ("reader_column", "reference_column")))
+    if isinstance(options.grade_column, tuple) and len(options.grade_column) > 1:
+        unused.append("grade_column")
+    if unused:
         raise SrjtError(
-            Option(name),
+            Option(unused[0]),
             " is for several readings of an image: add ",
             Option("several_readings", "consensus"),
             ".",
         )
-    graded = options.grade_column or has_grade_column(table.frame)
-    if readers := [] if graded else wide_columns(table.frame):
+    if options.grade_column or has_grade_column(table.frame):
+        return False
+    if readers := wide_columns(table.frame):
         raise SrjtError(
             f"{table.name} has the grades of {len(readers)} readers ({few(readers, 6)}): combine"
             " them with ",
@@ -627,42 +657,41 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     chosen = reading_columns(table, given, grade_column=options.grade_column, images=True)
     reading = _readings_of(table, chosen, options.grades)
     readings = reading.readings
-    agreed = combine(reading.readings)
-    rows = reading.row_items
+    agreed = combine(readings)
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
+    counts = np.bincount(readings.item, minlength=len(readings.items))
     added = {
         column: [readings.grades[grade] for grade in agreed.grade],
-        "readings": list(map(str, np.bincount(readings.item, minlength=len(readings.items)))),
-        "certainty": [f"{p:.6f}" for p in agreed.certainty],
-        **{
-            POSTERIOR.format(c): [f"{p:.9f}" for p in shares]
-            for c, shares in enumerate(agreed.posterior.T)
-        },
+        "readings": list(map(str, counts)),
+        "certainty": list(map("{:.6f}".format, agreed.certainty)),
     }
-    # what describes a reading and not an image is left out
-    own = {chosen.item, chosen.group, *chosen.grades.values()}
-    others = [name for name in table.frame.columns if name not in own]
-    groups = table.frame.loc[rows >= 0, others].groupby(rows[rows >= 0])
-    of_reading = (chosen.reader, chosen.date)
-    varying = [name for name in others if name in of_reading or groups[name].nunique().max() > 1]
+    for grade, shares in enumerate(agreed.posterior.T):
+        added[POSTERIOR.format(grade)] = list(map("{:.9f}".format, shares))
+    varying = _varying_columns(table.frame, chosen, reading.row_items)
     kept = table.frame.drop(columns=[*varying, column], errors="ignore").iloc[reading.first_rows]
     kept = kept.reset_index(drop=True).rename(columns={name: f"{name}_source" for name in added})
-    left_out = (
-        f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""
-    )
-    unread = [
-        Problem("missing-grade", table.lines[row], "no reading of this image can be used")
-        for row in np.flatnonzero(rows < 0).tolist()
-        if chosen.item is None or table.frame[chosen.item].iloc[row]
-    ]
+    note = f"grade: the consensus of the readings of each {chosen.noun}"
+    if varying:
+        note += f"; left out, because they differ between readings: {', '.join(varying)}"
+    problems = list(reading.problems)
+    for row in np.flatnonzero(reading.row_items < 0).tolist():
+        if chosen.item is None or table.frame[chosen.item].iloc[row]:
+            detail = "no reading of this image can be used"
+            problems.append(Problem("missing-grade", table.lines[row], detail))
     combined = replace(
         table,
         frame=pd.concat([kept, pd.DataFrame(added, dtype=str)], axis=1),
         lines=[table.lines[row] for row in reading.first_rows],
-        problems=[*reading.problems, *unread],
-        notes=[
-            *reading.notes,
-            f"grade: the consensus of the readings of each {chosen.noun}{left_out}",
-        ],
+        problems=problems,
+        notes=[*reading.notes, note],
     )
     return combined, column, readings
+
+
+def _varying_columns(frame: pd.DataFrame, chosen: ReadingColumns, row_items: Ints) -> list[str]:
+    """The columns that describe a reading and not an image."""
+    of_image = {chosen.item, chosen.group, *chosen.grades.values()}
+    others = [name for name in frame.columns if name not in of_image]
+    values = frame.loc[row_items >= 0, others].groupby(row_items[row_items >= 0])
+    of_reading = (chosen.reader, chosen.date)
+    return [name for name in others if name in of_reading or values[name].nunique().max() > 1]

@@ -19,9 +19,11 @@ import pandas as pd
 
 from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
-from srjt.data.manifest import Features, Manifest, warn_about_formulas
+from srjt.data.manifest import GRADED, Features, Manifest, warn_about_formulas
+from srjt.data.names import path_from
+from srjt.data.options import picked, without_none
 from srjt.data.problems import Problem
-from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
+from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import (
     Message,
     Option,
@@ -66,9 +68,8 @@ class Table:
     grades: tuple[str, ...] | None = None  # mildest first, if the source lists them
     scales: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the same, by column
     made: str = ""  # how the features were computed
-    inexact: frozenset[str] = (
-        frozenset()
-    )  # columns of numbers so large that several whole numbers became one
+    # columns of numbers so large that several whole numbers became one
+    inexact: frozenset[str] = frozenset()
 
 
 def is_table(path: Path) -> bool:
@@ -94,22 +95,26 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
         return replace(table, notes=list(foreign.notes), scales=foreign.scales)
     if path.suffix.lower() == ".parquet":
         return _from_frame(_read_parquet(path), name=path.name, folder=path.parent, typed=typed)
-    rows, malformed, notes = (
-        _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
-    )
+    read = _read_excel if path.suffix.lower() == ".xlsx" else _read_csv
+    rows, malformed, notes = read(path)
     if not rows:
         raise SrjtError(f"{path} is empty.")
-    header = next(iter(rows.values()))
+    first, header = next(iter(rows.items()))
     _refuse_repeated(header, path.name)
     for line, cells in rows.items():
         if len(cells) != len(header):
             malformed[line] = f"{count_of(len(cells), 'cell')} where the header has {len(header)}"
-    problems = [
-        Problem("malformed-row", line, malformed[line]) for line in rows if line in malformed
-    ]
-    lines = [line for line in list(rows)[1:] if line not in malformed]
+    problems = []
+    lines = []
+    for line in rows:
+        if line in malformed:
+            problems.append(Problem("malformed-row", line, malformed[line]))
+        elif line != first:
+            lines.append(line)
     if not lines:
-        why = f": {problems[0].where}: {problems[0].detail}" if problems else ", below its header"
+        why = ", below its header"
+        if problems:
+            why = f": {problems[0].where}: {problems[0].detail}"
         raise SrjtError(f"There are no rows in {path} that can be used{why}.")
     frame = _text_frame([rows[line] for line in lines], header)
     return Table(
@@ -199,30 +204,25 @@ def _read_excel(path: Path) -> Rows:
             sheet.reset_dimensions()
             for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
                 cells = list(map(as_text, values))
-                if width := max(
-                    (place for place, cell in enumerate(cells, start=1) if cell), default=0
-                ):
+                while cells and not cells[-1]:
+                    cells.pop()
+                if cells:
                     header = next(iter(rows.values()), [])
-                    rows[f"row {number}"] = cells[:width] + [""] * (len(header) - width)
+                    rows[f"row {number}"] = cells + [""] * (len(header) - len(cells))
         finally:
             workbook.close()
-    except (
-        Exception
-    ) as problem:  # damaged archives and XML make openpyxl raise almost any exception
+    except Exception as problem:  # damaged files make openpyxl raise almost any exception
         raise SrjtError(f"{path} cannot be read as an Excel file: {reason_of(problem)}.") from None
-    left = (
-        f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read"
-        if others
-        else ""
-    )
-    return rows, {}, [f"sheet {sheet.title!r}{left}"]
+    note = f"sheet {sheet.title!r}"
+    if others:
+        note += f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read"
+    return rows, {}, [note]
 
 
 def _read_csv(path: Path) -> Rows:
     rows: dict[str, list[str]] = {}
-    several_lines: dict[
-        str, int
-    ] = {}  # a row with a cell of several lines → the line in which it ends
+    # a row with a cell of several lines → the line in which it ends
+    several_lines: dict[str, int] = {}
     end = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -242,15 +242,19 @@ def _read_csv(path: Path) -> Rows:
     except UnicodeDecodeError:
         raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
     except csv.Error as problem:
-        reason = (
-            "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
-        )
+        reason = str(problem)
+        if "end of data" in reason:
+            reason = "a quote is opened and never closed"
         raise SrjtError(
             f"{path} is not a table: {reason}, in the row from line {end + 1} on."
         ) from None
-    reason = "the quoted cell that ends in line {} contains other rows: a quote is not closed"
-    with_rows = _rows_with_rows(rows, several_lines, delimiter)
-    return rows, {line: reason.format(several_lines[line]) for line in with_rows}, []
+    malformed = {}
+    for line in _rows_with_rows(rows, several_lines, delimiter):
+        malformed[line] = (
+            f"the quoted cell that ends in line {several_lines[line]} contains other rows: a quote"
+            " is not closed"
+        )
+    return rows, malformed, []
 
 
 def _rows_with_rows(
@@ -282,17 +286,10 @@ def write_table(manifest: Manifest, path: Path) -> None:
     Grades are written by name. Image paths are relative to the file's folder, or absolute if they
     are elsewhere.
     """
-    table = manifest.table.copy()
-    for column in set(GRADED) & set(table):
-        table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
+    table = manifest.with_grade_names()
     if manifest.arrays is None:
-        # never with "..", which is wrong below a linked folder
-        paths = [image.absolute() for image in manifest.paths]
         folder = path.parent.absolute()
-        table["image"] = [
-            (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
-            for image in paths
-        ]
+        table["image"] = [path_from(image.absolute(), folder) for image in manifest.paths]
     warn_about_formulas(table, path)
     write_output(path, as_csv(table))
 
@@ -356,7 +353,7 @@ def choose_columns(
     synonyms: the usual names of each role, in plain small letters.
     """
     columns = [column for column in table.frame.columns if column not in without]
-    chosen = {role: column for role, column in given.items() if column is not None}
+    chosen = without_none(given)
     for role, column in chosen.items():
         if column not in columns:
             raise unknown_name(
@@ -364,20 +361,19 @@ def choose_columns(
             )
     notes = {}
     plain = {plain_name(column): column for column in reversed(columns)}
+    taken = set(chosen.values())
     for role, names in synonyms.items():
-        how = "as given"
+        reason = "as given"
         if role not in chosen:
-            free = [
-                plain[name]
-                for name in names
-                if name in plain and plain[name] not in chosen.values()
-            ]
+            free = [column for column in picked(plain, names).values() if column not in taken]
             if not free:
                 continue
             chosen[role] = free[0]
-            unused = [repr(column) for column in free[1:] if column.casefold() != "id"]
-            how = f"by its name{', not ' if unused else ''}{', '.join(unused)}"
-        notes[role] = f"{role.replace('_', ' ')}: column {chosen[role]!r} ({how})"
+            taken.add(free[0])
+            reason = "by its name"
+            if unused := [repr(column) for column in free[1:] if column.casefold() != "id"]:
+                reason += f", not {', '.join(unused)}"
+        notes[role] = f"{role.replace('_', ' ')}: column {chosen[role]!r} ({reason})"
     for role in {"image", "item", "patient"} & chosen.keys():
         if chosen[role] in table.inexact:
             raise SrjtError(
@@ -448,19 +444,23 @@ def is_split(cells: pd.Series[str], *, given: bool) -> bool:
 def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[str, pd.Series[str]]:
     """The columns without a role, to be kept. A table is made of them at once: one by one takes
     quadratic time."""
-    return {
-        f"{column}_source" if column in CANONICAL else column: frame[column]
-        for column in frame.columns
-        if column not in taken
-    }
+    others = {}
+    for column in frame.columns:
+        if column not in taken:
+            others[_renamed(column, CANONICAL)] = frame[column]
+    return others
+
+
+def _renamed(column: str, taken: Collection[str]) -> str:
+    return f"{column}_source" if column in taken else column
 
 
 def kept_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Those of the ``columns`` that a table to predict has; its own id, image, patient and grades
     get another name."""
     ours = ("id", "image", "patient", *GRADED)
-    names = {name: f"{name}_source" if name in ours else name for name in columns if name in frame}
-    return frame[list(names)].set_axis(list(names.values()), axis=1)
+    names = [name for name in dict.fromkeys(columns) if name in frame]
+    return frame[names].rename(columns={name: f"{name}_source" for name in ours})
 
 
 def check_wanted(columns: Sequence[str], table: pd.DataFrame, *, known: Sequence[str]) -> None:
@@ -505,7 +505,8 @@ def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]
         if folder not in files:
             files[folder] = {}
             # no folder: also for a name that is too long or contains NUL
-            for entry in sorted(os.listdir(root / folder)) if os.path.isdir(root / folder) else ():
+            entries = os.listdir(root / folder) if os.path.isdir(root / folder) else []
+            for entry in sorted(entries):
                 files[folder].setdefault(_stem(entry), []).append(entry)
         stem = _stem(file)
         matching = files[folder].get(stem, [])
@@ -534,8 +535,7 @@ def relative_name(name: str, root: Path) -> str:
     name = posixpath.normpath(name.replace("\\", "/"))
     if not os.path.isabs(name):  # before a Path is made: there may be millions of names
         return name
-    path = Path(name)
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else name
+    return path_from(Path(name), root)
 
 
 def no_image_exists(manifest: Manifest) -> SrjtError:

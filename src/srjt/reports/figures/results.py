@@ -3,7 +3,6 @@ several readers."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,14 +14,12 @@ from matplotlib.figure import Figure
 
 from srjt.errors import SrjtError
 from srjt.inference.compare import Comparison
-from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.subgroups import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures import canvas
 from srjt.reports.figures.study import SELECTED, SELECTION_RECALL, describe_ends, no_selection
-from srjt.reports.table import between
+from srjt.reports.table import ONE_LABEL
 
 # Reliability diagrams: how often the most likely grade is right, by its probability.
 
@@ -155,99 +152,24 @@ def run_overview(
     for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
         canvas.panel(axes, curves, xlabel="epoch", title=title)
     if judged is not None:
-        axes, options = (
-            every[0, -1],
-            {**canvas.CONFUSION, "rows": judged.judged_by.removesuffix("s")},
-        )
+        axes = every[0, -1]
+        options = {**canvas.CONFUSION, "rows": ONE_LABEL[judged.judged_by]}
         canvas.draw_matrix(axes, judged.confusion, grades, **options)
         axes.set_title(f"Confusion matrix, {judged.side} side", pad=5)
     return figure
 
 
-# The curves of a decision: ROC, net benefit, risk and coverage.
+# A square panel for the curves of a decision, which the files of aspects draw.
 
 SIDE = 2.7  # inches of a panel
 Line = tuple[Any, Any, dict[str, Any]]  # x, y, options of plot
-OWN = {
-    "color": canvas.PALETTE["blue"],
-    "linewidth": 1.8,
-    "zorder": 3,
-}  # the curve that the figure is about
+# the curve that the figure is about, and lines to compare it with
+CURVE = {"color": canvas.PALETTE["blue"], "linewidth": 1.8, "zorder": 3}
 THIN = {"color": canvas.GREY, "linewidth": 0.8}
 
 
-def decision_figures(decision: Decision, *, grade: str) -> list[canvas.CaptionedFigure]:
-    """The ROC curve, where it exists, and the decision curve.
-
-    grade: how people read the grade from which samples are referred.
-    """
-    figures, referral = [], f"the referral from grade {grade} on"
-    if decision.roc is not None:
-        area, curve = decision.areas["roc_area"], decision.roc
-        point = decision.operating_point
-        figures.append(
-            _panel(
-                [([0, 1], [0, 1], THIN), (curve.false_positive_rate, curve.sensitivity, OWN)], name="roc",
-                xlabel="1 − specificity", title="Sensitivity",
-                point=(1 - point["specificity"].value, point["sensitivity"].value),
-                caption=f"ROC curve of {referral}; area {area.value:.3f} ({between(*area[1:])}). The dot is the "
-                "operating point, the line that of a random decision.",
-                alt=f"ROC curve, area {area.value:.3f}.",
-            )
-        )  # fmt: skip
-    return [*figures, _net_benefit(decision, referral)]
-
-
-def _net_benefit(decision: Decision, referral: str) -> canvas.CaptionedFigure:
-    """Near a threshold of 1 a single needless referral costs more than all others together: not all
-    is shown."""
-    curve, threshold, point = decision.net_benefit, decision.threshold, None
-    highest = max(decision.positives / decision.samples, 0.02)
-    bottom = -highest / 2
-    if threshold is not None and 0 < threshold < 1:
-        at = float(np.interp(threshold, curve.threshold, curve.model))
-        point = (threshold, at) if at >= bottom else None
-    everyone = {
-        "color": canvas.GREY,
-        "linewidth": 1.2,
-        "linestyle": (0, (5, 2)),
-        "label": "refer everyone",
-    }
-    return _panel(
-        [
-            (curve.threshold, curve.model, {**OWN, "label": "model"}),
-            (curve.threshold, curve.refer_all, everyone),
-            ([0, 1], [0, 0], {"color": canvas.INK, "linewidth": 0.8, "label": "refer nobody"}),
-        ],
-        name="decision-curve", xlabel="threshold", title="Net benefit", point=point,
-        ylim=(bottom, 1.08 * highest), legend=True,
-        caption=f"Decision curve of {referral}: net benefit per sample if a missed one weighs as much as "
-        f"(1 − threshold)/threshold needless referrals. Values below −{-bottom:.2f} are not shown.",
-        alt="Net benefit of the model, of referring everyone and of referring nobody, by threshold.",
-    )  # fmt: skip
-
-
-def risk_coverage_figure(abstention: Abstention) -> canvas.CaptionedFigure:
-    """The share of wrong answers among the most confident samples."""
-    answers = "referrals" if abstention.about == "referral" else "grades"
-    (coverage, risk), kept = abstention.curve, 1 - abstention.share
-    return _panel(
-        [(coverage, risk, OWN)],
-        name="risk-coverage",
-        xlabel="share of samples with an answer",
-        title="Share of wrong answers",
-        point=(kept, float(np.interp(kept, coverage, risk))),
-        ylim=(0, max(1.1 * float(risk.max()), 0.01)),
-        caption=(
-            f"Share of wrong {answers} if the least confident answers are left to a person. The dot"
-            f" leaves {abstention.share:.1%} to a person."
-        ),
-        alt=f"Risk–coverage curve; without abstention {risk[-1]:.3f} of the {answers} are wrong.",
-    )
-
-
 @canvas.house_style
-def _panel(
+def square_panel(
     lines: Sequence[Line],
     *,
     xlabel: str,
@@ -321,29 +243,6 @@ def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
             f"Forest plot of {len(shown)} differences from {first}; {clear} intervals do not"
             " contain 0."
         ),
-    )
-
-
-def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.CaptionedFigure:
-    """The mean absolute error of every group. all_samples: that of all."""
-    rows, nothing = [], Interval(math.nan, math.nan, math.nan)
-    for column, groups in itertools.groupby(subgroups.groups, key=lambda group: group.column):
-        rows.append(canvas.Estimate(column))
-        for group in groups:
-            name = canvas.printable(group.name, longest=18) + (
-                " (too few)" if group.too_few else ""
-            )
-            rows.append(canvas.Estimate(name, group.scores.get("mae", nothing), group.differs))
-    differ = sum(row.clear for row in rows)
-    return canvas.CaptionedFigure(
-        name="subgroups",
-        figure=canvas.interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
-        caption=(
-            "Mean absolute error with its 95 % interval over patients; the line is that of all"
-            " samples. Blue diamonds: the gap to all others is more than chance, after Holm's"
-            " correction."
-        ),
-        alt=f"Forest plot of {len(subgroups.groups)} groups; {differ} differ from the rest.",
     )
 
 

@@ -26,11 +26,10 @@ from srjt.reports.pages.evaluation import (
     evaluation_facts,
     evaluation_notes,
     judgement,
-    named_grades,
     never_predicted,
 )
-from srjt.reports.sections import counts_table
-from srjt.reports.table import between, data_table
+from srjt.reports.sections import counts_table, named_grades
+from srjt.reports.table import ONE_LABEL, between, data_table
 
 FIRST = 20  # doubtful labels that the page shows
 CONFUSIONS = 6
@@ -241,7 +240,7 @@ def _confusions(done: Analysis) -> list[Any]:
     rows.sort(key=lambda row: -row[2])
     if not rows:
         return []
-    by = done.evaluation.judged_by.removesuffix("s")
+    by = ONE_LABEL[done.evaluation.judged_by]
     frame = pd.DataFrame(
         rows[:CONFUSIONS], columns=[by, "predicted", "images", f"share of that {by.split()[-1]}"]
     )

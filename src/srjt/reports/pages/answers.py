@@ -16,13 +16,14 @@ import pandas as pd
 from srjt.data.checks import data_uri, thumbnail
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
-from srjt.inference.decide import DECISION_COLUMNS
+from srjt.inference.aspects import registered_aspects
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
+from srjt.reports.aspects import aspect_predicted_numbers, counted_yes
 from srjt.reports.page import (
     KeyNumber,
     Page,
@@ -37,11 +38,10 @@ from srjt.reports.page import (
 from srjt.reports.pages.evaluation import (
     answered,
     evaluation_facts,
-    named_grades,
     never_predicted,
     what_helps,
 )
-from srjt.reports.sections import pictures_of, run_name, run_section, small
+from srjt.reports.sections import named_grades, pictures_of, run_name, run_section, small
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
@@ -50,19 +50,32 @@ PICTURES = 100  # of them with a picture: each image is read
 NAMED = 50  # samples that were left out
 
 VERDICT: list[Verdict[Any]] = [
-    (lambda f: f.verdict == "not better", "No better than one grade for all, by {f.metric}", "{f.counted}. {f.error}"),
-    (lambda f: f.verdict == "unclear", "Not clearly better than one grade for all, by {f.metric}",
-     "{f.counted}. {f.error}"),
+    (
+        lambda f: f.verdict == "not better",
+        "No better than one grade for all, by {f.metric}",
+        "{f.counted}. {f.error}",
+    ),
+    (
+        lambda f: f.verdict == "unclear",
+        "Not clearly better than one grade for all, by {f.metric}",
+        "{f.counted}. {f.error}",
+    ),
     (lambda f: True, "{f.counted}", "{f.error}"),
-]  # fmt: skip
+]
 # missed: grades that neither these answers nor those for the held-out side, where they occur, give;
 # outside: grades of training labels that no range contains
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.missed, "{f.missed} never predicted, neither here nor on the {f.side} side, where "
-     "{f.missed_samples:,} of {f.side_samples:,} have {f.it}. What helps: {f.helps}."),
-    (lambda f: f.outside, "{f.outside} in none of the ranges, whose promise is for all grades together: "
-     "srjt predict --coverage-by grade promises it for each grade."),
-]  # fmt: skip
+    (
+        lambda f: f.missed,
+        "{f.missed} never predicted, neither here nor on the {f.side} side, where "
+        "{f.missed_samples:,} of {f.side_samples:,} have {f.it}. What helps: {f.helps}.",
+    ),
+    (
+        lambda f: f.outside,
+        "{f.outside} in none of the ranges, whose promise is for all grades together: "
+        "srjt predict --coverage-by grade promises it for each grade.",
+    ),
+]
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),  # the first remark is all that a terminal shows
     (lambda f: True, "A predicted grade is {f.grade_rule}."),
@@ -76,26 +89,23 @@ REMARKS: list[Rule[Any]] = [
 def prediction_facts(
     predictions: Predictions, expected: Evaluation | None = None
 ) -> SimpleNamespace:
-    """What the page knows. refer, unsure: the marked answers, −1 if nobody asked.
-
-    counts: of each grade. most: the most frequent ones. expected: the answers for the run's own
-    held-out side.
-    """
-    run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
+    """What the page knows. counts: of each grade. expected: the answers for the run's own held-out
+    side."""
+    run = predictions.run
+    how = predictions.attrs["how"]
+    per = tuple(predictions.attrs["per"])
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
-    error, judged_facts = (
-        "How good the answers are is not known: the run held no samples out.",
-        None,
-    )
+    error = "How good the answers are is not known: the run held no samples out."
+    judged_facts = None
     if expected is not None:
         value, low, high = expected.intervals["mae"]
         judged_facts = evaluation_facts(expected)
         judged = f"{judged_facts.samples}, by {expected.judged_by}"
-        judged += ", of one view of each" * (predictions.asked.views > 1)
-        judged += ", calibrated on the validation side" * (
-            predictions.asked.calibrate_on is not None
-        )
+        if predictions.asked.views > 1:
+            judged += ", of one view of each"
+        if predictions.asked.calibrate_on is not None:
+            judged += ", calibrated on the validation side"
         interval = between(low, high, ".2f")
         error = (
             f"Expect an answer to be {value:.2f} grades off on average ({interval}), as on the"
@@ -111,21 +121,17 @@ def prediction_facts(
             " what it held out."
         )
 
-    def marked(column: str) -> int:  # a column of the source may have the same name
-        return int((predictions[column] == "yes").sum()) if column in how else -1
-
     of = answered(len(predictions), images, per, features=len(run.in_shape) == 1)
     most = " or ".join(
         run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]
     )
     counted = f"{of}: {'' if counts.max() == len(predictions) else 'most often '}grade {most}"
-    if (refer := marked("refer")) >= 0:
-        counted = f"Refer {refer:,} of {of}"
+    referred = counted_yes(predictions, "refer")
+    if referred is not None:
+        counted = f"Refer {referred:,} of {of}"
     return SimpleNamespace(
         answers=len(predictions),
         per=per,
-        refer=refer,
-        unsure=marked("unsure"),
         counts=counts,
         counted=counted,
         grade_rule=how["grade"],
@@ -200,10 +206,12 @@ def predictions_page(
     sources: the files that they were read from. skipped: (sample, reason) of what was left out
     before, in addition to those that the predictions know of.
     """
-    run, how = predictions.run, predictions.attrs["how"]
+    run = predictions.run
+    how = predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
     facts = prediction_facts(predictions, expected)
-    warnings, details = sentences(WARNINGS, facts), []
+    warnings = sentences(WARNINGS, facts)
+    details = []
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
         if len(left_out) > NAMED:
@@ -228,34 +236,33 @@ def predictions_page(
 
 
 def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNumber]:
-    """How many answers to refer, and of each grade, beside the training labels."""
-    run, how = predictions.run, predictions.attrs["how"]
+    """How many answers aspects have marked, and of each grade, beside the training labels."""
+    run = predictions.run
     trained = [] if facts.per else run.facts.data.get("class_counts", [])
-    rows = [
-        ("refer", facts.refer, how.get("refer", "")),
-        ("unsure: a person decides", facts.unsure, how.get("unsure", "")),
-    ]
+    numbers = aspect_predicted_numbers(predictions)
     for place, (grade, count) in enumerate(facts.counts.items()):
-        share = f"training labels: {trained[place] / sum(trained):.0%}" if any(trained) else ""
-        rows.append((f"grade {run.grades.show(grade)}", count, share))
-    return [
-        KeyNumber(label, f"{count:,}", f"{count / max(facts.answers, 1):.0%}", beside)
-        for label, count, beside in rows
-        if count >= 0
-    ]
+        beside = ""
+        if any(trained):
+            beside = f"training labels: {trained[place] / sum(trained):.0%}"
+        label = f"grade {run.grades.show(grade)}"
+        share = f"{count / max(facts.answers, 1):.0%}"
+        numbers.append(KeyNumber(label, f"{count:,}", share, beside))
+    return numbers
 
 
 def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -> Table:
     """One row per answer; the numbers that few people read are behind a switch."""
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
-    per, grades = predictions.attrs["per"], predictions.run.grades
-    graded, numbers = (
-        ["grade", "grade_low", "grade_high"],
-        ["expected_grade", "entropy", "disagreement"],
-    )
-    whose, further = ([*per, "images"], []) if per else (["image"], ["patient"])
+    per = predictions.attrs["per"]
+    grades = predictions.run.grades
+    graded = ["grade", "grade_low", "grade_high"]
+    numbers = ["expected_grade", "entropy", "disagreement"]
     # on a telephone only the first columns are seen without scrolling
-    wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *further, *numbers)
+    wanted = [*per, "images"] if per else ["image"]
+    wanted += graded
+    for aspect in registered_aspects():
+        wanted += [name for name in aspect.added_columns if name not in graded]
+    wanted += ["probability", *([] if per else ["patient"]), *numbers]
     frame = pd.DataFrame(predictions[:ALL])
     frame["probability"] = frame.apply(_probability, axis=1)
     frame = frame[[name for name in wanted if name in frame]]
@@ -272,7 +279,8 @@ def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -
     )
     if not pictures or len(predictions.run.in_shape) == 1:
         return table
-    picture, rows = pictures_of(data), list(table.rows)
+    picture = pictures_of(data)
+    rows = list(table.rows)
     images = predictions["highest_image" if per else "image"][:PICTURES]
     for place, image in enumerate(images):
         first, *others = rows[place].cells
@@ -293,7 +301,9 @@ def _least_certain(
     """Pictures of the answers with the largest entropy; none without images, or of one answer."""
     if facts.answers < 2 or len(predictions.run.in_shape) == 1:
         return []
-    grades, tiles, picture = predictions.run.grades, [], pictures_of(data)
+    grades = predictions.run.grades
+    tiles = []
+    picture = pictures_of(data)
     for answer in predictions.nlargest(LEAST_CERTAIN, "entropy").to_dict("records"):
         image = str(answer["highest_image" if facts.per else "image"])
         whose = [", ".join(f"{name} {answer[name]}" for name in facts.per)]
@@ -310,9 +320,8 @@ def _least_certain(
         )
         tiles.append(tile)
     text = "Largest entropy first; the bar is full where all grades are equally probable."
-    text += " Of the images of an answer, the one with the highest grade is shown." * bool(
-        facts.per
-    )
+    if facts.per:
+        text += " Of the images of an answer, the one with the highest grade is shown."
     shown = any(tile.picture for tile in tiles)
     return [Section("least-certain", "Least certain", text=[text], tiles=tiles)] if shown else []
 
@@ -360,7 +369,9 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
 
 
 def _image(found: Explanation, row: int) -> Tile:
-    prediction, image, maps = found.predictions.iloc[row], found.images[row], found.maps[:, row]
+    prediction = found.predictions.iloc[row]
+    image = found.images[row]
+    maps = found.maps[:, row]
     show = found.grades.show
     probabilities = ", ".join(
         f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in found.grades
@@ -390,22 +401,42 @@ def _image(found: Explanation, row: int) -> Tile:
 # How many patients a study needs.
 
 PLANNED: list[Verdict[Any]] = [
-    (lambda f: f.metric == "noise-rate", "Verify {f.images:,} labels, drawn at random", "The share of wrong labels is "
-     "then known within ± {f.half_width:g}."),
-    (lambda f: True, "{f.patients:,} patients give the {f.name} within ± {f.half_width:g}", "More patients do not help "
-     "against wrong labels: have images read several times, or verify a random part."),
-]  # fmt: skip
+    (
+        lambda f: f.metric == "noise-rate",
+        "Verify {f.images:,} labels, drawn at random",
+        "The share of wrong labels is then known within ± {f.half_width:g}.",
+    ),
+    (
+        lambda f: True,
+        "{f.patients:,} patients give the {f.name} within ± {f.half_width:g}",
+        "More patients do not help "
+        "against wrong labels: have images read several times, or verify a random part.",
+    ),
+]
 NOTES: list[Rule[Any]] = [
-    (lambda f: f.plausible, "A pilot of {f.pilot} patients tells this number roughly: {f.plausible[0]:,} to "
-     "{f.plausible[1]:,} patients are plausible. Plan for more than {f.patients:,}, or have a larger pilot."),
-    (lambda f: f.pilot > 0, "Patients are taken to differ as much as those of the pilot; elsewhere they may differ "
-     "more."),
-    (lambda f: f.metric == "mae" and not f.pilot and "spread" not in f.assumed, "Errors are taken to be by one grade: "
-     "if some are by more, give their spread, or more patients are needed than said here."),
-    (lambda f: f.metric == "qwk" and not f.pilot, "The deviation of κ depends much on how frequent the grades are: "
-     "give their shares. Of errors by one grade and errors in the severity, the kind that needs more patients is "
-     "assumed; rare errors by many grades need still more: have a pilot."),
-]  # fmt: skip
+    (
+        lambda f: f.plausible,
+        "A pilot of {f.pilot} patients tells this number roughly: {f.plausible[0]:,} to"
+        " {f.plausible[1]:,} patients are plausible. Plan for more than {f.patients:,}, or"
+        " have a larger pilot.",
+    ),
+    (
+        lambda f: f.pilot > 0,
+        "Patients are taken to differ as much as those of the pilot; elsewhere they may differ "
+        "more.",
+    ),
+    (
+        lambda f: f.metric == "mae" and not f.pilot and "spread" not in f.assumed,
+        "Errors are taken to be by one grade: "
+        "if some are by more, give their spread, or more patients are needed than said here.",
+    ),
+    (
+        lambda f: f.metric == "qwk" and not f.pilot,
+        "The deviation of κ depends much on how frequent the grades are: give their shares."
+        " Of errors by one grade and errors in the severity, the kind that needs more"
+        " patients is assumed; rare errors by many grades need still more: have a pilot.",
+    ),
+]
 
 
 def _width_formula(plan: SamplePlan) -> str:

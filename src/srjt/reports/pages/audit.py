@@ -122,7 +122,9 @@ def audit_page(folder: Path) -> Page:
     """The page for a folder that ``srjt audit`` has written."""
     facts, summary = audit_folder.read_facts(folder), audit_folder.read_summary(folder)
     # a file name need not be valid UTF-8
-    scores = audit_folder.read_scores(folder, facts, encoding_errors="surrogateescape")
+    scores = audit_folder.read_scores(
+        folder, samples=facts["samples"], encoding_errors="surrogateescape"
+    )
     readings = None
     if "readings" in summary:
         readings = pd.read_csv(folder / "readings.csv", dtype=str, keep_default_na=False)

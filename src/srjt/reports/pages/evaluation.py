@@ -7,24 +7,27 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
+from srjt.inference.aspects import registered_aspects
 from srjt.inference.compare import Comparison
-from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.subgroups import External, Subgroups
-from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.baseline import Gain
-from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval, Ints
-from srjt.readers.agreement import NetworkComparison
+from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Ints
+from srjt.reports.aspects import (
+    aspect_grade_columns,
+    aspect_key_numbers,
+    aspect_lead,
+    aspect_sections,
+    aspect_warnings,
+)
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import (
@@ -39,8 +42,8 @@ from srjt.reports.page import (
     sentences,
     verdict,
 )
-from srjt.reports.sections import pictures_of, run_section
-from srjt.reports.table import Table, between, data_table, metric_heading
+from srjt.reports.sections import interval_frame, named_grades, pictures_of, run_section
+from srjt.reports.table import ONE_LABEL, Table, between, data_table, metric_heading
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
@@ -63,41 +66,61 @@ VERDICT: list[Verdict[Any]] = [
     ),
     (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
 ]
-# missed: grades that occur and are never predicted; uncovered: that occur and are in no range
+# missed: grades that occur and are never predicted
 RARE: list[Rule[Any]] = [
-    (lambda f: f.missed, "{f.missed} never predicted; {f.missed_samples:,} of {f.samples} have {f.it}. What helps: "
-     "{f.helps}."),
-    (lambda f: f.uncovered and f.coverage_by == "grade", "{f.uncovered} in none of the ranges."),
-    (lambda f: f.uncovered and f.coverage_by != "grade", "{f.uncovered} in none of the ranges, whose promise is for "
-     "all grades together: srjt predict --coverage-by grade promises it for each grade."),
-]  # fmt: skip
+    (
+        lambda f: f.missed,
+        "{f.missed} never predicted; {f.missed_samples:,} of {f.samples} have {f.it}. What helps:"
+        " {f.helps}.",
+    ),
+]
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
-    (lambda f: f.judged_by == "given grades" and f.true_scores is None and not (f.per or f.side), "What the "
-     "scores against the true grades are cannot be told: verify a random part of the labels (column verified_grade), "
-     "or have images read twice."),
+    (
+        lambda f: f.judged_by == "given grades" and f.true_scores is None and not (f.per or f.side),
+        "What the scores against the true grades are cannot be told: verify a random part of"
+        " the labels (column verified_grade), or have images read twice.",
+    ),
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
-    (lambda f: f.scarce, "{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be too "
-     "short."),
-    (lambda f: len(f.grades) > 2, "Intervals allow for errors that have not occurred if they are by one grade; if rare "
-     "ones are by more, those of the absolute error and of κ are too short."),
+    (
+        lambda f: f.scarce,
+        "{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be too "
+        "short.",
+    ),
+    (
+        lambda f: len(f.grades) > 2,
+        "Intervals allow for errors that have not occurred if they are by one grade; if rare "
+        "ones are by more, those of the absolute error and of κ are too short.",
+    ),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
-    (lambda f: not (f.per or math.isnan(f.naive)), "One grade for all is the most frequent training label; for the "
-     "absolute error their median."),
-    (lambda f: bool(f.per), "Each {f.per} has one answer (pool: {f.pool}) and is judged by the highest label. One "
-     "grade for all is the most frequent of these; for the absolute error their median."),
-    (lambda f: f.learned_pooling is not None, "The pooling is fitted on the validation side. {f.pooling_labels}"),
-    (lambda f: bool(f.per) and f.judged_by != "true grades", "The highest of several labels is too high where "
-     "labels are wrong."),
-    (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
-]  # fmt: skip
+    (
+        lambda f: not (f.per or math.isnan(f.naive)),
+        "One grade for all is the most frequent training label; for the "
+        "absolute error their median.",
+    ),
+    (
+        lambda f: bool(f.per),
+        "Each {f.per} has one answer (pool: {f.pool}) and is judged by the highest label. One "
+        "grade for all is the most frequent of these; for the absolute error their median.",
+    ),
+    (
+        lambda f: f.learned_pooling is not None,
+        "The pooling is fitted on the validation side. {f.pooling_labels}",
+    ),
+    (
+        lambda f: bool(f.per) and f.judged_by != "true grades",
+        "The highest of several labels is too high where labels are wrong.",
+    ),
+    (
+        lambda f: f.unknown_units > 0,
+        "Images without a {f.per}, each judged alone: {f.unknown_units:,}.",
+    ),
+]
 # patients with a grade (samples, without patients), below which a mean over grades rests on a few
 # of them
 SCARCE = 10
-# patients of a group, below which errors by several grades may not have occurred in it
-FEW_FOR_FAR = 20
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
@@ -113,14 +136,15 @@ def answered(
 
 def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     """What the sentences are about. verdict: of the one rule about one grade for all, whose score
-    is naive, nan if it is not known; untested: why chance cannot be judged; missed, uncovered: as
-    in ``RARE``."""
+    is naive, nan if it is not known; untested: why chance cannot be judged; missed: as in
+    ``RARE``."""
     naive = float(getattr(found.naive, found.purpose, math.nan))
     images = found.images or found.samples
     samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
     if not found.per and found.patients is not None:
         samples += f" of {count_of(found.patients, 'patient')}"
-    gain, untested = found.gain, ""
+    gain = found.gain
+    untested = ""
     if gain is not None and math.isnan(gain.low):
         untested = (
             f"So few {'patients' if found.by_patient else 'samples'} cannot tell it from chance."
@@ -140,12 +164,12 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         "missed_samples": int(occurring[missed].sum()),
         "it": "it" if len(missed) == 1 else "them",
         "helps": what_helps(found, ranges=found.ranges is not None),
-        "uncovered": named_grades(found.grades, _never_covered(found)),
         "scarce": named_grades(
             found.grades, np.flatnonzero((occurring > 0) & (independent < SCARCE)).tolist()
         ),
     }
-    return SimpleNamespace(**{**vars(found), **own})
+    judged = {aspect.name: getattr(found, aspect.name) for aspect in registered_aspects()}
+    return SimpleNamespace(**{**vars(found), **judged, **own})
 
 
 def _patients_of_grades(found: Evaluation) -> Ints:
@@ -158,22 +182,6 @@ def never_predicted(found: Evaluation) -> list[int]:
     """The places of the grades that samples have and no answer gives."""
     counts = np.asarray(found.confusion)
     return np.flatnonzero((counts.sum(axis=1) > 0) & (counts.sum(axis=0) == 0)).tolist()
-
-
-def _never_covered(found: Evaluation) -> list[int]:
-    """The places of the grades that samples have and that the range of none of them contains."""
-    grades = [] if found.ranges is None else found.ranges.grades
-    return [
-        place for place, (samples, coverage) in enumerate(grades) if samples and coverage.value == 0
-    ]
-
-
-def named_grades(grades: Grades, places: Sequence[int]) -> str:
-    """ "Grade 4 is", "Grades 3 and 4 are"; "" for none."""
-    names = [grades.shown[place] for place in places]
-    if len(names) < 2:
-        return "".join(f"Grade {name} is" for name in names)
-    return f"Grades {', '.join(names[:-1])} and {names[-1]} are"
 
 
 def what_helps(found: Evaluation, *, ranges: bool) -> str:
@@ -198,12 +206,15 @@ def judgement(found: Evaluation) -> tuple[str, str]:
 
 def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
     """Warnings and remarks of the evaluation itself."""
-    patients = "" if found.by_patient else NO_PATIENTS
     facts = evaluation_facts(found)
-    rare = sentences(RARE, facts)
     # samples that were trained on come first: they make every other sentence doubtful
-    warnings = [found.trained_on, *rare, patients, *map(str, found.overlaps), found.not_compared]
-    return list(filter(None, warnings)), sentences(NOTES, facts)
+    warnings = [found.trained_on] if found.trained_on else []
+    warnings += sentences(RARE, facts)
+    warnings += aspect_warnings(found)
+    if not found.by_patient:
+        warnings.append(NO_PATIENTS)
+    warnings += [str(overlap) for overlap in found.overlaps]
+    return warnings, sentences(NOTES, facts)
 
 
 @page_of.register(Evaluation)
@@ -222,20 +233,17 @@ def evaluation_page(
     """
     sections = [
         Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
-        *_asked(found),
-        *external_section(found),
-        *subgroups_section(found),
-        *_readers(found.readers),
-        *true_scores_section(found),
+        *aspect_sections(found),
         *examples_section(found, data),
         calibration_section(found),
         *([] if run is None else [run_section(run, sources=sources, command=command)]),
     ]
-    (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
+    (title, lead) = judgement(found)
+    (warnings, remarks) = evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
         title=title,
-        lead=lead + true_scores_lead(found),
+        lead=lead + aspect_lead(found),
         key_numbers=key_numbers(found),
         figure=confusion_of(found),
         figure_table=confusion_table(found),
@@ -256,22 +264,7 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
         KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, ""))
         for name in MAIN
     ]
-    if found.decision is not None:
-        refer = f"refer from {found.grades.show(found.decision.refer_from)}"
-        for name in ("sensitivity", "specificity"):
-            numbers.append(KeyNumber.of(name, found.decision.operating_point[name], compared=refer))
-    if found.abstention is not None and "accuracy" in found.abstention.kept:
-        right, left = (
-            found.abstention.kept["accuracy"],
-            f"{found.abstention.share:.1%} left to a person",
-        )
-        numbers.append(KeyNumber.of("right answers of the rest", right, compared=left))
-    if found.ranges is not None:
-        promised, of = f"promised: {found.ranges.promised:g}", f"of {len(found.grades)}"
-        numbers.append(
-            KeyNumber.of("coverage of the ranges", found.ranges.coverage, compared=promised)
-        )
-        numbers.append(KeyNumber.of("grades in a range", found.ranges.width, compared=of))
+    numbers += aspect_key_numbers(found)
     return numbers
 
 
@@ -288,37 +281,29 @@ def scores_table(found: Evaluation) -> Table:
     return data_table(frame, title="All metrics", slug="answers-scores")
 
 
-def interval_frame(scores: Mapping[str, Interval], heading: str = "score") -> pd.DataFrame:
-    """A row per score: its name, value and interval."""
-    rows = [(name, score.value, between(*score[1:])) for name, score in scores.items()]
-    return pd.DataFrame(rows, columns=[heading, "value", "95 % interval"])
-
-
 def by_grade_table(found: Evaluation) -> Table:
     """Samples, recall, precision and error of each grade, and how often the range contains it."""
     counts = pd.DataFrame(found.confusion)
-    samples, right = counts.sum(axis=1), np.diag(counts)
-    frame = pd.DataFrame({
-        "grade": found.grades.shown,
-        "samples": samples,
-        "recall": right / samples,
-        "precision": right / counts.sum(),
-        "MAE": found.grade_errors,
-    })  # fmt: skip
-    caption = ""
-    if found.ranges is not None:
-        caption = "Coverage: how often the range contains the grade"
-        caption += "; all patients count equally." if found.by_patient else "."
-        coverage = [interval for _, interval in found.ranges.grades]
-        frame["coverage"] = [interval.value for interval in coverage]
-        frame["95 %, coverage"] = [between(*interval[1:]) for interval in coverage]
+    samples = counts.sum(axis=1)
+    right = np.diag(counts)
+    frame = pd.DataFrame(
+        {
+            "grade": found.grades.shown,
+            "samples": samples,
+            "recall": right / samples,
+            "precision": right / counts.sum(),
+            "MAE": found.grade_errors,
+        }
+    )
+    caption = aspect_grade_columns(found, frame)
     return data_table(frame, title="By grade", caption=caption, slug="answers-by-grade")
 
 
 def confusion_of(found: Evaluation) -> CaptionedFigure:
     """The confusion matrix of the answers as a figure."""
     where = f"{found.side.capitalize()} side" if found.side else "These samples"
-    counts, rows = np.asarray(found.confusion, dtype=np.float64), found.judged_by.removesuffix("s")
+    counts = np.asarray(found.confusion, dtype=np.float64)
+    rows = ONE_LABEL[found.judged_by]
     return CaptionedFigure(
         name=f"answers-{found.side or 'these'}",
         figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
@@ -334,13 +319,14 @@ def confusion_table(found: Evaluation) -> Table:
     """The confusion matrix as a table, for a terminal: its columns have no names of grades."""
     frame = pd.DataFrame(found.confusion, columns=list(found.grades))
     frame["recall"] = np.diag(frame) / frame.sum(axis=1)
-    frame.insert(0, f"{found.judged_by.removesuffix('s')} ╲ predicted", found.grades.shown)
+    frame.insert(0, f"{ONE_LABEL[found.judged_by]} ╲ predicted", found.grades.shown)
     return data_table(frame, title="", slug="confusion")
 
 
 def calibration_section(found: Evaluation) -> Section:
     """Whether probabilities mean what they say: at home, before recalibration, and as they are."""
-    panels, error = {}, f"{found.calibration_error:.3f}"
+    panels = {}
+    error = f"{found.calibration_error:.3f}"
     if found.external is not None:
         panels["The run's own test side"] = found.external.home.calibration
     if found.uncalibrated:
@@ -365,7 +351,8 @@ def calibration_section(found: Evaluation) -> Section:
 def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
     """Right, near and far answers with their images; none without images. data: where they are, if
     not in files."""
-    rows, grades = found.answers.reset_index(drop=True), found.grades
+    rows = found.answers.reset_index(drop=True)
+    grades = found.grades
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return []
     rows = rows.assign(
@@ -373,7 +360,8 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         owner=rows["patient" if "patient" in rows else "image"],
         off=(rows["grade"].map(grades.index) - rows["label"].map(grades.index)).abs().clip(upper=2),
     ).sample(frac=1, random_state=0)
-    tiles, picture = [], pictures_of(data)
+    tiles = []
+    picture = pictures_of(data)
     for off, kind in enumerate(("right", "off by one", "off by more")):
         own = rows[rows["off"] == off].drop_duplicates("owner")[
             : 4 * EXAMPLES
@@ -384,89 +372,9 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
             tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
-    arrow = f"“A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
+    arrow = f"“A → B”: {ONE_LABEL[found.judged_by]} A, predicted B."
     text = f"Up to {EXAMPLES} of each kind, of as many patients, chosen at random. {arrow}"
     return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
-
-
-# What else may have been asked for.
-
-
-def _asked(found: Evaluation) -> Iterator[Section]:
-    """The decision to refer, the answers left to a person, the ranges."""
-    if (decision := found.decision) is not None:
-        grade = found.grades.show(decision.refer_from)
-        referred = (
-            f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,}"
-            " should be."
-        )
-        # the first screen has sensitivity and specificity
-        predictive = {
-            name: n for name, n in decision.operating_point.items() if name.endswith("value")
-        }
-        table = _scores(
-            {**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}"
-        )
-        figures = results.decision_figures(decision, grade=grade)
-        text = [f"{referred} {decision.found}"]
-        yield Section(
-            "decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True
-        )
-    if (abstention := found.abstention) is not None and abstention.wanted is not None:
-        wrong = f" and {abstention.errors_left:.0%} of the wrong ones" * math.isfinite(
-            abstention.errors_left
-        )
-        text = [
-            f"{abstention.share:.1%} of the answers{wrong} are left to a person. {abstention.found}"
-        ]
-        # the first screen has the accuracy
-        kept = {name: score for name, score in abstention.kept.items() if name != "accuracy"}
-        tables = (
-            [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
-            if kept
-            else []
-        )
-        figures = [results.risk_coverage_figure(abstention)]
-        yield Section(
-            "abstention", "Abstention", text=text, tables=tables, figures=figures, brief=True
-        )
-    if (ranges := found.ranges) is not None:
-        fewer = f" Here fewer do: {between(*ranges.coverage[1:], '.0%')}." * (
-            ranges.coverage.high < ranges.promised
-        )
-        yield Section("ranges", "Ranges of grades", text=[ranges.promise + fewer], brief=True)
-
-
-def _scores(scores: Mapping[str, Interval], title: str) -> Table:
-    names = {
-        name: name.replace("_", " ").replace("roc area", "area under the ROC curve")
-        for name in scores
-    }
-    return data_table(
-        interval_frame({names[name]: score for name, score in scores.items()}), title=title
-    )
-
-
-def _readers(found: NetworkComparison | None) -> list[Section]:
-    if found is None:
-        return []
-    columns = {
-        "items": "samples",
-        "reader_to_consensus": "κ of the reader",
-        "network_to_consensus": "κ of the network",
-    }
-    table = data_table(
-        found.by_reader[["reader", *columns]].rename(columns=columns),
-        title="The network as one more reader",
-        caption=(
-            "Quadratic κ with the consensus of all other readers, on the samples of the reader."
-        ),
-        formats=dict.fromkeys([*columns.values()][1:], ".2f"),
-        slug="readers",
-    )
-    return [
-        Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)
-    ]
 
 
 # The page of a comparison of runs.
@@ -488,17 +396,32 @@ COMPARED_WARNINGS: list[Rule[Any]] = [
 ]
 COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: f.too_few, "{f.samples} are too few to show a difference."),
-    (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
-     "trainings."),
-    (lambda f: max(f.trainings) > 1, "Intervals and p-values contain the variation between trainings (Student's t); a "
-     "method with one training is taken to vary as the others do."),
+    (
+        lambda f: max(f.trainings) == 1,
+        "One training per method: the interval does not contain the variation between trainings.",
+    ),
+    (
+        lambda f: max(f.trainings) > 1,
+        "Intervals and p-values contain the variation between trainings (Student's t); a "
+        "method with one training is taken to vary as the others do.",
+    ),
     (lambda f: f.patients, "Intervals and p-values resample patients, the same ones for all runs."),
-    (lambda f: not f.patients, "No patient ids: intervals and p-values resample images, and are too narrow if a "
-     "patient has several."),
-    (lambda f: f.rare_grades, "Of fewer than ten patients: grade {f.rare}. So differences of scores that average over "
-     "grades, and of κ, have no interval and no p-value."),
-    (lambda f: True, "p-values of several runs are corrected for their number (Holm), not for that of the metrics."),
-]  # fmt: skip
+    (
+        lambda f: not f.patients,
+        "No patient ids: intervals and p-values resample images, and are too narrow if a "
+        "patient has several.",
+    ),
+    (
+        lambda f: f.rare_grades,
+        "Of fewer than ten patients: grade {f.rare}. So differences of scores that average over"
+        " grades, and of κ, have no interval and no p-value.",
+    ),
+    (
+        lambda f: True,
+        "p-values of several runs are corrected for their number (Holm), not for that of the"
+        " metrics.",
+    ),
+]
 
 
 def comparison_facts(comparison: Comparison) -> SimpleNamespace:
@@ -554,24 +477,30 @@ def _with_scores(run: str, gains: Sequence[Gain]) -> str:
     return f"{run} ({score:.3f}; one grade: {naive:.3f})"
 
 
+def _difference_numbers(comparison: Comparison, *, two: bool) -> list[KeyNumber]:
+    """The differences by the metric that the grades are for; of two runs also by the others."""
+    usual = dict.fromkeys([comparison.purpose, *MAIN]) if two else [comparison.purpose]
+    numbers = []
+    for metric in usual:
+        for row in comparison.differences:
+            if row.metric != metric:
+                continue
+            label = metric_heading(row.metric) if two else row.run
+            values = f"{row.value:.3f} vs {row.first:.3f}"
+            if row.adjusted >= 0:
+                values += f", p {row.adjusted:.3f}"
+            numbers.append(KeyNumber.of(label, row.difference, "+.3f", compared=values))
+    return numbers
+
+
 @page_of.register(Comparison)
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
-    # the metric that the grades are for, first; of two runs also the others
-    usual = dict.fromkeys([comparison.purpose, *MAIN]) if facts.two else [comparison.purpose]
     return Page(
         kind="Comparison",
         **said(facts, COMPARED, remarks=COMPARED_NOTES),
-        key_numbers=[
-            KeyNumber.of(
-                metric_heading(row.metric) if facts.two else row.run, row.difference, "+.3f",
-                compared=f"{row.value:.3f} vs {row.first:.3f}" + f", p {row.adjusted:.3f}" * (row.adjusted >= 0),
-            )
-            for metric in usual
-            for row in comparison.differences
-            if row.metric == metric
-        ],
+        key_numbers=_difference_numbers(comparison, two=facts.two),
         figure=results.forest_figure(comparison),
         warnings=sentences(COMPARED_WARNINGS, facts)
         + [
@@ -579,15 +508,22 @@ def comparison_page(comparison: Comparison) -> Page:
             for run, count in comparison.trained_on.items()
         ],
         sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison)])],
-    )  # fmt: skip
+    )
 
 
 def _difference_table(comparison: Comparison) -> Table:
     rows = [
-        (metric_heading(row.metric), row.run, row.difference.value, between(*row.difference[1:], "+.3f"), row.adjusted,
-         row.value, row.first)
+        (
+            metric_heading(row.metric),
+            row.run,
+            row.difference.value,
+            between(*row.difference[1:], "+.3f"),
+            row.adjusted,
+            row.value,
+            row.first,
+        )
         for row in comparison.differences
-    ]  # fmt: skip
+    ]
     columns = [
         "metric",
         "run",
@@ -604,155 +540,3 @@ def _difference_table(comparison: Comparison) -> Table:
         slug="differences",
         rule_before=range(len(METRICS), len(rows), len(METRICS)),  # between runs
     )
-
-
-# Subgroups.
-
-SUBGROUPS: list[Rule[Subgroups]] = [
-    (lambda f: f.worst is None, f"No group has {TOO_FEW} patients: nothing can be said about any of them."),
-    (lambda f: f.worst and len(f.groups) == 1, "All are one group: there is none to compare it with."),
-    (lambda f: f.worst and len(f.groups) > 1 and not f.differing, "No group is shown to differ from all others in mean "
-     "absolute error; the worst is {f.worst}."),
-    (lambda f: f.differing, "The mean absolute error differs from that of all others by more than chance (p ≤ 0.05 "
-     "after Holm's correction): {f.differing}. The worst is {f.worst}."),
-]  # fmt: skip
-
-
-def subgroups_section(found: Evaluation) -> list[Section]:
-    """The worst group, the error of each group and its gap to all others. All scores are in the
-    file of the groups."""
-    if found.subgroups is None:
-        return []
-    groups, nothing = found.subgroups.groups, Interval(math.nan, math.nan, math.nan)
-    errors = [group.scores.get("mae", nothing) for group in groups]
-    gaps = [group.gaps.get("mae") for group in groups]
-    frame = pd.DataFrame({
-        "group": map(str, groups),
-        "patients" if found.by_patient else "samples": [group.patients for group in groups],
-        "MAE": [error.value for error in errors],
-        "95 %, MAE": [between(*error[1:]) for error in errors],
-        "gap": [gap.difference.value if gap else math.nan for gap in gaps],
-        "p, Holm": [gap.adjusted if gap else math.nan for gap in gaps],
-    })  # fmt: skip
-    if found.ranges is not None:
-        frame.insert(
-            4, "coverage", [group.scores.get("coverage", nothing).value for group in groups]
-        )
-    table = data_table(
-        frame,
-        title="Scores of the groups",
-        caption=(
-            "Gap: mean absolute error of the group minus that of all others. A dash: fewer than"
-            f" {TOO_FEW} patients, in the group or in all others. Where a few patients have most of"
-            " the images of a group, intervals may be too short; likewise in groups of fewer than"
-            f" {FEW_FOR_FAR} patients, if rare errors are by several grades."
-        ),
-        formats={"gap": "+.3f"},
-        slug="subgroups",
-        rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],
-    )
-    figure = results.subgroup_figure(found.subgroups, all_samples=found.intervals["mae"].value)
-    text = sentences(SUBGROUPS, found.subgroups)
-    return [Section("subgroups", "Groups", text=text, tables=[table], figures=[figure], brief=True)]
-
-
-# Scores against the true grades, where labels may be wrong.
-
-WHY: list[Rule[TrueScores]] = [
-    (lambda f: f.basis == "verified grades", "From all labels, corrected by {f.verified:,} verified grades. These must "
-     "be a random part, or weighted by how they were drawn; nothing is assumed about the errors of the others."),
-    (lambda f: f.basis == "readings", "From what the readings tell about the true grades. The bounds include errors "
-     "that all readers share, up to the rate of one reader's own; a few verified grades tell much more."),
-    (lambda f: f.basis == "noise matrix", "From the noise of the run's labels ({f.wrong[0]:.0%} to {f.wrong[1]:.0%} "
-     "wrong), if these labels are as noisy."),
-    (lambda f: f.basis == "share of wrong labels", "How many of the labels are wrong is not determined "
-     "({f.wrong[0]:.0%} to {f.wrong[1]:.0%} are plausible). These are bounds, whatever the errors depend on."),
-]  # fmt: skip
-
-
-def true_scores_lead(found: Evaluation) -> str:
-    """A second sentence for the top of the page; "" if there is nothing to say."""
-    truly = found.true_scores
-    if truly is None:
-        return ""
-    purpose = found.purpose if found.purpose in truly.scores else "mae"
-    value, low, high = truly.scores[purpose]
-    verified = f"{value:.3f}, " if truly.basis == "verified grades" else ""
-    words = METRICS[purpose].long_name.capitalize()
-    # bounds that contain the score of one grade for all do not say whether the answers are better:
-    # not at the top
-    if not verified and low <= float(getattr(found.naive, purpose, math.nan)) <= high:
-        return ""
-    return (
-        ""
-        if math.isnan(low)
-        else f" {words} against the true grades: {verified}{between(low, high)}."
-    )
-
-
-def true_scores_section(found: Evaluation) -> list[Section]:
-    """Scores by the labels and against the true grades."""
-    truly = found.true_scores
-    if truly is None:
-        return []
-    by_label = found.intervals | (found.decision.operating_point if found.decision else {})
-    scores = {
-        name: score
-        for name, score in truly.scores.items()
-        if name in by_label and math.isfinite(score.low)
-    }
-    headings = [metric_heading(name) if name in METRICS else name for name in scores]
-    frame = pd.DataFrame(
-        {"score": headings, "by labels": [by_label[name].value for name in scores]}
-    )
-    verified = truly.basis == "verified grades"
-    if verified:
-        frame["by true grades"] = [score.value for score in scores.values()]
-    frame["95 % interval" if verified else "bounds"] = [
-        between(*score[1:]) for score in scores.values()
-    ]
-    table = data_table(frame, title="Against the true grades", slug="true-scores")
-    text = sentences(WHY, truly)
-    return [
-        Section("true-scores", "Against the true grades", text=text, tables=[table], brief=True)
-    ]
-
-
-# Samples from elsewhere.
-
-EXTERNAL: list[Rule[External]] = [
-    (lambda f: math.isfinite(f.by_mix), "Mean absolute error {f.here.intervals[mae].value:.3f} here and "
-     "{f.home.intervals[mae].value:.3f} on the run's own test side: {f.by_mix:+.3f} by another mix of grades, "
-     "{f.by_answers:+.3f} by answers to the same grades."),
-    (lambda f: not math.isfinite(f.by_mix), "Mean absolute error {f.here.intervals[mae].value:.3f} here and "
-     "{f.home.intervals[mae].value:.3f} on the run's own test side, which lacks a grade that is here."),
-    (lambda f: f.recalibrated is not None, "Recalibrated on {f.calibrated_on[0]:,} samples: mean absolute error "
-     "{f.recalibrated.intervals[mae].value:.3f}, calibration error {f.here.calibration_error:.3f} → "
-     "{f.recalibrated.calibration_error:.3f}."),
-]  # fmt: skip
-
-
-def external_section(found: Evaluation) -> list[Section]:
-    """What changed and why, as sentences; then the scores at home and here."""
-    external = found.external
-    if external is None:
-        return []
-    text = [sentence.replace(" -", " −") for sentence in sentences(EXTERNAL, external)]
-    sets = {"home": external.home, "here": external.here}
-    if external.recalibrated is not None:
-        sets["recalibrated"] = external.recalibrated
-    frame = pd.DataFrame({"score": [*map(metric_heading, MAIN), "calibration error ↓"]})
-    for name, one in sets.items():
-        scores = [one.intervals[metric] for metric in MAIN]
-        frame[name] = [*(f"{value:.3f} ({between(low, high)})" for value, low, high in scores),
-                       f"{one.calibration_error:.3f}"]  # fmt: skip
-    caption = (
-        "With 95 % intervals. Home: the run's own test side. Both are by the run as it was trained."
-    )
-    caption += " Both are of one view of each image." * (found.views > 1)
-    table = data_table(frame, title="", slug="external-scores", caption=caption)
-    beside = Section("external-scores", "Scores at home and here", tables=[table])
-    # a terminal, too narrow for the table, shows the sentences alone
-    return [
-        Section("external", "Beside the run's own test side", text=text, parts=[beside], brief=True)
-    ]

@@ -24,8 +24,7 @@ from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said
 from srjt.reports.pages.audit import doubtful_section
-from srjt.reports.pages.evaluation import interval_frame
-from srjt.reports.sections import counts_table, thumbnail
+from srjt.reports.sections import counts_table, interval_frame, thumbnail
 from srjt.reports.table import MISSING, Table, between, data_table
 
 # on the page; everything is in the tables beside it

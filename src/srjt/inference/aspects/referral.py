@@ -1,0 +1,286 @@
+"""Refer or not: samples from a grade on, by a probability or by the predicted grade."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from srjt.errors import Message, Option, SrjtError, count_of
+from srjt.inference.aspects import (
+    DECISIONS,
+    Aspect,
+    Calibration,
+    FittedTo,
+    Judging,
+    Rule,
+    register_aspect,
+)
+from srjt.progress import plain
+from srjt.settings import setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from srjt.inference.answers import Answers
+    from srjt.ordinal.decisions import NetBenefit, PrecisionRecall, Roc
+    from srjt.ordinal.metrics import Floats, Interval
+    from srjt.training.trained import Trained
+
+
+@register_aspect("decision", order=20, columns=("refer",), absent={"threshold": None})
+@dataclass(frozen=True, kw_only=True)
+class Referral(Aspect):
+    """When to refer."""
+
+    refer_from: str | int | None = setting(
+        None,
+        "Refer samples from this grade on.",
+        more="Give the grade or its name. Adds the column refer to predictions: yes or no.",
+        metavar="GRADE",
+        panel=DECISIONS,
+    )
+    threshold: float | Literal["grade"] | None = setting(
+        None,
+        Message(
+            "Refer if the probability of ",
+            Option("refer_from"),
+            " or more is at least P, or by the predicted grade.",
+        ),
+        shown="0.5",
+        metavar="P|grade",
+        takes="a probability from 0 to 1, or 'grade'",
+        ge=0,
+        le=1,
+    )
+    sensitivity: float | None = setting(
+        None, "Find the threshold for this sensitivity on the run's validation side.", metavar="S"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("threshold", "sensitivity"):
+            if self.refer_from is None and getattr(self, name) is not None:
+                raise SrjtError(
+                    Option(name),
+                    " needs the grade from which to refer: ",
+                    Option("refer_from"),
+                    ".",
+                )
+        if self.threshold is not None and self.sensitivity is not None:
+            raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
+
+    def prepare(self, calibration: Calibration) -> ReferralRule | None:
+        if self.refer_from is None:
+            return None
+        grades = calibration.run.grades
+        position = grades.find(self.refer_from)
+        if position == 0:
+            raise SrjtError(
+                f"Every sample has at least the grade {grades[0]!r}: refer from a higher grade "
+                f"({', '.join(grades[1:])})."
+            )
+        if self.sensitivity is not None:
+            return _rule_for_sensitivity(calibration, position, self.sensitivity)
+        if self.threshold is None:
+            return ReferralRule(
+                position=position, threshold=0.5, origin="The threshold is the default."
+            )
+        if self.threshold == "grade":
+            return ReferralRule(
+                position=position, threshold=None, origin="The predicted grade decides."
+            )
+        return ReferralRule(
+            position=position, threshold=self.threshold, origin="The threshold is given."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferralRule(Rule):
+    """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if
+    ``threshold`` is None."""
+
+    position: int
+    threshold: float | None
+    origin: str  # where the threshold comes from, as a sentence
+    sensitivity: float | None = None  # for which the threshold was found
+
+    def scores(self, answers: Answers) -> Floats:
+        from srjt.ordinal.decisions import referral_probability
+
+        return referral_probability(answers.probabilities, refer_from=self.position)
+
+    def applies(self, answers: Answers) -> npt.NDArray[np.bool_]:
+        import numpy as np
+
+        if self.threshold is None:
+            return np.greater_equal(answers.grades, self.position)
+        return np.greater_equal(self.scores(answers), self.threshold)
+
+    def columns(self, answers: Answers, run: Trained) -> dict[str, Any]:
+        import numpy as np
+
+        return {"refer": np.where(self.applies(answers), "yes", "no")}
+
+    def attributes(self) -> dict[str, Any]:
+        return {"threshold": self.threshold}
+
+    def in_words(self, run: Trained) -> dict[str, str]:
+        grade = run.grades.show(self.position)
+        return {"refer": f"{refer_if(grade, self.threshold)}. {self.origin}"}
+
+    def fitted(self) -> dict[str, FittedTo]:
+        return {} if self.sensitivity is None else {"threshold": "validation"}
+
+    def sensitivity_of_patients(self, answers: Answers) -> Interval:
+        """The sensitivity as it is promised: of a random positive answer of a patient, all patients
+        alike."""
+        import numpy as np
+
+        from srjt.ordinal import decisions
+        from srjt.ordinal.calibration import patient_weights
+
+        rows = np.flatnonzero(answers.labels >= self.position)
+        groups = answers.groups_of(rows)
+        weights = patient_weights(groups, len(rows))
+        return decisions.proportion_interval(
+            self.applies(answers)[rows], groups=groups, weights=weights
+        )
+
+    def judge(self, judging: Judging) -> Decision:
+        from srjt.ordinal import decisions
+
+        answers = judging.answers
+        positive = answers.labels >= self.position
+        score = self.scores(answers)
+        referred = self.applies(answers)
+        origin = self.origin
+        promised = self.sensitivity or 0.0
+        if positive.any() and self.sensitivity_of_patients(answers).high < promised:
+            origin += " The sensitivity is lower here."
+        areas: dict[str, Interval] = {}
+        roc = precision_recall = None
+        if positive.any() and not positive.all():
+            areas = decisions.areas(
+                positive, score, groups=answers.groups, resamples=judging.resamples
+            )
+            roc = decisions.roc_curve(positive, score)
+            precision_recall = decisions.precision_recall_curve(positive, score)
+        return Decision(
+            refer_from=judging.run.grades[self.position],
+            threshold=self.threshold,
+            found=origin,
+            samples=len(answers),
+            positives=int(positive.sum()),
+            referred=int(referred.sum()),
+            operating_point=decisions.operating_point(positive, referred, groups=answers.groups),
+            areas=areas,
+            roc=roc,
+            precision_recall=precision_recall,
+            net_benefit=decisions.net_benefit(positive, score),
+        )
+
+
+def refer_if(grade: str, threshold: float | None) -> str:
+    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade
+    decides."""
+    if threshold is None:
+        return f"if predicted grade ≥ {grade}"
+    return f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
+
+
+def _rule_for_sensitivity(
+    calibration: Calibration, position: int, sensitivity: float
+) -> ReferralRule:
+    """The rule whose threshold is found on the validation side."""
+    from srjt.inference.answers import describe_labels
+    from srjt.ordinal import decisions
+
+    run = calibration.run
+    per = calibration.options.per
+    side = calibration.validation(
+        f"A threshold for a sensitivity of {sensitivity:g}", option=Option("sensitivity")
+    )
+    positive = side.labels >= position
+    if not positive.any():
+        raise SrjtError(
+            f"No sample of the validation side has grade {run.grades[position]} or higher, so no"
+            " threshold for a sensitivity can be found there: give a threshold."
+        )
+    score = decisions.referral_probability(side.probabilities, refer_from=position)
+    chosen = decisions.threshold_for_sensitivity(
+        positive, score, sensitivity=sensitivity, groups=side.groups
+    )
+    answers = count_of(len(side), "answer" if per else "sample")
+    to_refer = f"{chosen.positives:,} to refer"
+    if chosen.patients != chosen.positives:
+        to_refer += f" of {count_of(chosen.patients, 'patient')}"
+    new = "samples" if side.groups is None else "patients"
+    origin = (
+        f"The threshold is found on the validation side ({answers}, {to_refer}) for a sensitivity"
+        f" of at least {sensitivity:g} on new {new}."
+    )
+    if not chosen.reached:
+        most = chosen.patients / (chosen.patients + 1)
+        origin += f" So few can promise {most:.2g} at most: the lowest of their scores is used."
+    if calibration.views > 1:
+        origin += f" It was found on one view of each image and is applied to {calibration.views}."
+    return ReferralRule(
+        position=position,
+        threshold=chosen.threshold,
+        origin=f"{origin} {describe_labels(run, per=per)}",
+        sensitivity=sensitivity,
+    )
+
+
+class Curved:
+    """A result with curves."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON: nan is None, long curves are thinned."""
+        from srjt.ordinal.decisions import thin
+
+        values = dict(vars(self))
+        for name, curve in vars(self).items():
+            if hasattr(curve, "_make"):
+                values[name] = curve._make(map(thin, curve))
+        return dict(plain(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision(Curved):
+    """The decision to refer samples from a grade on.
+
+    Attributes
+    ----------
+    refer_from : str
+        The mildest grade that is referred.
+    threshold : float or None
+        A sample is referred if p(grade ≥ refer_from) is at least this; None: if its predicted grade
+        is.
+    found : str
+        Where the threshold comes from.
+    samples, positives, referred : int
+        Numbers of samples; of those that should be referred; of those that are.
+    operating_point : dict of str to Interval
+        Sensitivity, specificity, positive and negative predictive value; nan where there is nothing
+        to divide by.
+    areas : dict of str to Interval
+        ``roc_area`` and ``average_precision``; empty if all samples should be referred, or none.
+    roc, precision_recall : curve or None
+        None where ``areas`` is empty.
+    net_benefit : NetBenefit
+        The decision curve.
+    """
+
+    refer_from: str
+    threshold: float | None
+    found: str
+    samples: int
+    positives: int
+    referred: int
+    operating_point: dict[str, Interval]
+    areas: dict[str, Interval]
+    roc: Roc | None
+    precision_recall: PrecisionRecall | None
+    net_benefit: NetBenefit

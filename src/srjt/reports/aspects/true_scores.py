@@ -1,0 +1,102 @@
+"""What pages say of scores against the true grades, where labels may be wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from srjt.inference.evaluate import Evaluation
+from srjt.inference.true_scores import TrueScores
+from srjt.ordinal.metrics import MAIN, METRICS
+from srjt.reports.aspects import Facts, file_facts, lead_of, sections_of
+from srjt.reports.page import Rule, Section, sentences
+from srjt.reports.sections import interval_text
+from srjt.reports.table import between, data_table, metric_heading
+
+WHY: list[Rule[TrueScores]] = [
+    (
+        lambda f: f.basis == "verified grades",
+        "From all labels, corrected by {f.verified:,} verified grades. These must be a random part,"
+        " or weighted by how they were drawn; nothing is assumed about the errors of the others.",
+    ),
+    (
+        lambda f: f.basis == "readings",
+        "From what the readings tell about the true grades. The bounds include errors that all"
+        " readers share, up to the rate of one reader's own; a few verified grades tell much more.",
+    ),
+    (
+        lambda f: f.basis == "noise matrix",
+        "From the noise of the run's labels ({f.wrong[0]:.0%} to {f.wrong[1]:.0%} wrong), if these"
+        " labels are as noisy.",
+    ),
+    (
+        lambda f: f.basis == "share of wrong labels",
+        "How many of the labels are wrong is not determined ({f.wrong[0]:.0%} to {f.wrong[1]:.0%}"
+        " are plausible). These are bounds, whatever the errors depend on.",
+    ),
+]
+
+
+@lead_of.register
+def _lead(judged: TrueScores, found: Evaluation) -> str:
+    purpose = found.purpose if found.purpose in judged.scores else "mae"
+    value, low, high = judged.scores[purpose]
+    if math.isnan(low):
+        return ""
+    against = f"{METRICS[purpose].long_name.capitalize()} against the true grades:"
+    if judged.basis == "verified grades":
+        return f"{against} {value:.3f}, {between(low, high)}."
+    # bounds that contain the score of one grade for all do not say whether the answers are better:
+    # not at the top
+    if low <= float(getattr(found.naive, purpose, math.nan)) <= high:
+        return ""
+    return f"{against} {between(low, high)}."
+
+
+@sections_of.register
+def _sections(judged: TrueScores, found: Evaluation) -> list[Section]:
+    """Scores by the labels and against the true grades."""
+    by_label = dict(found.intervals)
+    if found.decision is not None:
+        by_label |= found.decision.operating_point
+    scores = {
+        name: score
+        for name, score in judged.scores.items()
+        if name in by_label and math.isfinite(score.low)
+    }
+    frame = pd.DataFrame(
+        {
+            "score": [metric_heading(name) if name in METRICS else name for name in scores],
+            "by labels": [by_label[name].value for name in scores],
+        }
+    )
+    interval = "bounds"
+    if judged.basis == "verified grades":
+        frame["by true grades"] = [score.value for score in scores.values()]
+        interval = "95 % interval"
+    frame[interval] = [between(*score[1:]) for score in scores.values()]
+    heading = "Against the true grades"
+    table = data_table(frame, title=heading, slug="true-scores")
+    text = sentences(WHY, judged)
+    return [Section("true-scores", heading, text=text, tables=[table], brief=True)]
+
+
+@file_facts("true_scores")
+def _facts(values: Mapping[str, Any], answers: str) -> Facts:
+    estimated = values["basis"] == "verified grades"
+    words = []
+    for name in MAIN:
+        score = values["scores"].get(name)
+        if score is None:
+            continue
+        metric = METRICS[name].long_name
+        if estimated:
+            words.append(f"{metric} {interval_text(score)}")
+        elif score["low"] is not None:  # no value is an estimate
+            words.append(f"{metric} {score['low']:.3f} to {score['high']:.3f}")
+    which = "Scores, CI by the delta method," if estimated else "Bounds of the scores"
+    against = f"{which} of {answers} against the true grades, by {values['basis']}"
+    yield "true_scores", f"{against}: {', '.join(words)}."
