@@ -163,7 +163,7 @@ SMALL = {  # simulation: settings, trials
     "by-doubt": (2, 40),
     "looks": (2, 40),
 }
-LARGER = ("labels", "audits", "verified", "chance", "truth", "consensus", "beside")
+LARGER = ("labels", "audits", "verified", "twice", "chance", "truth", "consensus", "beside")
 # Simulations that show a promise that is not kept yet: whoever mends it takes the name away.
 NOT_YET: set[str] = set()
 

@@ -154,6 +154,7 @@ PROMISES = (
         meets=_far_errors_are_seen,
         printed_by=(
             "inference/subgroups.py: Subgroup.scores",
+            "inference/subgroups.py: _if_known",
             "reports/aspects/subgroups.py: subgroup_figure",
         ),
     ),
@@ -265,6 +266,8 @@ PROMISES = (
         says="95 % intervals of the coverage and of the width of ranges",
         where="evaluate --coverage",
         promised=0.95,
+        condition="there are fifteen patients or more",
+        meets=lambda setting: setting.patients >= 15,
         printed_by=(
             "inference/ranges.py: RangeEvaluation",
             "inference/ranges.py: RangeEvaluation.coverage",

@@ -347,6 +347,7 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
                 f"Another process is working on {folder}: wait for it, or choose another ",
                 Option("out"),
                 ".",
+                code="folder_busy",
             )
 
     with contextlib.ExitStack() as stack:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from refusals import refuses
 from srjt.data import check, from_arrays, read
 from srjt.data.images.store import open_store
 from srjt.data.sources import table as excel
@@ -94,13 +95,11 @@ def test_a_verified_grade_that_is_none_is_a_problem_of_its_row(tmp_path: Path) -
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="'patientt': did you mean 'patient'"):
         read(table(tmp_path, "image,grade,patient\na.png,0,1\n"), patient_column="patientt")
-    with pytest.raises(SrjtError, match="`grades` takes names of grades, the mildest first; got 3"):
+    with refuses("wrong_type", "grades"):
         read("nowhere.csv", grades=3)
     with pytest.raises(SrjtError, match="in 1 of 2 rows"):
         read(table(tmp_path, "image,grade,true_grade\na.png,0,0\nb.png,1,\n"))
-    with pytest.raises(
-        SrjtError, match=r"looks like the grade: .*`grade_column`.* Columns: image, value"
-    ):
+    with refuses("missing_column", "grade_column"):
         read(table(tmp_path, "image,value\na.png,0\n"))
 
 
@@ -305,9 +304,7 @@ def test_a_file_without_the_suffix_of_its_name_is_found(tmp_path: Path) -> None:
 
 def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade\n" + "\n".join(f"{n}.png,{n}" for n in range(60)))
-    with pytest.raises(
-        SrjtError, match=r"60 different grades \(0, 1, .*, …\) for 60 .*`grade_column`"
-    ):
+    with refuses("too_many_grades", "grade_column"):
         read(path)
     assert read(path, grades=[str(n) for n in range(60)]).num_classes == 60
     for patient in range(30):

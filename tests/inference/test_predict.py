@@ -14,6 +14,7 @@ from torch import nn
 
 import srjt
 from fixtures.held_out_runs import GRADES, drawn_side, made_run
+from refusals import refuses
 from srjt.data import Manifest, folds, from_arrays
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
@@ -392,7 +393,7 @@ def test_everything_is_computed_with_the_flags_of_the_run(data: Any, train: Any)
 
 
 def test_mistakes(image_run: Trained, data: Any) -> None:
-    with pytest.raises(SrjtError, match="Unknown `precision` 'bf8'"):
+    with refuses("unknown_name", "precision"):
         predict(image_run, data.manifest, precision="bf8")
     with pytest.raises(SrjtError, match="trained on features"):
         prepare(replace(image_run, in_shape=(5,)), Answering(precision="bf16"))

@@ -156,7 +156,7 @@ def test_few_patients_make_wider_intervals() -> None:
     says."""
     draws = np.linspace(0, 1, 1001)[:, None].repeat(4, axis=1)
     draws[::2, 3] = np.nan
-    low, high = ends(np.vstack([draws[501], draws]), [2, 8, 10**6, 10**6], 0.95)
+    low, high = ends(np.vstack([np.full(4, 0.5), draws]), [2, 8, 10**6, 10**6], 0.95)
     assert low == pytest.approx([0.0, 0.0037, 0.025, 0.026], abs=1e-4)
     assert high == pytest.approx(1 - low, abs=1e-9)
 
@@ -246,3 +246,12 @@ def test_five_thousand_readers_share_few_items() -> None:
     )
     assert 10_000 < len(found.pairs) < 60_000
     assert 0.5 < found.alpha.low <= found.alpha.value <= found.alpha.high < 1.0
+
+
+def test_the_higher_end_is_as_far_away_as_the_lower_one_but_not_beyond_the_highest_value() -> None:
+    """Draws of a coefficient lie below it; ends as of many patients, 2.5 % and 97.5 %."""
+    draws = np.linspace(0.4, 0.8, 1001)[:, None]
+    values = np.vstack([[[0.7]], draws])
+    low, high = ends(values, 10**6, 0.95)[:, 0]
+    assert (low, high) == pytest.approx((0.41, 0.99), abs=1e-4)
+    assert ends(values, 10**6, 0.95, highest=0.9)[1, 0] == pytest.approx(0.9)

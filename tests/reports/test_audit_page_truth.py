@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from reports.page_text import facts_of
+from reports.page_text import facts_of, idle_sentences
 from reports.test_audit_page import write_folder
 from srjt.auditing.folder import read_audit, read_facts, read_summary
-from srjt.reports.page import sentences, verdict
 from srjt.reports.pages import audit as audit_page
 
 pytestmark = pytest.mark.slow
@@ -76,21 +75,22 @@ def test_the_page_of_an_audit_is_true(
         "several": False,
         "twins": "2 labels" if twins else "",
         "another_likelier": another,
-        "accuracy": pytest.approx(
-            np.mean([g == audit.labels for g in audit.network_grades]), abs=1e-4
-        ),
-        "naive_accuracy": pytest.approx(np.bincount(audit.labels).max() / images, abs=1e-4),
         "folds": 5,
     }
     assert {name: getattr(facts, name) for name in expected} == expected
-    assert ("naive" in facts.caveat, facts.patients is not None) == (not learnt, patients)
+    assert ("naive" in facts.caveat, facts.has_patients) == (not learnt, patients)
+    summary = read_summary(folder)
+    accuracy = np.mean([g == audit.labels for g in audit.network_grades])
+    assert summary["networks"]["accuracy"] == pytest.approx(accuracy, abs=1e-4)
+    naive_accuracy = np.bincount(audit.labels).max() / images
+    assert summary["networks"]["naive_accuracy"] == pytest.approx(naive_accuracy, abs=1e-4)
     assert 0 <= facts.low <= facts.high <= 1
     assert facts.low <= facts.rate <= facts.high
     page = audit_page.audit_page(folder)
     # nothing is said but what the rules say
-    assert (page.title, page.lead) == verdict(audit_page.VERDICT, facts)
-    assert page.warnings == sentences(audit_page.WARNINGS, facts)
-    assert page.remarks == sentences(audit_page.REMARKS, facts)
+    assert (page.title, page.lead) == audit_page.verdict_of(facts)
+    assert page.warnings == list(audit_page.warnings_of(facts))
+    assert page.remarks == list(audit_page.remarks_of(facts))
     legend = "A → B: label A, suggested grade B."
     numbered = f"A number is the probability that the label is right; {legend}"
     assert {text for section in page.sections for text in section.text} <= {
@@ -117,7 +117,7 @@ def test_the_page_of_an_audit_is_true(
     assert ("worst-audit" in tables) == features
     tiles = [tile for section in page.sections for tile in section.tiles]
     assert any("→" in tile.title for tile in tiles) == (learnt and not features)
-    unseen = set(facts.unrecognised)
+    unseen = set(summary["unrecognised"])
     known = [
         learnt and identifiable and label not in unseen for label in scores_of(folder)["grade"]
     ]
@@ -136,23 +136,12 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
         every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder), folder))
     every.append(
-        SimpleNamespace(
-            **{
-                **vars(every[0]),
-                "suggested": 3,
-                "several": True,
-                "learnt": False,
-                "identifiable": True,
-            }
+        replace(
+            every[0], suggested=3, several=True, learnt=False, identifiable=True, readings_wrong=0.1
         )
     )
-    every.append(
-        SimpleNamespace(
-            **{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0}
-        )
-    )
-    every.append(SimpleNamespace(**{**vars(every[0]), "verify": "56 labels", "random": 100}))
-    # the first two remarks are always made
-    rules = [*audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]
-    for holds, template, *_ in [*audit_page.VERDICT[:-1], *rules]:
-        assert {bool(holds(facts)) for facts in every} == {True, False}, template
+    every.append(replace(every[0], verify="", assumption="It is so.", another_likelier=0))
+    every.append(replace(every[0], verify="56 labels", random=100))
+    for function in (audit_page.verdict_of, audit_page.suggestion_of, audit_page.warnings_of):
+        assert idle_sentences(function, every) == []
+    assert len(idle_sentences(audit_page.remarks_of, every)) == 2  # are always made

@@ -114,8 +114,8 @@ def test_a_test_side_far_from_the_validation_side_is_said() -> None:
         run = made_run(held_out={"validation": validation, "test": test})
         sides = evaluate_sides(run, Answering(recalibrate=False, decoding="argmax"), resamples=50)
         facts = sides_apart(sides, "accuracy")
-        assert facts["apart"] == apart
-        assert "true grades" in facts["why_apart"]
+        assert facts.apart == apart
+        assert "true grades" in facts.why_apart
         given = {name: replace(found, judged_by="given grades") for name, found in sides.items()}
-        assert "true grades" not in sides_apart(given, "accuracy")["why_apart"]
-    assert sides_apart({"test": sides["test"]}, "accuracy")["apart"] == ""
+        assert "true grades" not in sides_apart(given, "accuracy").why_apart
+    assert sides_apart({"test": sides["test"]}, "accuracy").apart == ""

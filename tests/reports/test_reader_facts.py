@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from reports.page_text import idle_sentences
 from srjt.data import read_readings
 from srjt.data.grades import Grades
 from srjt.data.sources.readers_folder import worklist_table
 from srjt.data.sources.readings import combine
 from srjt.readers.agreement import agreement
-from srjt.reports.page import sentences
-from srjt.reports.pages.readers import REMARKS, VERDICT, WARNINGS, page_facts, readers_page
+from srjt.reports.pages.readers import (
+    ReadersFacts,
+    page_facts,
+    readers_page,
+    remarks_of,
+    verdict_of,
+    warnings_of,
+)
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -38,7 +45,7 @@ def table_of(rows: list[tuple[str, str, int]], **columns: Any) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["image", "reader", "grade"]).assign(**columns)
 
 
-def facts_of(table: pd.DataFrame, *, ask: int | None = None, **options: Any) -> SimpleNamespace:
+def facts_of(table: pd.DataFrame, *, ask: int | None = None, **options: Any) -> ReadersFacts:
     read = read_readings(table, grades=("0", "1"))
     agreed = combine(read.readings, **options)
     wanted = None if ask is None else worklist_table(read, agreed, ask, per_reader=None)
@@ -71,8 +78,9 @@ SOME = [TRUSTED[image] if image < "3" else None for image, *_ in WHOLE]
     ],
 )
 def test_who_is_asked_next(table: pd.DataFrame, start: list[str]) -> None:
-    found = sentences(WARNINGS[-3:], facts_of(table, ask=3))
-    assert [sentence[: len(begin)] for sentence, begin in zip(found, start, strict=True)] == start
+    said = list(warnings_of(facts_of(table, ask=3)))
+    about_asking = [text for text in said if text.startswith(("Nothing to read", "Every reader"))]
+    assert [text[: len(begin)] for text, begin in zip(about_asking, start, strict=True)] == start
 
 
 @pytest.mark.parametrize(
@@ -122,12 +130,11 @@ def test_every_rule_is_needed() -> None:
         facts_of(table_of(WHOLE).drop(columns="reader"), ask=1),
         facts_of(table_of(WHOLE, reference=[TRUSTED[image] for image, *_ in WHOLE]), ask=1),
     ]
-    every.append(
-        SimpleNamespace(**{**vars(every[0]), "determined": True})
-    )  # these tables are small
-    for holds, template, *_ in [*VERDICT[:-1], *WARNINGS, *REMARKS]:
-        assert {bool(holds(facts)) for facts in every} == {True, False}, template
-        assert all(template.format(f=facts) for facts in every if holds(facts))
+    every.append(replace(every[0], determined=True))  # these tables are small
+    every.append(replace(every[0], determined=True, exact=None))
+    every.append(replace(every[0], determined=True, trusted=every[0].items))
+    for function in (verdict_of, warnings_of, remarks_of):
+        assert idle_sentences(function, every) == []
 
 
 def test_the_page_has_the_numbers_of_the_results() -> None:

@@ -4,16 +4,16 @@ patients."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.run_folders import QUASI, edit_json, make_study
-from reports.page_text import all_sections, facts_of
+from reports.page_text import all_sections, facts_of, idle_sentences
 from srjt.reports.figures import canvas
-from srjt.reports.page import sentences, verdict
-from srjt.reports.pages.study import NOISE, VERDICT, WARNINGS, study_facts, study_page
+from srjt.reports.pages.study import remarks_of, study_facts, study_page, verdict_of, warnings_of
 from srjt.studies.results import StudyResults, collect_results, display_name
 
 pytestmark = pytest.mark.slow
@@ -127,10 +127,10 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
         options.get("folds", 2),
     )
     # nothing is said but what the rules say
-    assert (page.title, page.lead) == verdict(VERDICT, facts)
-    assert page.warnings == sentences(WARNINGS, facts)
+    assert (page.title, page.lead) == verdict_of(facts)
+    assert page.warnings == list(warnings_of(facts))
     assert len(page.details) == bool(facts.failed)
-    assert page.remarks == sentences(NOISE, facts)
+    assert page.remarks == list(remarks_of(facts))
     assert not any(section.text for section in all_sections(page))
     # and what they list is so: the best mean, and means that are no better than one grade for all
     means = results.scores[results.scores["split"].eq("test") & results.scores["metric"].eq("mae")]
@@ -209,9 +209,13 @@ def test_every_rule_is_needed(tmp_path: Path) -> None:
         study_facts(results_of(tmp_path / str(n) / "study", *study))
         for n, study in enumerate(STUDIES.values())
     ]
-    for holds, template, *_ in [*VERDICT[1:-1], *WARNINGS, *NOISE]:
-        if "singular" not in template:  # tested with Garg's loss
-            assert {bool(holds(facts)) for facts in every} == {True, False}, template
+    every += [
+        replace(every[0], runs=0),
+        replace(every[0], leader="", none_better=False),
+        replace(every[0], garg=True, condition=1e6),
+    ]
+    for function in (verdict_of, warnings_of, remarks_of):
+        assert idle_sentences(function, every) == []
 
 
 def test_results_in_memory_have_the_same_page(tmp_path: Path) -> None:

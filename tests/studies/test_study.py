@@ -15,6 +15,7 @@ import pytest
 
 import srjt
 from processes import Limit
+from refusals import refuses
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import lock_folder
 from srjt.studies import folder as worker
@@ -353,7 +354,7 @@ def test_one_study_at_a_time_in_a_folder(tmp_path: Path) -> None:
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     data = open_data(small())
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(SrjtError, match="holds something else already"):
+    with refuses("folder_in_use", "out"):
         write_plan(tmp_path, data, command="srjt study")
     (tmp_path / "study.json").write_text(json.dumps({"mine": True}))
     with pytest.raises(SrjtError, match="damaged or not from srjt"):

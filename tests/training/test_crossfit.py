@@ -17,6 +17,7 @@ import torch
 
 from fixtures.noisy_features import FITS
 from processes import Limit
+from refusals import refuses
 from srjt import methods
 from srjt.data import Manifest, Split, read
 from srjt.data.images import store
@@ -381,9 +382,10 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         ):
             assert choose("auto", **alone) is None
             assert reason in reporter.notes[-1]
-            with pytest.raises(SrjtError, match=rf"{reason}.*: use `jobs=1`\."):
+            with refuses("one_at_a_time", "jobs") as raised:
                 choose(2, **alone)
-        with pytest.raises(SrjtError, match="at least 1, or auto; got 0"):
+            assert reason in str(raised.value)
+        with refuses("out_of_bounds", "jobs"):
             choose(0)
         monkeypatch.setattr("srjt.training.crossfit.available_memory", lambda: 8 * 2**30)
         assert choose("auto") == Workers(devices=("cpu", "cpu"), threads=4)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import srjt
+from refusals import refuses
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
 from srjt.networks import tiny
@@ -230,7 +231,7 @@ def test_a_finished_run_is_opened_or_mended(
 def test_a_folder_with_other_files_is_refused_and_not_changed(train: Any, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for noise_rate in (0.4, "auto"):  # not after the noise has been estimated
-        with pytest.raises(SrjtError, match="already contains other files"):
+        with refuses("folder_in_use", "out"):
             train(out=tmp_path, noise_rate=noise_rate)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(SrjtError, match="cannot be written"):
@@ -308,7 +309,7 @@ def test_a_checkpoint_of_another_program(
     _, newest = sorted((stopped / "checkpoints").iterdir())
     saved = checkpoint.read(newest)
     checkpoint.write(newest, {**saved[0], **tensors}, {**saved[1], **meta})
-    with pytest.raises(SrjtError, match=r"not from this version of srjt .*: choose another `out`"):
+    with refuses("other_version", "out"):
         train(out=stopped)
 
 

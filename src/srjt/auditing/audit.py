@@ -494,7 +494,12 @@ def prepare_folder(folder: Path) -> None:
         and not ours
         and any(not path.name.startswith(".") for path in folder.iterdir())
     ):
-        raise SrjtError(f"{folder} contains other files: choose another ", Option("out"), ".")
+        raise SrjtError(
+            f"{folder} contains other files: choose another ",
+            Option("out"),
+            ".",
+            code="folder_in_use",
+        )
     with files.explain_write_errors(f"The audit cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 

@@ -61,9 +61,8 @@ def colours_wanted() -> bool | None:
 # Sentences in the width of the terminal, warnings as sentences, and progress bars that leave no
 # trace.
 
-COMMAND = re.compile(
-    r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL
-)  # a sentence, and the command at its end
+# a sentence, and the command at its end
+COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)
 
 
 def is_terminal(*, err: bool) -> bool:
@@ -74,8 +73,8 @@ def is_terminal(*, err: bool) -> bool:
 def _proxied(stream: TextIO) -> TextIO:
     """The stream itself, which rich replaces while it shows a bar; older versions of rich call that
     no terminal."""
-    own: TextIO = getattr(stream, "rich_proxied_file", stream)
-    return own
+    proxied: TextIO = getattr(stream, "rich_proxied_file", stream)
+    return proxied
 
 
 def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None:
@@ -248,8 +247,8 @@ def is_input(file: Path, source: Path) -> bool:
         return file.samefile(source)
     if not file.resolve().is_relative_to(source.resolve()):
         return False
-    own = {*OWN_FILES, *read_checksums(file.parent)}
-    return file.name in own or file.suffix.lower() in IMAGE_SUFFIXES
+    written_by_srjt = {*OWN_FILES, *read_checksums(file.parent)}
+    return file.name in written_by_srjt or file.suffix.lower() in IMAGE_SUFFIXES
 
 
 def finish(
@@ -351,12 +350,10 @@ class Command(TyperCommand):
         for one in self.params:
             values = ctx.params.get(one.name)
             for value in values if isinstance(values, (list, tuple)) else [values]:
-                if (
-                    type(value) is int and abs(value) >= 2**63
-                ):  # arrays would fail later, and less clearly
-                    raise SrjtError(
-                        f"{max(one.opts, key=len)} takes a whole number of at most 63 bits."
-                    )
+                # arrays would fail later, and less clearly
+                if type(value) is int and abs(value) >= 2**63:
+                    flag = max(one.opts, key=len)
+                    raise SrjtError(f"{flag} takes a whole number of at most 63 bits.")
         check_inputs_are_kept(ctx.params)
         return rest
 
@@ -422,8 +419,8 @@ class LazyVerbs(TyperGroup):
 
     def load(self, name: str) -> None:
         """Replace the placeholder of a verb by the verb itself."""
-        own = next(module for module, verbs in MODULES.items() if name in verbs)
-        module = importlib.import_module(f"srjt.cli.{own}")
+        holder = next(module for module, verbs in MODULES.items() if name in verbs)
+        module = importlib.import_module(f"srjt.cli.{holder}")
         verb = getattr(module, f"{name}_app", None)
         if verb is None:
             verb = App(getattr(module, name))
@@ -454,18 +451,11 @@ class RunByDefault(TyperGroup):
         self.format_commands(ctx, formatter)
 
 
-UNUSABLE = (
-    errno.ENAMETOOLONG,
-    errno.EILSEQ,
-    errno.EACCES,
-    errno.ELOOP,
-)  # what is wrong with a path that was given
+# what is wrong with a path that was given
+UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES, errno.ELOOP)
 TOO_MANY_FILES = "This process may not open enough files: raise the limit, such as ulimit -n 1024."
-FULL = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EIO,
-)  # what is wrong with a file that has no name: standard output
+# what is wrong with a file that has no name: standard output
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 app = App(
     name="srjt",
@@ -517,9 +507,8 @@ def main() -> None:
         status = 2
     try:
         sys.stdout.flush()
-    except (
-        OSError
-    ):  # what is left goes nowhere, so that Python does not try again, and complain, when it ends
+    except OSError:
+        # what is left goes nowhere, so that Python does not try again, and complain, when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)
 
@@ -530,14 +519,15 @@ def _explained(problem: Exception) -> str | None:
         return problem.message
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
-        return f"There is not enough memory{f' ({reason})' if reason else ''}."
+        return (
+            f"There is not enough memory ({reason})." if reason else "There is not enough memory."
+        )
     if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
         return TOO_MANY_FILES
     if isinstance(problem, ImportError) and os.strerror(errno.EMFILE) in str(problem):
         return TOO_MANY_FILES
-    if isinstance(problem, RuntimeError) and str(problem).startswith(
-        "Symlink loop"
-    ):  # Python older than 3.13
+    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):
+        # Python older than 3.13
         return f"{printable(problem)}: the link leads to itself."
     if not isinstance(problem, OSError):
         return None

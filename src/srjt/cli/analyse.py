@@ -45,9 +45,10 @@ def analyse(
     from srjt.training.train import check_settings
 
     with progress_bar("Reading images", not quiet) as progress:
-        found = inspect_source(data.source, data.how, progress=progress)
+        inspection = inspect_source(data.source, data.how, progress=progress)
     given = dict(settings)
-    small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
+    manifest = inspection.manifest
+    small = options.machine_options(len(manifest), features=manifest.are_features)
     if small and "preset" not in given and "config" not in given:
         given["preset"] = "cpu"
         if "--method" in small:
@@ -69,19 +70,19 @@ def analyse(
         if not quiet:
             say(text, bold=True)
 
-    if found.graded:
-        keep_options(found, data.on_bad_image)
+    audited = None
+    if inspection.graded:
+        keep_options(inspection, data.on_bad_image)
+        audited = label_file(inspection.manifest, replace(data, **inspection.options))
     done = analyse(
-        found,
+        inspection,
         out=out,
         config=config,
         audit_config=audit_config,
         watching=Watching(tell=tell, open=opened),
         on_bad_image=data.bad_images,
         device=device,
-        labels=(
-            label_file(found.manifest, replace(data, **found.options)) if found.graded else None
-        ),
+        labels=audited,
         command=typed_command("analyse"),
     )
     page = analysis_page(done)

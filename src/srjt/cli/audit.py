@@ -43,9 +43,21 @@ if TYPE_CHECKING:
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
 
 SHOWN = (
-    "method", "noise_rate", "network", "backbone", "pretrained", "weights", "image_size", "crop", "resize", "epochs",
-    "batch_size", "learning_rate", "seed", "precision",
-)  # fmt: skip
+    "method",
+    "noise_rate",
+    "network",
+    "backbone",
+    "pretrained",
+    "weights",
+    "image_size",
+    "crop",
+    "resize",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "seed",
+    "precision",
+)
 DEFAULT = {"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"}
 
 
@@ -95,7 +107,7 @@ def audit(
         raise SrjtError(f"--jobs takes a whole number or auto; got {jobs!r}.")
     consensus = data.several_readings == "consensus"
     reader_column = None
-    if not consensus:  # whose labels they are, then
+    if not consensus:  # the column says whose labels they are
         reader_column = data.reader_column
         data = replace(data, reader_column=None)
     reading = data.read(progress=not quiet)
@@ -126,19 +138,22 @@ def audit(
         return
     show(page)
     print_line(f"Report: {out / 'audit.html'}")
-    review = f"srjt review {shlex.quote(str(out))}"
-    correct = f"correct the wrong ones of the first rows of {out / 'audit.csv'} in your table."
-    say(f"Next: {review if any(done.scores['image']) else correct}")
+    if any(done.scores["image"]):
+        say(f"Next: srjt review {shlex.quote(str(out))}")
+    else:
+        rows = out / "audit.csv"
+        say(f"Next: correct the wrong ones of the first rows of {rows} in your table.")
 
 
 def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
     """What an audit should know of the file of labels, for ``srjt review export``."""
     from srjt.auditing.audit import LabelFile
 
+    table: Path | None = None
+    column = "grade"
     # no row of a table is a consensus: the export writes a table of its own
-    table, column = (
-        (None, "grade") if data.several_readings == "consensus" else _table(reading, data)
-    )
+    if data.several_readings != "consensus":
+        table, column = _table(reading, data)
     root = reading.root.absolute() if reading.report.kind == "table" else None
     words = options.as_words({**data.how, "images": root, "labels": None})
     return LabelFile(source=str(data.source), table=table, column=column, read_options=tuple(words))
@@ -149,7 +164,8 @@ def _table(reading: srjt.data.Manifest, data: options.Source) -> tuple[Path | No
     from srjt.data.sources.folders import find_labels
     from srjt.data.sources.table import TABLE_SUFFIXES, choose_columns, load_table
 
-    source, roles = data.labels or data.source, data.roles
+    source = data.labels or data.source
+    roles = data.roles
     if reading.report.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
     file = source / "labels.csv" if source.is_dir() else source
@@ -168,35 +184,56 @@ def _table(reading: srjt.data.Manifest, data: options.Source) -> tuple[Path | No
 # those that readings have a use for; others are taken, so that one set of options serves all
 # commands
 TABLES = (
-    "image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades", "images",
-)  # fmt: skip
+    "image_column",
+    "grade_column",
+    "reader_column",
+    "patient_column",
+    "reference_column",
+    "grades",
+    "images",
+)
 
 
 def readers(
     table: Path = argument(
-        ..., "A CSV, TSV, Excel or Parquet file: a row per reading, or a column per reader.", metavar="TABLE"
+        ...,
+        "A CSV, TSV, Excel or Parquet file: a row per reading, or a column per reader.",
+        metavar="TABLE",
     ),
-    out: Path | None = option(None, "Folder for the page, the consensus and all lists.", metavar="DIR"),
+    out: Path | None = option(
+        None, "Folder for the page, the consensus and all lists.", metavar="DIR"
+    ),
     next_: int | None = option(
         None,
         "List the N readings (image and reader) that would improve the consensus most.",
-        "--next", metavar="N", min=1
+        "--next",
+        metavar="N",
+        min=1,
     ),
     per_reader: int | None = option(
-        None, "With --next: at most N readings by one reader. [default: no limit]", metavar="N", min=1
+        None,
+        "With --next: at most N readings by one reader. [default: no limit]",
+        metavar="N",
+        min=1,
     ),
     probabilities: Path | None = option(
         None,
-        "Predictions of a network (srjt predict) that was not trained on these images, as further evidence."
+        "Predictions of a network (srjt predict) that was not trained on these images, as further"
+        " evidence.",
     ),
     date_column: str | None = option(
-        None, "Column of the reading's date. [default: found by its name]", metavar="NAME", panel=READING
+        None,
+        "Column of the reading's date. [default: found by its name]",
+        metavar="NAME",
+        panel=READING,
     ),
     grade_names: options.GradeNames = None,
     force: options.Force = False,
     *,
-    data: Annotated[options.Source, Fields(options.Source, without=("source", "skipped"), shown=TABLES)],
-) -> None:  # fmt: skip
+    data: Annotated[
+        options.Source, Fields(options.Source, without=("source", "skipped"), shown=TABLES)
+    ],
+) -> None:
     """Compare several readers, and combine their grades into one.
 
     The table has a row per reading (image, reader, grade) or a column per reader
@@ -217,23 +254,20 @@ def readers(
             "--per-reader belongs to --next: say how many readings, for example --next 50."
         )
     data = replace(data, source=table).with_reading_file()
-    how = {name: value for name, value in data.how.items() if name in TABLES}
-    images = how.pop("images", None)
-    loaded = read_readings(table, date_column=date_column, **how)
-    readings, located = loaded.readings, None
+    reading = {name: value for name, value in data.how.items() if name in TABLES}
+    images = reading.pop("images", None)
+    loaded = read_readings(table, date_column=date_column, **reading)
+    readings = loaded.readings
     grades = Grades(readings.grades, grade_names)
-    witness = (
-        None
-        if probabilities is None
-        else readers_folder.read_probabilities(probabilities, readings)
-    )
+    witness = None
+    if probabilities is not None:
+        witness = readers_folder.read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness)
     results = (loaded, agreement(readings), agreed)
-    worklist = (
-        None
-        if next_ is None
-        else readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
-    )
+    worklist = None
+    if next_ is not None:
+        worklist = readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
+    located = None
     if out is not None:
         located = readers_folder.located_images(loaded, images or table.parent)
         about: dict[str, Any] = {"source": table.name, "images": located, "worklist": worklist}
@@ -254,18 +288,11 @@ def readers(
         return
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     if worklist is not None and len(worklist):
-        print_line(f"Worklist: {out / 'worklist.csv'} ({count_of(len(worklist), 'reading')})")
+        file = out / "worklist.csv"
+        print_line(f"Worklist: {file} ({count_of(len(worklist), 'reading')})")
         if any(Path(image).is_file() for image in located or ()):  # a review shows images
-            first = str(worklist["reader"].iloc[0])
-            words = [
-                "srjt",
-                "review",
-                str(out),
-                "--worklist",
-                str(out / "worklist.csv"),
-                "--reviewer",
-                first,
-            ]
+            words = ["srjt", "review", str(out), "--worklist", str(file)]
+            words += ["--reviewer", str(worklist["reader"].iloc[0])]
             print_line(f"Next: {shlex.join(words)}")
 
 
@@ -279,40 +306,53 @@ def open_folder(folder: Path, *, readers: bool) -> Any:
     from srjt.auditing.folder import read_audit
     from srjt.data.sources.readers_folder import read_readers_folder
 
-    own = readers and (folder / "readers.json").exists()
-    return read_readers_folder(folder) if own else read_audit(folder)
+    if readers and (folder / "readers.json").exists():
+        return read_readers_folder(folder)
+    return read_audit(folder)
 
 
 def run(
     folder: Folder,
-    reviewer: str | None = option(None, "Your name in the log. [default: the login name]", metavar="NAME"),
+    reviewer: str | None = option(
+        None, "Your name in the log. [default: the login name]", metavar="NAME"
+    ),
     limit: int | None = option(
         None,
-        "Number of labels to review, the most doubtful first. [default: as many as are expected to be wrong]",
-        metavar="N", min=1
+        "Number of labels to review, the most doubtful first. [default: as many as are expected to"
+        " be wrong]",
+        metavar="N",
+        min=1,
     ),
     sample: int | None = option(
         None,
-        "Verify N labels, drawn by doubt, without seeing them: srjt audit then knows the noise rate.",
-        metavar="N", min=1
+        "Verify N labels, drawn by doubt, without seeing them: srjt audit then knows the noise"
+        " rate.",
+        metavar="N",
+        min=1,
     ),
     within: float | None = option(
         None,
         "Verify as many labels as it takes to know the noise rate within ± this, such as 0.05.",
-        metavar="SHARE"
+        metavar="SHARE",
     ),
-    at_random: bool = option(False, "With --sample or --within: draw all labels alike, as ranges need it."),
+    at_random: bool = option(
+        False, "With --sample or --within: draw all labels alike, as ranges need it."
+    ),
     worklist: Path | None = option(
         None,
-        "Read the images that a worklist of srjt readers has for you, without seeing other grades."
+        "Read the images that a worklist of srjt readers has for you, without seeing other grades.",
     ),
-    alone: bool = option(False, "Hide the decisions of other reviewers, for an independent reading."),
+    alone: bool = option(
+        False, "Hide the decisions of other reviewers, for an independent reading."
+    ),
     grade_names: options.GradeNames = None,
     host: str = option("127.0.0.1", "Address to listen on."),
-    port: int = option(0, "Port to listen on. [default: a free one]", min=0, max=65535, show_default=False),
+    port: int = option(
+        0, "Port to listen on. [default: a free one]", min=0, max=65535, show_default=False
+    ),
     allow_remote: bool = option(False, "Let other machines reach the page (with --host)."),
     open_: bool = option(True, "Open the page in the browser.", "--open/--no-open"),
-) -> None:  # fmt: skip
+) -> None:
     """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
 
     The address contains a secret token; only people who have it can see the images and decide. Run
@@ -321,16 +361,10 @@ def run(
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
     from srjt.auditing.review_log import Decisions, review_progress, worklist_lines
 
-    name = "reviewer"
-    with suppress(OSError, KeyError):  # a container without accounts
-        name = getpass.getuser() if reviewer is None else reviewer.strip()
-    if not name or not name.isprintable():
-        raise SrjtError(
-            "The reviewer's name is empty or contains characters that cannot be printed: use"
-            " --reviewer NAME."
-        )
+    name = _reviewer_name(reviewer)
     verifying = sample is not None or within is not None
-    if worklist is not None and (verifying or limit is not None or alone):
+    restricted = limit is not None or alone
+    if worklist is not None and (verifying or restricted):
         raise SrjtError(
             "--worklist says what to read: leave out --sample, --within, --limit and --alone."
         )
@@ -340,7 +374,7 @@ def run(
         raise SrjtError(
             "--at-random belongs to --sample or --within: say how many labels to verify."
         )
-    if verifying and (limit is not None or alone):
+    if verifying and restricted:
         raise SrjtError(
             "--sample shows images without their labels: leave out --limit and --alone."
         )
@@ -358,14 +392,10 @@ def run(
         log: dict[str, Any] = {"audit": source, "decisions": decisions, "reviewer": name}
         if worklist is not None:
             reading = BlindSession(**log, lines=lines, purpose="read")
-            _serve(
-                reading,
-                f"Read {count_of(len(lines), 'image')} as {name}",
-                listen(**where),
-                open_=open_,
-            )
+            images = count_of(len(lines), "image")
+            _serve(reading, f"Read {images} as {name}", listen(**where), open_=open_)
             done = sum(answer is not None for answer in reading.answers())
-            say(f"\nRead: {done:,} of {count_of(len(lines), 'image')}.")
+            say(f"\nRead: {done:,} of {images}.")
             print_line(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
         elif verifying:
             _verify(log, sample, within=within, at_random=at_random, where=where, open_=open_)
@@ -375,12 +405,23 @@ def run(
             session = ReviewSession(**log, queue=queue)
             _serve(session, f"Review as {name}", listen(**where), open_=open_)
             decisions.refresh()
-            made = sum(
-                entry.revision > first_revision for entry in decisions.current.by_reviewer(name)
-            )
+            by_me = decisions.current.by_reviewer(name)
+            made = sum(entry.revision > first_revision for entry in by_me)
             progress = review_progress(source, decisions.current, queue=queue)
             say(f"\n{progress}; {made:,} decided in this session.")
             print_line(f"Next: srjt review export {quoted} --out labels_clean.csv")
+
+
+def _reviewer_name(given: str | None) -> str:
+    name = "reviewer"
+    with suppress(OSError, KeyError):  # a container without accounts
+        name = getpass.getuser() if given is None else given.strip()
+    if not name or not name.isprintable():
+        raise SrjtError(
+            "The reviewer's name is empty or contains characters that cannot be printed: use"
+            " --reviewer NAME."
+        )
+    return name
 
 
 def _verify(
@@ -396,7 +437,8 @@ def _verify(
     from srjt.auditing.review_app import BlindSession, listen
     from srjt.auditing.verification import choose_plan, next_look, sample_lines, verified_so_far
 
-    source, decisions = log["audit"], log["decisions"]
+    source = log["audit"]
+    decisions = log["decisions"]
     answers = decisions.answers("verify")
     plan = choose_plan(source, at_random=at_random, begun=bool(answers))
     size = sample
@@ -414,11 +456,10 @@ def _verify(
     answers = decisions.answers("verify")
     verified = verified_so_far(source, answers, plan)
     say(f"\n{verified or 'Nothing is verified yet.'}")
-    if (
-        within is not None
-        and (look := next_look(source, answers, plan, within=within)).share is not None
-    ):
-        say(_looked(look, within))
+    if within is not None:
+        look = next_look(source, answers, plan, within=within)
+        if look.share is not None:
+            say(_looked(look, within))
     if verified:
         say(
             "Next: run the same srjt audit command again: it uses these grades, and repeats no"
@@ -469,14 +510,18 @@ def export(
     folder: Folder,
     out: Path = option(Path("labels_clean.csv"), "CSV file to write."),
     force: options.Force = False,
-    conflicts: Path | None = option(None, "CSV file to write: the samples that reviewers graded differently."),
+    conflicts: Path | None = option(
+        None, "CSV file to write: the samples that reviewers graded differently."
+    ),
     verified: bool = option(
         False,
-        "Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
+        "Write the audited table with a column verified_grade (from --sample) instead; no label"
+        " changes.",
     ),
     readings: bool = option(
         False,
-        "Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
+        "Write the readings of a worklist instead, after those that srjt readers has read: a table"
+        " for it.",
     ),
     to: Literal["label-studio"] | None = option(
         None,
@@ -485,11 +530,13 @@ def export(
     ),
     limit: int | None = option(
         None,
-        "With --to: number of labels, the most doubtful first. [default: as many as are expected to be wrong]",
-        metavar="N", min=1
+        "With --to: number of labels, the most doubtful first. [default: as many as are expected to"
+        " be wrong]",
+        metavar="N",
+        min=1,
     ),
     blind: bool = option(False, "With --to: leave out the present and the likelier grade."),
-) -> None:  # fmt: skip
+) -> None:
     """Write the corrected table, with who decided what and when. The original table is not changed.
 
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
@@ -523,14 +570,8 @@ def export(
     check_outputs(conflicts, force=force)  # before the table is written
     source = open_folder(folder, readers=readings)
     if readings:
-        answers = review_log.read_answers(folder, "read")
-        if not answers:
-            raise SrjtError(
-                f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE."
-            )
-        table, notes = review_log.new_readings(source, answers)
-        graded = sum(answer.grade is not None for answer in answers)
-        write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
+        table, notes, counted = _new_readings(folder, source)
+        write(table, notes, counted)
         print_line(f"Next: srjt readers {shlex.quote(str(out))}")
         return
     if not review_log.log_exists(folder / LOG):
@@ -552,21 +593,43 @@ def export(
             source, review_log.CurrentDecisions(log)
         )
         write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
-        own = review_log.reviewers_decisions(source, log)
-        for sentence in review_log.agreements(source, own):
+        decided = review_log.reviewers_decisions(source, log)
+        for sentence in review_log.agreements(source, decided):
             say(sentence)
-        differing = review_log.disagreements(own)
-        if conflicts is not None:
-            review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
-        if (count := differing["id"].nunique()) or conflicts is not None:
-            listed = f"{conflicts or '--conflicts FILE'} lists them"
-            say(
-                f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and"
-                f" {listed}."
-            )
+        _tell_disagreements(review_log.disagreements(decided), source, conflicts, force=force)
     command = review_log.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts.features)]
     print_line(f"Next: {' '.join(words)}")
+
+
+def _new_readings(folder: Path, source: Any) -> tuple[pd.DataFrame, Sequence[str], str]:
+    """The table of readings with those of the worklist, notes, and what was counted."""
+    from srjt.auditing import review_log
+
+    answers = review_log.read_answers(folder, "read")
+    if not answers:
+        raise SrjtError(
+            f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE."
+        )
+    table, notes = review_log.new_readings(source, answers)
+    graded = sum(answer.grade is not None for answer in answers)
+    return table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new"
+
+
+def _tell_disagreements(
+    differing: pd.DataFrame, source: Any, conflicts: Path | None, *, force: bool
+) -> None:
+    """Say how many samples were graded differently, and write them if a file is named."""
+    from srjt.auditing import review_log
+
+    if conflicts is not None:
+        review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
+    count = differing["id"].nunique()
+    if count or conflicts is not None:
+        say(
+            f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and"
+            f" {conflicts or '--conflicts FILE'} lists them."
+        )
 
 
 def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, force: bool) -> None:

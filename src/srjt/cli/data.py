@@ -53,17 +53,21 @@ def inspect(
     from srjt.data.inspection import inspect_source
 
     with progress_bar("Reading images", decode) as progress:
-        found = inspect_source(data.source, data.how, folds=folds, decode=decode, progress=progress)
-    show_inspection(found)
-    ready = found.graded and (data.skipping or not found.unusable)
-    known = found.graded and keep_options(found, data.on_bad_image)
-    command = _next_command(found, data, ready=ready, known=known)
-    write_inspection(found, out, next_command=command)
+        inspection = inspect_source(
+            data.source, data.how, folds=folds, decode=decode, progress=progress
+        )
+    show_inspection(inspection)
+    ready = inspection.graded and (data.skipping or not inspection.unusable)
+    known = inspection.graded and keep_options(inspection, data.on_bad_image)
+    command = _next_command(inspection, data, ready=ready, known=known)
+    write_inspection(inspection, out, next_command=command)
     if not command:
-        raise SrjtError(Message.joined(found.unresolved))
-    if found.unresolved:
+        raise SrjtError(Message.joined(inspection.unresolved))
+    if inspection.unresolved:
         say("If that is their order, from mild to severe:")
-    elif options.machine_options(len(found.manifest), features=found.manifest.are_features):
+    elif options.machine_options(
+        len(inspection.manifest), features=inspection.manifest.are_features
+    ):
         say(
             "There is no GPU: the preset cpu trains on the features of a pretrained network, in"
             " minutes."
@@ -73,60 +77,59 @@ def inspect(
         raise typer.Exit(1)
 
 
-def show_inspection(found: Inspection) -> None:
+def show_inspection(inspection: Inspection) -> None:
     """Print what was found."""
-    manifest = found.manifest
-    for line in (*(f"• {note}" for note in found.notes), *found.readers):
+    manifest = inspection.manifest
+    for line in (*(f"• {note}" for note in inspection.notes), *inspection.readers):
         say(line)
-    if found.graded:
+    if inspection.graded:
         print_grades(manifest)
     for line in _describe(manifest):
         say(line)
-    if found.as_published:
+    if inspection.as_published:
         say("All counts are as published.")
-    print_problems(found.problems)
-    if not found.problems:
-        say("No problems found." if found.decoded else "No problems found (images not read).")
+    print_problems(inspection.problems)
+    if not inspection.problems:
+        say("No problems found." if inspection.decoded else "No problems found (images not read).")
 
 
-def write_inspection(found: Inspection, out: Path, *, next_command: str = "") -> None:
+def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "") -> None:
     """Write the page, the pictures, the list of problems and the table without what cannot be
     used."""
     from srjt.data.checks import contact_sheet, pair_sheet
     from srjt.data.sources.table import write_table
     from srjt.reports.pages.inspection import inspection_page
 
-    manifest = found.manifest
-    if found.problems:
+    manifest = inspection.manifest
+    if inspection.problems:
         file = out / "problems.csv"
         replaced = _replaced(file)
-        srjt.data.write_problems(found.problems, file)
+        srjt.data.write_problems(inspection.problems, file)
         say(f"The full list of problems: {file}{replaced}")
-    if found.decoded and not manifest.are_features:
-        if len(found.pairs):
-            _write_picture(
-                pair_sheet(manifest, found.pairs),
-                out / "duplicates.png",
-                "Images that are (nearly) the same",
-            )
-        if found.graded:
-            _write_picture(
-                contact_sheet(manifest), out / "contact_sheet.png", "Examples of each grade"
-            )
-    if found.unusable and found.graded and not manifest.are_features and len(found.usable):
-        file = out / f"{found.source.stem}_usable.csv"
+    if inspection.decoded and not manifest.are_features:
+        if len(inspection.pairs):
+            pairs = pair_sheet(manifest, inspection.pairs)
+            _write_picture(pairs, out / "duplicates.png", "Images that are (nearly) the same")
+        if inspection.graded:
+            sheet = contact_sheet(manifest)
+            _write_picture(sheet, out / "contact_sheet.png", "Examples of each grade")
+    if (
+        inspection.unusable
+        and inspection.graded
+        and not manifest.are_features
+        and len(inspection.usable)
+    ):
+        file = out / f"{inspection.source.stem}_usable.csv"
         replaced = _replaced(file)
-        write_table(found.usable, file)
-        say(
-            f"The table without what cannot be used ({count_of(len(found.usable), 'row')}):"
-            f" {file}{replaced}"
-        )
+        write_table(inspection.usable, file)
+        rows = count_of(len(inspection.usable), "row")
+        say(f"The table without what cannot be used ({rows}): {file}{replaced}")
     page = out / "inspection.html"
-    inspection_page(found, next_command=next_command).save(page)
+    inspection_page(inspection, next_command=next_command).save(page)
     say(f"The page is in {page}.")
 
 
-def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
+def keep_options(inspection: Inspection, on_bad_image: str | None) -> bool:
     """Write how the source is read beside it, show it, and return whether other commands know it
     now.
 
@@ -134,10 +137,10 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
     """
     from srjt.data.reading_file import reading_file, write_reading_file
 
-    kept = found.kept(on_bad_image)
-    file = reading_file(found.source)
+    kept = inspection.kept(on_bad_image)
+    file = reading_file(inspection.source)
     try:
-        changed = bool(kept) and write_reading_file(found.source, kept)
+        changed = bool(kept) and write_reading_file(inspection.source, kept)
     except SrjtError as problem:
         say(Message("How it is read cannot be kept: ", problem), fg="yellow", err=True)
         return False
@@ -147,32 +150,33 @@ def keep_options(found: Inspection, on_bad_image: str | None) -> bool:
     return True
 
 
-def _next_command(found: Inspection, data: options.Source, *, ready: bool, known: bool) -> str:
+def _next_command(inspection: Inspection, data: options.Source, *, ready: bool, known: bool) -> str:
     """What to do next: inspect it again with what is missing, or train; "" if only a person can
     say.
 
     known: whether other commands know how the source is read.
     """
-    if found.unresolved:
+    if inspection.unresolved:
         words = [
             "srjt",
             "data",
             "inspect",
             str(data.source),
-            *options.as_words({**data.how, **found.proposed}),
+            *options.as_words({**data.how, **inspection.proposed}),
         ]
-        return shlex.join(words) if found.proposed else ""
+        return shlex.join(words) if inspection.proposed else ""
     skip = [] if ready else ["--on-bad-image", "skip"]
-    how = _options_of(found, data, known=known)
-    small = options.machine_options(len(found.manifest), features=found.manifest.are_features)
-    return shlex.join(
-        ["srjt", "train", str(data.source), *how, *skip, "--fold", "0", "--out", "run", *small]
+    reading = _options_of(inspection, data, known=known)
+    small = options.machine_options(
+        len(inspection.manifest), features=inspection.manifest.are_features
     )
+    words = ["srjt", "train", str(data.source), *reading, *skip, "--fold", "0", "--out", "run"]
+    return shlex.join([*words, *small])
 
 
-def _options_of(found: Inspection, data: options.Source, *, known: bool) -> list[str]:
+def _options_of(inspection: Inspection, data: options.Source, *, known: bool) -> list[str]:
     """How the source is read, as words of a command; none if the file beside it says it."""
-    return [] if known else options.as_words(found.kept(data.on_bad_image))
+    return [] if known else options.as_words(inspection.kept(data.on_bad_image))
 
 
 def _replaced(path: Path) -> str:
@@ -183,7 +187,8 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
     """Write a PNG file, and say where it is."""
     from srjt.files import write_output
 
-    replaced, png = _replaced(path), io.BytesIO()
+    replaced = _replaced(path)
+    png = io.BytesIO()
     picture.save(png, format="PNG")
     write_output(path, png.getvalue())
     say(f"{what}: {path}{replaced}")
@@ -196,17 +201,21 @@ def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
 
     if manifest.patients is not None:
         counts = sorted(Counter(manifest.patients).values())
-        least, middle, most = counts[0], counts[len(counts) // 2], counts[-1]
-        spread = f"{middle}" if least == most else f"{least} to {most}, median {middle}"
-        yield f"{'Rows' if manifest.are_features else 'Images'} per patient: {spread}"
+        spread = f"{counts[0]} to {counts[-1]}, median {counts[len(counts) // 2]}"
+        if counts[0] == counts[-1]:
+            spread = str(counts[0])
+        what = "Rows" if manifest.are_features else "Images"
+        yield f"{what} per patient: {spread}"
     if "split" in manifest.table:
         sides = Counter(side or "none" for side in manifest.table["split"])
         yield "Published split: " + ", ".join(f"{side} {count:,}" for side, count in sides.items())
     if sizes := Counter(image_sizes(manifest)):
-        common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
-        others = f" and {count_of(len(sizes) - 4, 'other size')}" if len(sizes) > 4 else ""
-        sampled = f"; from a sample of {sizes.total():,} images" if len(manifest) > SAMPLED else ""
-        yield f"Image sizes (width×height): {common}{others}{sampled}"
+        shown = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
+        if len(sizes) > 4:
+            shown += f" and {count_of(len(sizes) - 4, 'other size')}"
+        if len(manifest) > SAMPLED:
+            shown += f"; from a sample of {sizes.total():,} images"
+        yield f"Image sizes (width×height): {shown}"
     if manifest.arrays is not None and manifest.are_features:
         x = manifest.arrays.astype(float)
         yield (
@@ -219,22 +228,25 @@ def print_grades(manifest: srjt.data.Manifest) -> None:
     """Images and patients per grade, with a bar."""
     import pandas as pd
 
-    counts, patients = manifest.class_counts.tolist(), manifest.patients
+    counts = manifest.class_counts.tolist()
+    patients = manifest.patients
     frame = pd.DataFrame(
         {
             "grade": [*manifest.grades, "all"],
             "rows" if manifest.are_features else "images": [*counts, len(manifest)],
             "share": [count / len(manifest) for count in (*counts, len(manifest))],
-            "": [
-                *("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts),
-                "",
-            ],
+            "": [*(_bar(count, max(counts)) for count in counts), ""],
         }
     )
     if patients is not None:
         owners = pd.Series(patients).groupby(manifest.labels).nunique().reindex(range(len(counts)))
         frame["patients"] = [*owners.fillna(0).astype(int), len(set(patients))]
     print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
+
+
+def _bar(count: int, most: int) -> str:
+    bar = "█" * round(24 * count / most)
+    return "▏" if count and not bar else bar
 
 
 def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
@@ -247,7 +259,7 @@ def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
             fg="red" if severity == "error" else "yellow",
         )
         for problem in first:
-            print_line(f"    {problem.where}{problem.detail and ': '}{problem.detail}")
+            print_line("    " + ": ".join(filter(None, (problem.where, problem.detail))))
         if count > len(first):
             print_line(f"    … and {count - len(first):,} more")
 
@@ -281,24 +293,22 @@ def split(
 
     def shown(rows: Any) -> str:
         part = manifest.select(rows)
-        return f"{len(part):,}" + (
-            "" if part.patients is None else f" ({len(set(part.patients)):,})"
-        )
+        if part.patients is None:
+            return f"{len(part):,}"
+        return f"{len(part):,} ({len(set(part.patients)):,})"
 
     check_outputs(out, force=force)  # other folds under this name: results would not be comparable
     manifest = options.grouped(data.usable(data.read()), near=group_near_duplicates)
     splits = srjt.data.folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
     srjt.data.write_splits(out, manifest, splits)
-    rows = [
-        {
-            "fold": f"{fold} {split.held_out}".strip(),
-            **{name: shown(split.sides()[name]) for name in ("train", "validation", "test")},
-            "test per grade": " / ".join(
-                f"{count:,}" for count in manifest.select(split.test).class_counts
-            ),
-        }
-        for fold, split in enumerate(splits)
-    ]
+    rows = []
+    for fold, split in enumerate(splits):
+        row = {"fold": f"{fold} {split.held_out}".strip()}
+        for name in ("train", "validation", "test"):
+            row[name] = shown(split.sides()[name])
+        counts = manifest.select(split.test).class_counts
+        row["test per grade"] = " / ".join(f"{count:,}" for count in counts)
+        rows.append(row)
     title = "" if manifest.patients is None else "Images, and patients in brackets"
     print_table(pd.DataFrame(rows), title=title)
     print_line(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
@@ -378,12 +388,17 @@ def synthetic(
     from srjt.data.synthetic import check_empty, generate, write
 
     check_empty(folder)  # before drawing, not after
-    drawn, written = itertools.count(1), itertools.count(1)
+    drawn = itertools.count(1)
+    written = itertools.count(1)
     with progress_bar("Drawing", True) as draw:
         manifest = generate(
-            images=images, patients=patients, size=size, grades=grades, seed=seed,
+            images=images,
+            patients=patients,
+            size=size,
+            grades=grades,
+            seed=seed,
             progress=lambda: draw(next(drawn), images),
-        )  # fmt: skip
+        )
     with progress_bar("Writing", True) as advance:
         labels = write(manifest, folder, progress=lambda: advance(next(written), images))
     counts = ", ".join(str(n) for n in manifest.class_counts)

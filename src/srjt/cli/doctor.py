@@ -54,6 +54,14 @@ class Package(NamedTuple):
     installed: str | None
     fits: bool
 
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, if it does not fit, and what to do."""
+        found = "which is not installed"
+        if self.installed:
+            found = f"{self.installed} is installed"
+        return f'{self.requirement} is needed, {found}: pip install "{self.requirement}"'
+
 
 def doctor() -> None:
     """Check the installation: versions, devices, cache, extras, and what to do about what is
@@ -66,13 +74,7 @@ def doctor() -> None:
     from srjt.console import Console
 
     required = [_installed(line) for line in requirements_of(None)]
-    problems = [
-        f"{package.requirement} is needed, "
-        + (f"{package.installed} is installed" if package.installed else "which is not installed")
-        + f': pip install "{package.requirement}"'
-        for package in required
-        if not package.fits
-    ]
+    problems = [package.problem for package in required if not package.fits]
     devices, advice = _devices()
     advice = [*advice, *_untested(required)]
     folder, used, free, writable = _cache()
@@ -82,21 +84,21 @@ def doctor() -> None:
         )
     extras = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
     for name, purpose in EXTRAS.items():
-        if packages := [_installed(line) for line in requirements_of(name)]:
-            install = "pip install " + " ".join(f'"{package.requirement}"' for package in packages)
-            extras.add_row(
-                name, purpose, "installed" if all(package.fits for package in packages) else install
-            )
+        packages = [_installed(line) for line in requirements_of(name)]
+        if packages and all(package.fits for package in packages):
+            extras.add_row(name, purpose, "installed")
+        elif packages:
+            wanted = " ".join(f'"{package.requirement}"' for package in packages)
+            extras.add_row(name, purpose, f"pip install {wanted}")
 
-    console, system = Console(highlight=False, markup=False), platform.uname()
+    console = Console(highlight=False, markup=False)
+    system = platform.uname()
     console.print(
         f"srjt {__version__}, Python {platform.python_version()}, {system.system} {system.release},"
         f" {system.machine}"
     )
-    console.print(
-        ", ".join(f"{package.name} {package.installed or '–'}" for package in required) + "\n",
-        style="dim",
-    )
+    versions = [f"{package.name} {package.installed or '–'}" for package in required]
+    console.print(", ".join(versions) + "\n", style="dim")
     console.print(*devices, sep="\n")
     console.print(f"cache: {folder}, {_size(used)} used, {_size(free)} free\n")
     console.print(extras, "")
@@ -153,16 +155,14 @@ def _devices() -> tuple[list[str], list[str]]:
         import torch
     except ImportError:  # named among the problems
         return [], []
-    processor = (
-        f"cpu: {count_of(os.cpu_count() or 1, 'core')},"
-        f" {count_of(torch.get_num_threads(), 'thread')}"
-    )
+    cores = count_of(os.cpu_count() or 1, "core")
+    processor = f"cpu: {cores}, {count_of(torch.get_num_threads(), 'thread')}"
     if torch.cuda.is_available():
         bf16 = "bf16" if torch.cuda.is_bf16_supported() else "no bf16"
-        gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-        named = [
-            f"cuda:{k}: {gpu.name}, {_size(gpu.total_memory)}, {bf16}" for k, gpu in enumerate(gpus)
-        ]
+        named = []
+        for k in range(torch.cuda.device_count()):
+            gpu = torch.cuda.get_device_properties(k)
+            named.append(f"cuda:{k}: {gpu.name}, {_size(gpu.total_memory)}, {bf16}")
         return [*named, processor], []
     if shutil.which("nvidia-smi") is None:
         return [processor], []
@@ -282,8 +282,12 @@ def methods(import_: Import = None) -> None:
     families: dict[str, list[RegisteredMethod]] = {}
     papers: dict[str, list[str]] = {}
     for row in map(lookup, names()):
-        joint = "Two, self-relaxed" if row.defaults.get("update") == "soft" else "Two networks"
-        families.setdefault("One network" if row.networks == 1 else joint, []).append(row)
+        family = "Two networks"
+        if row.networks == 1:
+            family = "One network"
+        elif row.defaults.get("update") == "soft":
+            family = "Two, self-relaxed"
+        families.setdefault(family, []).append(row)
         papers.setdefault(row.paper, []).append(row.name)
     longest = max(map(len, names()))
     print_line(f"{'name':{longest + 4}}needs   learns from", bold=True)
@@ -291,7 +295,8 @@ def methods(import_: Import = None) -> None:
         print_line(f"\n{family}", bold=True)
         for row in rows:
             needs = () if row.recipe.noise_rate == "auto" else row.needs
-            start = f" {row.name:{longest + 3}}{', '.join(NEEDS[n] for n in needs) or '–':8}"
+            needed = ", ".join(NEEDS[name] for name in needs) or "–"
+            start = f" {row.name:{longest + 3}}{needed:8}"
             print_line(_wrapped(start, row.updates))
             if row.scores != "–":
                 print_line(_wrapped(" " * (len(start) + 2), f"scores: {row.scores}"), dim=True)

@@ -77,22 +77,31 @@ class Fields:
     """
 
     def __init__(
-        self, group: type, *, only: Collection[str] = (), without: Collection[str] = (),
-        shown: Collection[str] = (), panel: str | None = None, defaults: Mapping[str, str] | None = None,
+        self,
+        group: type,
+        *,
+        only: Collection[str] = (),
+        without: Collection[str] = (),
+        shown: Collection[str] = (),
+        panel: str | None = None,
+        defaults: Mapping[str, str] | None = None,
         **more: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         hints = get_type_hints(group)
-        self.group, self.options, self.kinds = group, more, hints
-        self.lists, current = set(), None
+        self.group = group
+        self.options = more
+        self.kinds = hints
+        self.lists = set()
+        current = None
         for field in fields(group):
-            name, metadata = field.name, field.metadata
+            name = field.name
+            metadata = field.metadata
             current = metadata.get("panel", current)
             if metadata.get("help") and name not in without and name in (only or hints):
+                help = as_typed(metadata["help"])
                 default = (defaults or {}).get(name, shown_default(field))
-                shows_default = default and "argument" not in metadata
-                help = as_typed(metadata["help"]) + (
-                    f" [default: {default}]" if shows_default else ""
-                )
+                if default and "argument" not in metadata:
+                    help += f" [default: {default}]"
                 hidden = bool(shown) and name not in shown
                 self.options[name] = _option(
                     field, hints[name], help, panel=panel or current, hidden=hidden
@@ -106,11 +115,10 @@ class Fields:
             name: typed[name] for name in self.options if typed.get(name) not in (None, [], ())
         }
         for name in values:
+            one_or_several = {str, tuple[str, ...]} <= {*get_args(self.kinds.get(name))}
             if name in self.lists:
                 values[name] = [part.strip() for part in values[name].split(",")]
-            elif {str, tuple[str, ...]} <= {*get_args(self.kinds.get(name))} and len(
-                values[name]
-            ) == 1:
+            elif one_or_several and len(values[name]) == 1:
                 values[name] = values[name][0]  # one is not a list: most sources have one column
             elif name == "transition":
                 values[name] = read_matrix(values[name])
@@ -125,56 +133,67 @@ def expand(command: Command) -> Command:
     """The command with an option for each field instead of the parameters that ``Fields``
     annotates."""
     hints = get_type_hints(command, include_extras=True)
-    groups = {
-        name: group
-        for name, hint in hints.items()
-        for group in getattr(hint, "__metadata__", ())
-        if isinstance(group, Fields)
-    }
+    groups: dict[str, Fields] = {}
+    for name, hint in hints.items():
+        for metadata in getattr(hint, "__metadata__", ()):
+            if isinstance(metadata, Fields):
+                groups[name] = metadata
     parameters: dict[str, inspect.Parameter] = {}
-    for own in inspect.signature(command).parameters.values():
-        group = groups.get(own.name)
-        for name, kind in (
-            {own.name: hints[own.name]}.items() if group is None else group.options.items()
-        ):
-            default = own.default
-            if group is not None:
-                default = own.empty if isinstance(kind.__metadata__[0], ArgumentInfo) else None
-            elif isinstance(default, OptionInfo):
-                if default.default is False and not default.param_decls:  # a switch needs no --no-…
-                    default.param_decls = (f"--{name.strip('_').replace('_', '-')}",)
-                if default.metavar is None and Path in (kind, *get_args(kind)):
-                    default.metavar = "FILE"
-            if group is None or name not in hints:
-                # by keyword, so that options without a default may follow those with one
-                new = inspect.Parameter(name, own.KEYWORD_ONLY, default=default, annotation=kind)
-                parameters.setdefault(name, new)
+
+    def add(name: str, kind: Any, default: Any) -> None:
+        # by keyword, so that options without a default may follow those with one
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        new = inspect.Parameter(name, keyword, default=default, annotation=kind)
+        parameters.setdefault(name, new)
+
+    for parameter in inspect.signature(command).parameters.values():
+        name = parameter.name
+        if name not in groups:
+            _complete(parameter.default, name, hints[name])
+            add(name, hints[name], parameter.default)
+            continue
+        for option_name, kind in groups[name].options.items():
+            if option_name not in hints:
+                is_argument = isinstance(kind.__metadata__[0], ArgumentInfo)
+                add(option_name, kind, parameter.empty if is_argument else None)
 
     @functools.wraps(command)
     def expanded(**typed: Any) -> Any:
-        own = {name: value for name, value in typed.items() if name in hints}
-        theirs = {name: value for name, value in typed.items() if name not in hints}
-        return command(
-            **own, **{name: group.value(theirs, hints[name]) for name, group in groups.items()}
-        )
+        of_command = {name: value for name, value in typed.items() if name in hints}
+        of_groups = {name: value for name, value in typed.items() if name not in hints}
+        for name, group in groups.items():
+            of_command[name] = group.value(of_groups, hints[name])
+        return command(**of_command)
 
     expanded.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     expanded.__annotations__ = {one.name: one.annotation for one in parameters.values()}
     return cast(Command, expanded)
 
 
+def _complete(declared: Any, name: str, kind: Any) -> None:
+    """Add to the declaration of an option what follows from its type."""
+    if not isinstance(declared, OptionInfo):
+        return
+    if declared.default is False and not declared.param_decls:  # a switch needs no --no-…
+        declared.param_decls = (f"--{name.strip('_').replace('_', '-')}",)
+    if declared.metavar is None and Path in (kind, *get_args(kind)):
+        declared.metavar = "FILE"
+
+
 def _option(field: Field[Any], hint: Any, help: str, *, panel: str | None, hidden: bool) -> Any:
     """The option of the command line for a field: its kind, flag and metavar."""
-    metadata, kinds, choice = field.metadata, {hint, *get_args(hint)}, required_type(hint)
-    metavar, flag = (
-        metadata.get("metavar"),
-        metadata.get("flag") or f"--{field.name.replace('_', '-')}",
-    )
+    metadata = field.metadata
+    kinds = {hint, *get_args(hint)}
+    choice = required_type(hint)
+    metavar = metadata.get("metavar")
+    flag = metadata.get("flag") or f"--{field.name.replace('_', '-')}"
     if metavar == "SOURCE" and "argument" in metadata:
         return Annotated[Path, typer.Argument(metavar=metavar, help=help)]
     kind: Any = str
     if bool in kinds:
-        kind, flag = bool, flag if "flag" in metadata else f"{flag}/--no-{flag[2:]}"
+        kind = bool
+        if "flag" not in metadata:
+            flag = f"{flag}/--no-{flag[2:]}"
     elif metavar is None and get_origin(choice) is Literal and "auto" not in get_args(choice):
         metavar = "|".join(get_args(choice))
     elif metavar in ("DIR", "FILE", "SOURCE", "FILE|RUN"):
@@ -221,7 +240,9 @@ def html_file(path: Path | None) -> Path | None:
     """A page whose name has no suffix gets one, so that a browser opens it."""
     from srjt.files import is_stream
 
-    return path if path is None or path.suffix or is_stream(path) else path.with_suffix(".html")
+    if path is None or path.suffix or is_stream(path):
+        return path
+    return path.with_suffix(".html")
 
 
 A_MODULE = "Import a module that registers methods of your own. Repeatable."
@@ -344,9 +365,9 @@ class Source(ReadOptions):
         try:
             return read_source(self.source, use_file=False, **{**self.how, **more})
         except SrjtError as problem:
-            raise (
-                used(self.source, problem) if load_reading_file(self.source) else problem
-            ) from None
+            if not load_reading_file(self.source):
+                raise
+            raise used(self.source, problem) from None
 
     def usable(self, reading: srjt.data.Manifest) -> srjt.data.Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
@@ -361,11 +382,11 @@ class Source(ReadOptions):
 
         if manifest.arrays is not None:
             return manifest
-        missing = {
-            row: ("missing-image", reason)
-            for row, path in enumerate(manifest.paths)
-            if (reason := why_not_a_file(path)) is not None
-        }
+        missing = {}
+        for row, path in enumerate(manifest.paths):
+            reason = why_not_a_file(path)
+            if reason is not None:
+                missing[row] = ("missing-image", reason)
         if not missing or len(missing) == len(manifest):
             return manifest
         named = few(manifest.ids[row] for row in missing)
@@ -394,31 +415,28 @@ class Source(ReadOptions):
         from srjt.data.checks import image_problem
 
         if unreadable:
-            srjt.data.write_problems(
-                [*problems, *(image_problem(*one) for one in unreadable)], self.skipped
-            )
+            more = [image_problem(sample, reason) for sample, reason in unreadable]
+            srjt.data.write_problems([*problems, *more], self.skipped)
         if unreadable and tell:
-            counted, named = (
-                count_of(len(unreadable), "image"),
-                few(sample for sample, _ in unreadable),
-            )
+            counted = count_of(len(unreadable), "image")
+            named = few(sample for sample, _ in unreadable)
             say(f"{counted} could not be read: {named}. Listed in {self.skipped}.", err=True)
 
 
-def as_words(how: Mapping[str, Any]) -> list[str]:
+def as_words(reading: Mapping[str, Any]) -> list[str]:
     """Options of reading as words of a command line."""
-    lists = {
-        name: ",".join(how[name])
-        for name in ("grades", "map_grades")
-        if isinstance(how.get(name), (list, tuple))
-    }
-    return [
-        word
-        for name, value in {**how, **lists}.items()
-        if value is not None
-        for one in (value if isinstance(value, (list, tuple)) else [value])
-        for word in (f"--{name.replace('_', '-')}", str(one))
-    ]
+    words = []
+    for name, value in reading.items():
+        several = isinstance(value, (list, tuple))
+        if several and name in ("grades", "map_grades"):
+            values = [",".join(value)]
+        elif several:
+            values = value
+        else:
+            values = [] if value is None else [value]
+        for one in values:
+            words += [f"--{name.replace('_', '-')}", str(one)]
+    return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,34 +485,35 @@ class Splitting:
         if self.official_split:
             return srjt.data.official_split(manifest)
         if not self.chosen:
-            return resolve_split(
-                None if self.official_split is None else "all", manifest, skipped=skipping
-            )
+            if self.official_split is None:
+                return resolve_split(None, manifest, skipped=skipping)
+            return resolve_split("all", manifest, skipped=skipping)
+        if self.hold_out is not None:
+            return self._holding_out(self.hold_out, manifest)
         if self.splits is not None:
             parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
-        elif self.hold_out is not None:
-            column, _, value = self.hold_out.partition("=")
-            parts = srjt.data.folds(
-                manifest, folds=self.folds, seed=self.split_seed, hold_out=column
-            )
-            by_value = {part.held_out: part for part in parts}
-            if not value:
-                names = ", ".join(by_value)
-                raise SrjtError(
-                    f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}."
-                )
-            if value not in by_value:
-                raise unknown_name(column, value, by_value)
-            return by_value[value]
         else:
-            manifest = (
-                srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
-            )
+            if manifest.duplicates is None:
+                manifest = srjt.data.group_duplicates(manifest)
             parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed)
             if training:
                 _warn_about_absent_grades(manifest, parts[fold], fold)
         check_fold(fold, len(parts))
         return parts[fold]
+
+    def _holding_out(self, text: str, manifest: srjt.data.Manifest) -> srjt.data.Split:
+        """text: column=value."""
+        column, _, value = text.partition("=")
+        parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed, hold_out=column)
+        by_value = {part.held_out: part for part in parts}
+        if not value:
+            names = ", ".join(by_value)
+            raise SrjtError(
+                f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}."
+            )
+        if value not in by_value:
+            raise unknown_name(column, value, by_value)
+        return by_value[value]
 
 
 Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
@@ -506,9 +525,8 @@ def _warn_about_absent_grades(
     manifest: srjt.data.Manifest, split: srjt.data.Split, fold: int
 ) -> None:
     for side, rows in split.sides().items():
-        absent = (manifest.select(rows, images=False).class_counts == 0) & (
-            manifest.class_counts > 0
-        )
+        counts = manifest.select(rows, images=False).class_counts
+        absent = (counts == 0) & (manifest.class_counts > 0)
         if absent.any():
             grade = manifest.grades[absent.argmax()]
             warn(
@@ -540,13 +558,15 @@ def layered_settings(
 ) -> TrainConfig:
     """The defaults, then the file (``config``), then the options, then ``--set`` (``set_``)."""
     options = dict(settings)
-    file, assignments = options.pop("config", None), options.pop("set_", ())
-    whole = {**(load_config(file) if file else {}), **options}
+    file = options.pop("config", None)
+    assignments = options.pop("set_", ())
+    whole = load_config(file) if file else {}
+    whole |= options
     for name, value in parse_overrides(assignments).items():
-        both = isinstance(whole.get(name), dict) and isinstance(
-            value, dict
-        )  # such as method_options
-        whole[name] = {**whole[name], **value} if both else value
+        before = whole.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):  # such as method_options
+            value = {**before, **value}
+        whole[name] = value
     return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
 
 

@@ -81,14 +81,10 @@ def run(
     from srjt.studies.plan import StudyWatcher, open_data
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
-    preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
+    preset = settings.pop("preset", None)
+    assignments = settings.pop("set_", ())
     if "methods" in grid:
-        parts = " ".join(
-            grid["methods"]
-        ).split()  # or separated by commas, which options of a method use themselves
-        grid["methods"] = [
-            name for one in parts for name in ([one] if ":" in one else one.split(",")) if name
-        ]
+        grid["methods"] = _method_names(grid["methods"])
     if source not in (None, "synthetic"):
         data = replace(data, source=Path(source)).with_reading_file()
     grid |= {"source": source, "grade_names": grade_names, "reading": data.how or None}
@@ -112,10 +108,8 @@ def run(
             " --time."
         )
     if dry_run or time_:
-        counts = Counter(
-            f"{planned.method.name}:{planned.method.variant}".rstrip(":")
-            for planned in planned_runs
-        )
+        methods = [planned.method for planned in planned_runs]
+        counts = Counter(f"{method.name}:{method.variant}".rstrip(":") for method in methods)
         print_table(pd.DataFrame(counts.items(), columns=["method", "runs"]))
         return
     bar = Bar() if quiet else Lines()
@@ -135,6 +129,14 @@ def run(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and"
             " run the same command again."
         )
+
+
+def _method_names(typed: Sequence[str]) -> list[str]:
+    """Methods are separated by spaces, or by commas, which options of a method use themselves."""
+    names: list[str] = []
+    for text in " ".join(typed).split():
+        names += [text] if ":" in text else filter(None, text.split(","))
+    return names
 
 
 def _print_results(folder: Path) -> None:
@@ -268,9 +270,15 @@ def report(
     """
     check_outputs(out, force=force)
     page, *others = srjt.report(
-        folder, out=out, figures=figures, tables=tables, metrics=[name.strip() for name in metrics.split(",")],
-        checklist=checklist, also=also or (), without_ids=without_ids,
-    )  # fmt: skip
+        folder,
+        out=out,
+        figures=figures,
+        tables=tables,
+        metrics=[name.strip() for name in metrics.split(",")],
+        checklist=checklist,
+        also=also or (),
+        without_ids=without_ids,
+    )
     if checklist is not None:
         beside = f", for a word processor, and in {others[0]}" if others else ""
         say(f"The checklist is in {page}{beside}.")

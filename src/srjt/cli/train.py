@@ -242,7 +242,9 @@ def _predict_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
     replaced."""
     names = ("feature_columns",) if features else ("images", "image_column")
     words = options.as_words({name: how[name] for name in names if name in how})
-    new = "FEATURES" if features else "TABLE" if words else "IMAGES"
+    new = "TABLE" if words else "IMAGES"
+    if features:
+        new = "FEATURES"
     return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
 
 
@@ -295,9 +297,16 @@ def features(
     manifest = data.usable(reading)
     with progress_bar("Decoding", True) as decoded, progress_bar("Embedding", True) as embedded:
         made, unreadable = embed(
-            manifest, backbone=backbone, flip=flip, crop=crop, device=device, on_bad_image=data.bad_images,
-            decoded=decoded, embedded=embedded, **settings,
-        )  # fmt: skip
+            manifest,
+            backbone=backbone,
+            flip=flip,
+            crop=crop,
+            device=device,
+            on_bad_image=data.bad_images,
+            decoded=decoded,
+            embedded=embedded,
+            **settings,
+        )
     write_output(out, pack_features(made, graded=not ungraded))
     data.list_unreadable(unreadable, reading.report.problems, tell=True)
     assert made.arrays is not None

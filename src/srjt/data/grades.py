@@ -115,6 +115,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             f"{_listed(names)} are dates or times, not grades: choose another column with ",
             Option("grade_column"),
             ".",
+            code="grades_are_dates",
         )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -135,6 +136,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             " from mild to severe with ",
             Option("grades"),
             ".",
+            code="grades_without_order",
         )
     if len(by_number) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
@@ -151,6 +153,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             " list all grades from mild to severe with ",
             Option("grades"),
             ".",
+            code="grades_with_gap",
         )
     return tuple(map(by_number.__getitem__, ordered))
 
@@ -163,6 +166,7 @@ def refuse_more_than_most(names: Sequence[object]) -> None:
             f" most {MOST_GRADES}. Choose another ",
             Option("grade_column"),
             ", or join measurements to a few grades.",
+            code="too_many_grades",
         )
 
 
@@ -177,6 +181,7 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
             ", or list the grades with ",
             Option("grades"),
             ".",
+            code="too_many_grades",
         )
 
 

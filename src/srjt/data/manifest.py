@@ -560,6 +560,7 @@ def drop_unusable(
             f" {bad[0].detail}). Correct the source, or leave such samples out with ",
             Option("on_bad_image", "skip"),
             f".{full_list}",
+            code="unusable_samples",
         )
     reasons = unusable_rows(manifest, problems)
     if len(reasons) == len(manifest):

@@ -103,6 +103,7 @@ def used(source: str | os.PathLike[str], problem: SrjtError) -> SrjtError:
         problem,
         f" (Options of reading come from {reading_file(source)}: edit or delete it.)",
         code=problem.code,
+        option=problem.option,
     )
 
 

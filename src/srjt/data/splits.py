@@ -200,7 +200,10 @@ def official_split(manifest: Manifest) -> Split:
     """
     if "split" not in manifest.table:
         raise SrjtError(
-            "The data have no published split: name its column with ", Option("split_column"), "."
+            "The data have no published split: name its column with ",
+            Option("split_column"),
+            ".",
+            code="no_split",
         )
     split = _of_sides(manifest.table["split"].to_numpy(dtype=object), checked=True)
     if not len(split.train):

@@ -220,9 +220,10 @@ def compare(
     >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
     >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
     >>> split = srjt.data.folds(data)[0]
-    >>> a, b = (srjt.train(data, split=split, method=m, **settings) for m in ("standard", "co-teaching"))
-    >>> found = srjt.compare(a, b, resamples=50)
-    >>> found.runs, found.differences[0].metric
+    >>> first = srjt.train(data, split=split, method="standard", **settings)
+    >>> second = srjt.train(data, split=split, method="co-teaching", **settings)
+    >>> comparison = srjt.compare(first, second, resamples=50)
+    >>> comparison.runs, comparison.differences[0].metric
     (('run 1', 'run 2'), 'accuracy')
     """
     grading = from_names(Grading, options, kind="option")
@@ -281,9 +282,13 @@ def compare(
         for place in rows:
             if any(counts := opened[place].facts.data.get("class_counts") or []):
                 gain = gain_over_one_grade(
-                    labels, tested[place].table["grade"].to_numpy(), training_counts=counts, metric=purpose,
-                    groups=groups, resamples=resamples,
-                )  # fmt: skip
+                    labels,
+                    tested[place].table["grade"].to_numpy(),
+                    training_counts=counts,
+                    metric=purpose,
+                    groups=groups,
+                    resamples=resamples,
+                )
                 gains.setdefault(name, []).append(gain)
     return Comparison(
         runs=tuple(shown),

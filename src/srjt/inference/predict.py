@@ -65,7 +65,9 @@ def refuse_other_options(
         given = next((name for name in names if how.get(name) is not None), None)
         if given is not None and not _takes(run).endswith(kind):
             raise SrjtError(
-                Option(given), f" is about {kind}, and this run takes {_takes(run)}: leave it out."
+                Option(given),
+                f" is about {kind}, and this run takes {_takes(run)}: leave it out.",
+                code="option_without_effect",
             )
 
 

@@ -166,8 +166,10 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
     cells = [as_text(cell).strip() for cell in table[source]]
     cells = [UNKNOWN if cell.casefold() in MISSING else cell for cell in cells]
     numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
-    words = [cell for cell, number in zip(cells, numbers.tolist(), strict=True)
-             if cell != UNKNOWN and not math.isfinite(number)]  # fmt: skip
+    words = []
+    for cell, number in zip(cells, numbers.tolist(), strict=True):
+        if cell != UNKNOWN and not math.isfinite(number):
+            words.append(cell)
     if width:
         step = float(width) if width.replace(".", "", 1).isdigit() else 0.0
         if step <= 0:

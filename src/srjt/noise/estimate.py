@@ -83,14 +83,18 @@ class Explanations:
         """Those that matter."""
         return (one for one in self.all if one.weight > 1e-4)
 
+    @property
+    def one_sided(self) -> bool:
+        """Whether most labels of a grade may be wrong."""
+        return any(one.fit.form in ONE_SIDED for one in self.all)
+
     @cached_property
     def form_weights(self) -> dict[str, float]:
         """Sums to 1."""
-        forms = dict.fromkeys(one.fit.form for one in self.all)
-        return {
-            form: min(sum(one.weight for one in self.all if one.fit.form == form), 1.0)
-            for form in forms
-        }
+        weights: dict[str, float] = {}
+        for one in self.all:
+            weights[one.fit.form] = weights.get(one.fit.form, 0.0) + one.weight
+        return {form: min(weight, 1.0) for form, weight in weights.items()}
 
     @cached_property
     def joint(self) -> Floats:
@@ -101,11 +105,11 @@ class Explanations:
     def label_probabilities(self) -> Floats:
         """(N, C): p(label | x)."""
         fits = {one.fit.form: one.fit for one in self}
-        by_form = (
-            (fit.true_grades(self.cells.images) @ fit.transition(), form)
-            for form, fit in fits.items()
-        )
-        return np.asarray(sum(self.form_weights[form] * p for p, form in by_form))
+        total = np.zeros((len(self.cells.images.cell), self.cells.counts.shape[1]))
+        for form, fit in fits.items():
+            p = fit.true_grades(self.cells.images) @ fit.transition()
+            total += self.form_weights[form] * p
+        return total
 
     def posterior(self, labels: Ints, probabilities: Floats) -> Floats:
         """(N, C): p(true grade | x, label), averaged over the explanations.
@@ -118,18 +122,19 @@ class Explanations:
         for form in {one.fit.form: one for one in self}:
             of_form = [one for one in self if one.fit.form == form]
             transition = of_form[0].fit.transition()
-            sure, unsure = (
-                [one for one in of_form if bool(one.reader) == doubt] for doubt in (False, True)
-            )
-            for one in sure:
-                total += one.weight * model.by_grade(labels, probabilities, transition)
-            if unsure:
-                weights = [one.weight for one in unsure]
-                joint = np.asarray(sum(one.weight * one.joint for one in unsure))
-                readers = [one.reader for one in unsure]
-                total += (
-                    0.5 * sum(weights) * model.bayes(labels, probabilities, transition_of(joint))
-                )
+            readers = []
+            weights = []
+            joint = np.zeros_like(transition)
+            for one in of_form:
+                if one.reader:
+                    readers.append(one.reader)
+                    weights.append(one.weight)
+                    joint += one.weight * one.joint
+                else:
+                    total += one.weight * model.by_grade(labels, probabilities, transition)
+            if readers:
+                by_matrix = model.bayes(labels, probabilities, transition_of(joint))
+                total += 0.5 * sum(weights) * by_matrix
                 split = model.by_severity(labels, probabilities, transition, readers, weights)
                 total += 0.5 * sum(weights) * split
         return np.asarray(total / total.sum(axis=1, keepdims=True))
@@ -143,10 +148,14 @@ class Explanations:
             logs[k] += np.log(
                 0.999 * likelihood + 0.001
             ).sum()  # a verified grade may be wrong, too
-        pairs = zip(self.all, softmax(logs).tolist(), strict=True)
-        return replace(
-            self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs)
-        )
+        return self._weighted(self.all, logs)
+
+    def _weighted(self, forms: Sequence[WeightedForm], logs: ArrayLike) -> Explanations:
+        """Of these forms, with weights in proportion to the exponentials of ``logs``."""
+        weighted = []
+        for one, weight in zip(forms, softmax(logs).tolist(), strict=True):
+            weighted.append(replace(one, weight=weight, doubtful_weight=weight))
+        return replace(self, all=tuple(weighted))
 
     def given_second(self, labels: Ints, second: Ints) -> Explanations:
         """Weighted anew by second readings (N,), −1 where there is none: how often two readers of
@@ -174,10 +183,7 @@ class Explanations:
                     0.999 * likelihood + 0.001
                 ).sum()  # one label in a thousand may be anything
                 logs.append(np.log(weight / len(shares) + 1e-12) + log / self.repeated)
-        pairs = zip(finer, softmax(logs).tolist(), strict=True)
-        return replace(
-            self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs)
-        )
+        return self._weighted(finer, logs)
 
 
 def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified) -> Explanations:
@@ -196,22 +202,24 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
     # images in the order of severity that predicts the labels better, by the form that is the
     # freest
     banded = model.family("banded", num_classes=classes)
-    orders = [model.rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
-    pooled = [model.pool(labels, one, classes=classes, repeated=repeated) for one in orders]
-    best = max((model.fit_model(one, banded) for one in pooled), key=lambda fit: fit.log_evidence)
+    by_order = []
+    for by_median in (False, True):
+        images = model.rank_images(probabilities, by_median=by_median)
+        pooled = model.pool(labels, images, classes=classes, repeated=repeated)
+        by_order.append(model.fit_model(pooled, banded))
+    best = max(by_order, key=lambda fit: fit.log_evidence)
     cells = best.problem.cells
 
     def fitted(form: str) -> model.Fit:
         return model.fit_model(cells, model.family(form, num_classes=classes))
 
+    fits: dict[str, model.Fit] = {}
+    held_out: dict[str, Floats] = {}
     # of two grades the symmetric forms are one
-    forms = [
-        form
-        for form in model.FORMS
-        if form not in (*ONE_SIDED, *(SYMMETRIC[1:] if classes == 2 else ()))
-    ]
-    fits = {form: best if form == "banded" else fitted(form) for form in forms}
-    held_out = {form: model.held_out_likelihood(fit, labels, part) for form, fit in fits.items()}
+    symmetric = SYMMETRIC[:1] if classes == 2 else SYMMETRIC
+    for form in (*symmetric, "banded", "boundary"):
+        fits[form] = best if form == "banded" else fitted(form)
+        held_out[form] = model.held_out_likelihood(fits[form], labels, part)
     evidence = max(fit.log_evidence for fit in fits.values())
     likelihood = max(float(one.sum()) for one in held_out.values())
     for form in ONE_SIDED:
@@ -223,9 +231,7 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
         if (float(one.sum()) - likelihood) / repeated > _GAIN:
             fits[form] = fit
             held_out[form] = one
-    log_prior = -np.log(
-        [sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits]
-    )
+    log_prior = -np.log([len(symmetric) if form in symmetric else 1 for form in fits])
     weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
     by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])
     off = by_patient - by_patient.mean(axis=1, keepdims=True)
@@ -237,25 +243,26 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
         method="eigh",
     )
     doubtful_weights = softmax(draws, axis=1).mean(axis=0).tolist()
-    every = tuple(
-        WeightedForm(
-            fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share
-        )
-        for fit, weight, doubtful in zip(fits.values(), weights, doubtful_weights, strict=True)
-        for reader, share in _readers(fit.form)
-    )
+    every = []
+    for fit, weight, doubtful in zip(fits.values(), weights, doubtful_weights, strict=True):
+        for reader, share in _readers(fit.form):
+            every.append(
+                WeightedForm(
+                    fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share
+                )
+            )
     means = {form: float(one.mean()) for form, one in held_out.items()}
-    explained = Explanations(cells=cells, all=every, held_out=means, repeated=own_repeated)
+    explained = Explanations(cells=cells, all=tuple(every), held_out=means, repeated=own_repeated)
     return explained.given(verified, labels, probabilities) if len(verified.rows) else explained
 
 
 def _readers(form: str) -> list[tuple[float, float]]:
     """Shares of the blur that may be the reader's, each with its probability."""
-    none = (
-        1.0 if form in SYMMETRIC else 0.0 if form == "boundary" else 0.5
-    )  # how probable no share is
-    shares = [(0.0, none), *((share, (1.0 - none) / len(READER_SHARES)) for share in READER_SHARES)]
-    return [one for one in shares if one[1]]
+    if form in SYMMETRIC:
+        return [(0.0, 1.0)]
+    none = 0.0 if form == "boundary" else 0.5  # how probable no share is
+    shares = [(share, (1.0 - none) / len(READER_SHARES)) for share in READER_SHARES]
+    return [(0.0, none), *shares] if none else shares
 
 
 # How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each
@@ -294,8 +301,8 @@ class NoiseEstimate(Plain):
     rate: float
     rate_interval: tuple[float, float]
     transition: Floats  # (C, C) P[i, j] = Pr(label = j | true grade = i)
-    # (2, C, C) lower and upper, if wrong labels depend on the true grade alone; where the rate is not
-    # determined, what the upper end of its interval allows for
+    # (2, C, C) lower and upper, if wrong labels depend on the true grade alone; where the rate is
+    # not determined, what the upper end of its interval allows for
     transition_interval: Floats
     prior: Floats  # (C,) shares of the true grades
     prior_interval: Floats  # (2, C), likewise
@@ -492,10 +499,11 @@ def estimate_noise(
     tail = (1.0 - confidence) / 2.0
     if bootstrap:
         joints, rates = _draws(explained, bootstrap, seed=seed)
-        low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
+        low = min(float(np.quantile(rates, tail)), rate)
+        lower_bound = min(float(np.quantile(rates, 2.0 * tail)), rate)
         if paired:
             low, largest = _paired_interval(joints, len(y) / explained.repeated, tail=tail)
-        elif any(one.fit.form in ONE_SIDED for one in explained.all):
+        elif explained.one_sided:
             largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
     informed = learnt = _informed(y, explained, owner)
     if not informed and bootstrap:
@@ -523,33 +531,19 @@ def estimate_noise(
         )
         interval = interval if bootstrap else (rate, rate)
         informed = informed or not reason
-        joints = np.maximum(
-            joints - joints.mean(axis=0) + joint, 0.0
-        )  # the same spread around another mean
+        # the same spread around another mean
+        joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)
         joints /= joints.sum(axis=(1, 2), keepdims=True)
-        sample = (
-            f"{count_of(len(known.rows), 'verified label')}, which must be a random sample of all"
-        )
-        if not known.at_random:
-            sample = (
-                f"{count_of(len(known.rows), 'verified label')}, weighted by the probabilities of"
-                " their draw"
-            )
-        assumption = (
-            f"The interval rests on {sample}; they are too few for a rate, so it is the model's as"
-            " far as the interval allows."
-            if reason
-            else f"The rate rests on {sample}; the model only makes the interval shorter."
-        )
+        assumption = _by_verified(known, too_few=bool(reason))
     ends = [tail, 1.0 - tail]
     transition_interval = np.quantile(transition_of(joints), ends, axis=0)
     prior_interval = np.quantile(joints.sum(axis=2), ends, axis=0)
     if bootstrap and (reason or paired):
         given = np.bincount(y, minlength=len(joint)) / len(y)
-        one_sided = any(one.fit.form in ONE_SIDED for one in explained.all)
-        matrices, shares_of_grades = _bounds(given, interval[1], likeliest=not one_sided)
-        transition_interval = _hull(transition_interval, matrices)
-        prior_interval = _hull(prior_interval, shares_of_grades)
+        likeliest = not explained.one_sided
+        matrix_bounds, share_bounds = _bounds(given, interval[1], likeliest=likeliest)
+        transition_interval = _hull(transition_interval, matrix_bounds)
+        prior_interval = _hull(prior_interval, share_bounds)
     elif bootstrap and interval[0] < RIGHT:  # then it is plausible that all labels are right
         transition_interval = _hull(transition_interval, np.stack([np.eye(len(joint))] * 2))
     return NoiseEstimate(
@@ -653,11 +647,9 @@ def _paired_interval(joints: Floats, labels: float, *, tail: float) -> tuple[flo
     rates = np.array([_rate(one) for one in joints])
     middle = float(np.median(rates))
     sampled = exact_interval(middle, labels, confidence=1.0 - 2.0 * tail)
-    low, high = (
-        np.hypot(np.quantile(rates, q) - middle, end - middle)
-        for q, end in zip((tail, 1.0 - tail), sampled, strict=True)
-    )
-    return max(middle - float(low), 0.0), min(middle + float(high), 1.0)
+    below = float(np.hypot(np.quantile(rates, tail) - middle, sampled[0] - middle))
+    above = float(np.hypot(np.quantile(rates, 1.0 - tail) - middle, sampled[1] - middle))
+    return max(middle - below, 0.0), min(middle + above, 1.0)
 
 
 def check_second(second: ArrayLike, labels: Ints, classes: int) -> Ints:
@@ -711,6 +703,21 @@ _ASSUMPTIONS = {
         " who are not; the interval covers both"
     ),
 }
+
+
+def _by_verified(known: Verified, *, too_few: bool) -> str:
+    """What a rate from verified labels rests on, in one sentence."""
+    sample = count_of(len(known.rows), "verified label")
+    if known.at_random:
+        sample += ", which must be a random sample of all"
+    else:
+        sample += ", weighted by the probabilities of their draw"
+    if too_few:
+        return (
+            f"The interval rests on {sample}; they are too few for a rate, so it is the model's as"
+            " far as the interval allows."
+        )
+    return f"The rate rests on {sample}; the model only makes the interval shorter."
 
 
 def _informed(y: Ints, explained: Explanations, owner: Ints) -> bool:

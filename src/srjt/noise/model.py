@@ -455,7 +455,8 @@ def family(form: str, *, num_classes: int) -> Family:
 # An image shows a severity g(x) up to a blur. With thresholds c_1 < … < c_{C−1} between the grades,
 # in units of the blur,
 #
-#     t_i(x) = Φ((c_{i+1} − g(x)) / σ(x)) − Φ((c_i − g(x)) / σ(x)),      p(label = j | x) = Σ_i t_i(x) P_ij.
+#     t_i(x) = Φ((c_{i+1} − g(x)) / σ(x)) − Φ((c_i − g(x)) / σ(x)),
+#     p(label = j | x) = Σ_i t_i(x) P_ij.
 #
 # g is a piecewise linear function of the *rank* of the image's severity under the network's
 # probabilities (the expected grade or the median, whichever predicts the labels better), and log σ

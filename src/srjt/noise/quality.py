@@ -49,7 +49,8 @@ def label_quality(
     Examples
     --------
     >>> labels = np.array([0, 0, 1, 1, 1, 0] * 20)
-    >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
+    >>> second = np.array([0.1, 0.2, 0.9, 0.7, 0.8, 0.9] * 20)
+    >>> probabilities = np.stack([1.0 - second, second], axis=1)
     >>> int(label_quality(labels, probabilities)[:6].argmin())
     5
     """
@@ -109,7 +110,8 @@ def true_grade_posterior(
     Examples
     --------
     >>> labels = np.array([0, 0, 1, 1, 1, 0] * 20)
-    >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
+    >>> second = np.array([0.1, 0.2, 0.9, 0.7, 0.8, 0.9] * 20)
+    >>> probabilities = np.stack([1.0 - second, second], axis=1)
     >>> true_grade_posterior(labels, probabilities).shape
     (120, 2)
     """

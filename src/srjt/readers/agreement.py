@@ -160,6 +160,7 @@ def ends(
     *,
     lower: ArrayLike = 0.0,
     higher: ArrayLike = 0.0,
+    highest: float = np.inf,
 ) -> Floats:
     """(2, K) ends of intervals of numbers (1 + B, K), as they are and of each draw; they hold the
     first row.
@@ -168,7 +169,7 @@ def ends(
     patient there is no interval: no draw differs, and none tells of others. lower, higher: (K,) or
     one number: by how much one more disagreement lowers or raises the number. It may have been too
     rare to occur: draws have it with the exponential weight of a patient, those of the lower end
-    and those of the higher end.
+    and those of the higher end. highest: that the number can be.
     """
     count = np.broadcast_to(np.asarray(patients, dtype=np.float64), values.shape[1:])
     tails = percentile_tails(count, level=level)
@@ -181,6 +182,10 @@ def ends(
     high = _quantile(
         values[1:] + weight * np.nan_to_num(np.asarray(higher, dtype=np.float64)), tails[1]
     )
+    # Few patients vary less than all, so that their coefficients are too low, and those of the draws
+    # are lower still: the higher end is as far away as the lower one.
+    reflected = np.minimum(2.0 * values[0] - _quantile(values[1:], tails[0]), highest)
+    high = np.fmax(high, reflected)
     found = np.stack([np.minimum(low, values[0]), np.maximum(high, values[0])])
     found[:, count <= 1.0] = np.nan
     return found
@@ -203,7 +208,8 @@ def interval_of(values: Floats, patients: float, level: float, *, more: float = 
     """more: the coefficient with one more disagreement."""
     lower = max(float(values[0]) - more, 0.0) if np.isfinite(more) else 0.0
     return Interval(
-        float(values[0]), *ends(values[:, None], patients, level, lower=lower)[:, 0].tolist()
+        float(values[0]),
+        *ends(values[:, None], patients, level, lower=lower, highest=1.0)[:, 0].tolist(),
     )
 
 
@@ -368,7 +374,9 @@ def agreement(
     low, high = np.full((2, len(first)), np.nan)
     with_one = weighted_kappa(first[largest] + more["own"], power=2)
     lower = np.maximum(weighted_kappa(first[largest], power=2) - with_one, 0.0)
-    low[largest], high[largest] = ends(draws["own"], of_pair[largest], confidence, lower=lower)
+    low[largest], high[largest] = ends(
+        draws["own"], of_pair[largest], confidence, lower=lower, highest=1.0
+    )
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
     return Agreement(
         readers=readings.readers,

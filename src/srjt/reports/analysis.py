@@ -17,7 +17,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split, folds, official_split, write_splits
-from srjt.errors import Option, SrjtError, count_of
+from srjt.errors import Message, Option, SrjtError, count_of
 from srjt.files import as_json, is_foreign, write_atomically
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.evaluate import Evaluation, evaluate_sides
@@ -35,13 +35,15 @@ RECORD = "analysis.json"
 PLAIN = "standard"  # the method that plain training is
 FOLDS = 5
 STEPS = ("inspect", "split", "train", "plain", "evaluate", "audit")
-MODEL, WITHOUT, AUDIT = "model", "plain", "audit"  # folders
-INDEX, INSPECTION, EVALUATION, COMPARISON = (
-    "index.html",
-    "inspection.html",
-    "evaluation.html",
-    "comparison.html",
-)
+# folders
+MODEL = "model"
+WITHOUT = "plain"
+AUDIT = "audit"
+# files
+INDEX = "index.html"
+INSPECTION = "inspection.html"
+EVALUATION = "evaluation.html"
+COMPARISON = "comparison.html"
 SPLITS = "splits.csv"
 
 
@@ -49,13 +51,13 @@ SPLITS = "splits.csv"
 class Analysis:
     """What the parts have found.
 
-    found: what the data are. run: the model. plain: a model of the same network by plain training;
-    None if the model is that. evaluation: the model on its test side. comparison: with plain
-    training. audited: the labels.
+    inspection: what the data are. run: the model. plain: a model of the same network by plain
+    training; None if the model is that. evaluation: the model on its test side. comparison: with
+    plain training. audited: the labels.
     """
 
     folder: Path
-    found: Inspection
+    inspection: Inspection
     run: Trained
     plain: Trained | None
     evaluation: Evaluation
@@ -73,7 +75,7 @@ class Watching:
 
 
 def analyse(
-    found: Inspection,
+    inspection: Inspection,
     *,
     out: Path,
     config: TrainConfig,
@@ -86,20 +88,20 @@ def analyse(
 ) -> Analysis:
     """Do what is not done yet in the folder, write its pages, and return what they are made of.
 
-    found: the inspected source. config: of the model; audit_config: of the audit's trainings.
+    inspection: the inspected source. config: of the model; audit_config: of the audit's trainings.
     labels: what ``srjt.audit`` should know of the table, for ``srjt review export``.
     """
-    begin_folder(out, found)
-    write_page(inspection_page(found), out / INSPECTION, write=write_atomically)
-    refuse_unusable(found, out, on_bad_image=on_bad_image)
+    begin_folder(out, inspection)
+    write_page(inspection_page(inspection), out / INSPECTION, write=write_atomically)
+    refuse_unusable(inspection, out, on_bad_image=on_bad_image)
     steps = [step for step in STEPS if step != "plain" or config.method != PLAIN]
 
     def tell(step: str, text: str) -> None:
         watching.tell(f"{steps.index(step) + 1} of {len(steps)}: {text}")
 
-    data = group_duplicates(found.manifest)
+    data = group_duplicates(inspection.manifest)
     tell("inspect", f"{data.describe()}. Details: {out / INSPECTION}")
-    parts = _write_sides(found, data, out)
+    parts = _write_sides(inspection, data, out)
     tell("split", f"{_sides(data, parts)}: {out / SPLITS}")
     training: dict[str, Any] = {
         "device": device,
@@ -107,10 +109,8 @@ def analyse(
         "split": _sides_of,
         "command": command,
     }
-    tell(
-        "train",
-        f"training {config.method} on {count_of(len(parts.train), 'sample')}: {out / MODEL}",
-    )
+    samples = count_of(len(parts.train), "sample")
+    tell("train", f"training {config.method} on {samples}: {out / MODEL}")
     with watching.open() as reporter:
         run = train(data, out=out / MODEL, config=config, reporter=reporter, **training)
     plain = None
@@ -122,15 +122,7 @@ def analyse(
                 data, out=out / WITHOUT, config=plain_config, reporter=reporter, **training
             )
     tell("evaluate", f"both on the test side: {out / EVALUATION}")
-    sides = evaluate_sides(run)
-    if "test" not in sides:
-        raise SrjtError("The split has no test side: how good the model is cannot be told.")
-    evaluation = sides["test"]
-    comparison = None if plain is None else compare(plain, run)
-    write_page(evaluation_page(evaluation, run=run), out / EVALUATION, write=write_atomically)
-    if comparison is not None:
-        write_page(comparison_page(comparison), out / COMPARISON, write=write_atomically)
-    report(out / MODEL)
+    evaluation, comparison = _judged(run, plain, out)
     tell("audit", f"which labels are probably wrong, by {FOLDS} trainings: {out / AUDIT}")
     with watching.open() as reporter:
         audited = audit(
@@ -142,13 +134,13 @@ def analyse(
             reporter=reporter,
             jobs="auto",
             on_bad_image=on_bad_image,
-            readings=found.manifest.report.readings,
-            labels=labels or LabelFile(source=str(found.source)),
+            readings=inspection.manifest.report.readings,
+            labels=labels or LabelFile(source=str(inspection.source)),
         )
     write_page(audit_page(out / AUDIT), out / AUDIT / "audit.html", write=write_atomically)
     return Analysis(
         folder=out,
-        found=found,
+        inspection=inspection,
         run=run,
         plain=plain,
         evaluation=evaluation,
@@ -157,36 +149,57 @@ def analyse(
     )
 
 
-def begin_folder(out: Path, found: Inspection) -> None:
+def _judged(run: Trained, plain: Trained | None, out: Path) -> tuple[Evaluation, Comparison | None]:
+    """The model on its test side, and beside plain training; their pages are written."""
+    sides = evaluate_sides(run)
+    if "test" not in sides:
+        raise SrjtError("The split has no test side: how good the model is cannot be told.")
+    evaluation = sides["test"]
+    write_page(evaluation_page(evaluation, run=run), out / EVALUATION, write=write_atomically)
+    comparison = None
+    if plain is not None:
+        comparison = compare(plain, run)
+        write_page(comparison_page(comparison), out / COMPARISON, write=write_atomically)
+    report(out / MODEL)
+    return evaluation, comparison
+
+
+def begin_folder(out: Path, inspection: Inspection) -> None:
     """Make the folder; one that holds other files, or the analysis of another source, is an
     error."""
-    made_of = {"source": str(found.source.absolute())}
+    made_of = {"source": str(inspection.source.absolute())}
     record = out / RECORD
     if record.is_file():
         if record.read_bytes() != as_json(made_of):
             raise SrjtError(
-                f"{out} holds the analysis of another source: choose another ", Option("out"), "."
+                f"{out} holds the analysis of another source: choose another ",
+                Option("out"),
+                ".",
+                code="folder_in_use",
             )
         return
     if out.is_dir() and any(is_foreign(path) for path in out.iterdir()):
-        raise SrjtError(f"{out} contains other files: choose another ", Option("out"), ".")
+        raise SrjtError(
+            f"{out} contains other files: choose another ", Option("out"), ".", code="folder_in_use"
+        )
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(record, as_json(made_of))
 
 
-def refuse_unusable(found: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:
+def refuse_unusable(inspection: Inspection, out: Path, *, on_bad_image: OnBadImage) -> None:
     """An error if the grades are not known, or if rows cannot be used and nobody has said to leave
     them out."""
     page = f"{out / INSPECTION} shows everything that was found"
-    if found.unresolved:
-        raise SrjtError(f"{' '.join(found.unresolved)} {page}.")
-    if found.unusable and on_bad_image == "error":
-        first = found.unusable[0]
+    if inspection.unresolved:
+        raise SrjtError(Message.joined(inspection.unresolved), f" {page}.")
+    if inspection.unusable and on_bad_image == "error":
+        first = inspection.unusable[0]
         raise SrjtError(
-            f"{count_of(len(found.unusable), 'unusable sample')} (the first: {first.where}:"
+            f"{count_of(len(inspection.unusable), 'unusable sample')} (the first: {first.where}:"
             f" {first.detail}). Correct the source, or leave such samples out with ",
             Option("on_bad_image", "skip"),
             f". {page}.",
+            code="unusable_samples",
         )
 
 
@@ -209,10 +222,10 @@ def _sides_of(manifest: Manifest) -> Split:
     return folds(manifest, folds=FOLDS)[0]
 
 
-def _write_sides(found: Inspection, data: Manifest, out: Path) -> Split:
+def _write_sides(inspection: Inspection, data: Manifest, out: Path) -> Split:
     """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no
     side."""
-    usable = replace(found, manifest=data).usable
+    usable = replace(inspection, manifest=data).usable
     split = _sides_of(usable)
     write_splits(out / SPLITS, usable, [split])
     return split

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +36,12 @@ from srjt.training.checkpoint import LAST
 from srjt.training.config import load_preset
 from srjt.training.trained import Trained, load_run
 
-IMAGES, EPOCHS = 1000, 30  # of the preset
-RATE, SEED = 0.4, 0
-VERIFIED = FIRST = 100
+IMAGES = 1000
+EPOCHS = 30  # of the preset
+RATE = 0.4
+SEED = 0
+VERIFIED = 100  # labels
+FIRST = 100  # of the most doubtful ones
 AUDIT_FOLDS = 3
 COVERAGE = 0.9
 PAGES = ("index.html", "study/report.html", "audit/audit.html", "patients.html")
@@ -61,11 +65,10 @@ class Learnt:
         """The same in words, beside plain training."""
         folds = ", ".join(f"{error:.3f}" for error in self.errors)
         change = self.error / plain.error - 1.0
-        compared = (
-            f": {abs(change):.0%} {'lower' if change < 0 else 'higher'}"
-            if abs(change) >= 0.005
-            else ""
-        )
+        compared = ""
+        if abs(change) >= 0.005:
+            direction = "lower" if change < 0 else "higher"
+            compared = f": {abs(change):.0%} {direction}"
         return (
             f"{NAMES[self.method]} repeats {self.repeated:.0%} of the wrong labels that it learnt"
             " from. Its error on true grades of other patients (MAE, lower is better) is"
@@ -109,13 +112,7 @@ def run_demo(
         for one in learnt:
             also(one.sentence(learnt[0]))
 
-        def audited(samples: Manifest) -> Audit:
-            return audit(
-                samples, out=out / "audit", folds=AUDIT_FOLDS, preset="demo", epochs=max(1, epochs // 2),
-                table=labels, source=str(labels),
-            )  # fmt: skip
-
-        alone = audited(data)
+        alone = _audited(data, out, labels, epochs=epochs)
         worst = alone.scores.head(FIRST)  # the true grades are not used by the audit
         hits = int((worst["grade"] != worst["true_grade"]).sum())
         also(
@@ -124,7 +121,7 @@ def run_demo(
         )
         run, held_out = _run(out, results, data)
         checked = _verified(data, held_out["validation"])
-        with_verified = audited(checked)  # its trainings are finished
+        with_verified = _audited(checked, out, labels, epochs=epochs)  # its trainings are finished
         report(out / "audit", out=out / PAGES[2])
         also(
             "Verified labels. The audit alone puts the share of wrong labels at"
@@ -134,18 +131,32 @@ def run_demo(
             f" {_suggested(with_verified)}"
         )
         also(_ranges(out, run, held_out["test"], checked))
-    found = [f"{hits} of {len(worst)}", f"{wrong.mean() * len(worst):.0f} at random"]
-    write_page(
-        _index(learnt, story, wrong=float(wrong.mean()), found=found),
-        out / PAGES[0],
-        write=write_atomically,
+    doubtful = KeyNumber(
+        "wrong of the most doubtful labels",
+        f"{hits} of {len(worst)}",
+        compared=f"{wrong.mean() * len(worst):.0f} at random",
     )
+    index = _index(learnt, story, wrong=float(wrong.mean()), doubtful=doubtful)
+    write_page(index, out / PAGES[0], write=write_atomically)
     return [out / page for page in PAGES]
+
+
+def _audited(samples: Manifest, out: Path, labels: Path, *, epochs: int) -> Audit:
+    return audit(
+        samples,
+        out=out / "audit",
+        folds=AUDIT_FOLDS,
+        preset="demo",
+        epochs=max(1, epochs // 2),
+        table=labels,
+        source=str(labels),
+    )
 
 
 def _labels(out: Path, *, images: int, epochs: int) -> Path:
     """The table with the wrong labels, beside its images; made once."""
-    made_with, record = {"images": images, "epochs": epochs}, out / "demo.json"
+    made_with = {"images": images, "epochs": epochs}
+    record = out / "demo.json"
     labels = out / "images" / "noisy.csv"
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")) != made_with:
@@ -175,16 +186,17 @@ def _learnt(results: StudyResults, *, epochs: int) -> list[Learnt]:
     ]
 
 
-def _index(learnt: list[Learnt], story: list[str], *, wrong: float, found: list[str]) -> Page:
-    """The story of the terminal as a page, with links to the others. found: how many of the first
-    labels are wrong."""
+def _index(learnt: list[Learnt], story: list[str], *, wrong: float, doubtful: KeyNumber) -> Page:
+    """The story of the terminal as a page, with links to the others. doubtful: how many of the
+    first labels are wrong."""
     plain, srjt = learnt
     title = (
         f"Plain training repeats {plain.repeated:.0%} of the wrong labels, srjt {srjt.repeated:.0%}"
     )
-    said = [text.partition(". ") for text in story]
-    about, first, second, audit, verified, ranges = [(head, rest) for head, _, rest in said]
-    both = [". ".join(part) for part in (first, second)]
+    labels, *both, audit, verified, ranges = story
+    about_labels, _, labels = labels.partition(". ")
+    about_verified, _, verified = verified.partition(". ")
+    about_ranges, _, ranges = ranges.partition(". ")
     study, audited, patients = PAGES[1:]
     return Page(
         kind="Demo on synthetic images, whose true grades are known",
@@ -204,26 +216,26 @@ def _index(learnt: list[Learnt], story: list[str], *, wrong: float, found: list[
                 f"{srjt.error:.3f}",
                 compared=f"plain: {plain.error:.3f}",
             ),
-            KeyNumber("wrong of the most doubtful labels", found[0], compared=found[1]),
+            doubtful,
         ],
         warnings=[
             "These images are drawn by a program. What srjt gains on yours is measured by srjt"
             " analyse."
         ],
         sections=[
-            Section("labels", about[0], text=[about[1]]),
+            Section("labels", about_labels, text=[labels]),
             Section("methods", "Two trainings", text=both, links=[("Every number", study)]),
-            Section("audit", "The audit", text=[". ".join(audit)], links=[("The labels", audited)]),
+            Section("audit", "The audit", text=[audit], links=[("The labels", audited)]),
             Section(
                 "verified",
-                verified[0],
-                text=[verified[1]],
+                about_verified,
+                text=[verified],
                 links=[("The audit with verified labels", audited)],
             ),
             Section(
                 "ranges",
-                ranges[0],
-                text=[ranges[1]],
+                about_ranges,
+                text=[ranges],
                 links=[("Every answer with its range", patients)],
             ),
             Section("next", "With your own images", code="srjt analyse labels.csv"),
@@ -239,9 +251,10 @@ def _run(out: Path, results: StudyResults, data: Manifest) -> tuple[Trained, dic
     shutil.copytree(run_folder(out / "study", key), folder, dirs_exist_ok=True)  # a name for people
     run = load_run(folder, device="cpu")
     row = {name: number for number, name in enumerate(data.ids)}
-    return run, {
-        side: data.select([row[name] for name in held.ids]) for side, held in run.held_out.items()
-    }
+    held_out = {}
+    for side, samples in run.held_out.items():
+        held_out[side] = data.select([row[name] for name in samples.ids])
+    return run, held_out
 
 
 def _verified(data: Manifest, drawn_from: Manifest) -> Manifest:
@@ -253,9 +266,9 @@ def _verified(data: Manifest, drawn_from: Manifest) -> Manifest:
     return replace(data, table=data.table.assign(verified_grade=grades))
 
 
-def _suggested(found: Audit) -> str:
+def _suggested(audited: Audit) -> str:
     """How many suggestions are right, of labels that the doctor has not told the true grade of."""
-    offered = suggestions(found.scores)
+    offered = suggestions(audited.scores)
     if not len(offered):
         return "For the other labels it suggests no grade."
     right = int((offered["suggested"] == offered["true_grade"]).sum())
@@ -272,12 +285,9 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
     answers = predict(run, test, calibrate_on=verified, coverage=COVERAGE, progress=False)
     predictions_page(answers, data=test).save(out / PAGES[3])
-    with_them, without = (
-        evaluate(
-            run, test, resamples=2, calibrate_on=labels, coverage=COVERAGE, progress=False
-        ).ranges
-        for labels in (verified, None)
-    )
+    options: dict[str, Any] = {"resamples": 2, "coverage": COVERAGE, "progress": False}
+    with_them = evaluate(run, test, calibrate_on=verified, **options).ranges
+    without = evaluate(run, test, **options).ranges
     assert with_them is not None
     assert without is not None
     first = answers.iloc[0]

@@ -7,10 +7,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import yaml
@@ -27,7 +26,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.checklist import paper_of, run_facts
-from srjt.reports.page import Page, Rule, Section, markdown, sentences
+from srjt.reports.page import Page, Section, markdown
 from srjt.reports.pages import evaluation
 from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import source_name
@@ -47,16 +46,19 @@ USE = (
 # of the checklist
 MODEL_FACTS = "grades model training software"
 DATA_FACTS = "source sha256 flow disjoint counts noise"
-LIMITS: list[Rule[Any]] = [
-    (lambda f: True, "Samples from other devices, places or populations may be graded differently; not tested."),
-    (lambda f: not f.held_out, "All samples were used for training: the performance on new ones is not known."),
-    (lambda f: f.held_out and f.found is None, "The predictions for the held-out samples are not available to this "
-     "card."),
-    (lambda f: f.found is not None and not f.found.by_patient, "There are no patient ids: images of one patient may be "
-     "on both sides of the split."),
-    (lambda f: f.found is not None and f.found.side == "validation", "There is no test side: the numbers are those of "
-     "the validation side."),
-]  # fmt: skip
+
+
+def limits_of(evaluated: Evaluation | None, *, held_out: bool) -> Iterator[str]:
+    """What the model cannot do, or nobody knows. held_out: whether some samples were."""
+    yield "Samples from other devices, places or populations may be graded differently; not tested."
+    if not held_out:
+        yield "All samples were used for training: the performance on new ones is not known."
+    if held_out and evaluated is None:
+        yield "The predictions for the held-out samples are not available to this card."
+    if evaluated is not None and not evaluated.by_patient:
+        yield "There are no patient ids: images of one patient may be on both sides of the split."
+    if evaluated is not None and evaluated.side == "validation":
+        yield "There is no test side: the numbers are those of the validation side."
 
 
 def write_model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None) -> Path:
@@ -74,13 +76,15 @@ def model_card(
 
     sides: its held-out sides, if they are evaluated already. usage: how to use it as an ONNX model.
     """
-    facts, name = read_facts(folder), folder.resolve().name
+    facts = read_facts(folder)
+    name = folder.resolve().name
     if sides is None:
         sides = stored_sides(folder, facts.grades)
-    found = sides.get("test") or sides.get("validation")
-    known, features = run_facts(folder, facts), len(facts.data["in_shape"]) == 1
+    evaluated = sides.get("test") or sides.get("validation")
+    known = run_facts(folder, facts)
+    features = len(facts.data["in_shape"]) == 1
     sizes = facts.data.get("samples", {})
-    limits = SimpleNamespace(found=found, held_out=sizes.get("test") or sizes.get("validation"))
+    held_out = bool(sizes.get("test") or sizes.get("validation"))
     metadata: dict[str, Any] = {
         "library_name": "srjt",
         "pipeline_tag": "tabular-classification" if features else "image-classification",
@@ -91,12 +95,13 @@ def model_card(
             *(["onnx"] if usage else []),
         ],
     }
-    performance, tables = ["Not known: see the limits."], []
-    if found is not None:
-        warnings, remarks = evaluation.evaluation_notes(found)
-        tables = [evaluation.scores_table(found), evaluation.by_grade_table(found)]
-        performance = [". ".join(evaluation.judgement(found)), " ".join([*warnings, *remarks])]
-        scores = {metric: found.intervals[metric].value for metric in MAIN}
+    performance = ["Not known: see the limits."]
+    tables = []
+    if evaluated is not None:
+        warnings, remarks = evaluation.evaluation_notes(evaluated)
+        tables = [evaluation.scores_table(evaluated), evaluation.by_grade_table(evaluated)]
+        performance = [". ".join(evaluation.judgement(evaluated)), " ".join([*warnings, *remarks])]
+        scores = {metric: evaluated.intervals[metric].value for metric in MAIN}
         result = {
             "task": {"type": metadata["pipeline_tag"]},
             "dataset": {"name": source_name(facts) or "not recorded", "type": "private"},
@@ -118,16 +123,15 @@ def model_card(
             Section("use", "Intended use", text=[USE]),
             Section("data", "Training data", text=[known.paragraph(DATA_FACTS)]),
             Section("performance", "Performance", text=performance, tables=tables),
-            Section("limits", "Limits", text=sentences(LIMITS, limits)),
+            Section("limits", "Limits", text=list(limits_of(evaluated, held_out=held_out))),
             Section(
                 "cite", "How to cite", text=[f"{cited}The software: srjt, see its CITATION.cff."]
             ),
         ],
     )
     if not usage:
-        predict = (
-            f"srjt predict {name} {'FEATURES' if features else 'IMAGES'} --out predictions.csv"
-        )
+        samples = "FEATURES" if features else "IMAGES"
+        predict = f"srjt predict {name} {samples} --out predictions.csv"
         usage = f"```bash\n{predict}\nsrjt export {name} --out model.onnx\n```"
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n\n{markdown(page)}\n## How to use it\n\n{usage}\n"
@@ -135,7 +139,10 @@ def model_card(
 
 # A run as a folder to send: model, card, configuration and a script that needs no srjt.
 
-MODEL, CONFIG, SCRIPT, NEEDS = "model.onnx", "config.json", "predict.py", "requirements.txt"
+MODEL = "model.onnx"
+CONFIG = "config.json"
+SCRIPT = "predict.py"
+NEEDS = "requirements.txt"
 IMAGE = (
     "RGB, upright by EXIF, on black where it is transparent, resized bilinearly with antialiasing"
     " (Pillow)"
@@ -179,7 +186,8 @@ def export_folder(
     >>> import srjt
     >>> srjt.export_folder("runs/mine", "to_send")  # doctest: +SKIP
     """
-    target, opened = Path(folder), open_run(run)
+    target = Path(folder)
+    opened = open_run(run)
     if opened.folder is None:
         raise SrjtError("A model card describes the folder of a run: train with out=… to have one.")
     if target.exists() and not target.is_dir():
@@ -192,19 +200,25 @@ def export_folder(
             f"{target} is not empty: choose another folder, or pass ",
             Option("overwrite", True),
             " to write there.",
+            code="folder_in_use",
         )
     written = export(
-        opened, target / MODEL, format="onnx", samples=samples, optimise=optimise, decoding=decoding,
+        opened,
+        target / MODEL,
+        format="onnx",
+        samples=samples,
+        optimise=optimise,
+        decoding=decoding,
         recalibrate=recalibrate,
-    )  # fmt: skip
-    asked = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
+    )
+    answering = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
     inputs = "FEATURES.npz" if len(opened.in_shape) == 1 else "IMAGES"
     usage = (
         "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes"
         f" out. A grade is {written.metadata['grade_rule']}.\n\n```bash\npip install -r"
         f" {NEEDS}\npython {SCRIPT} {inputs} > predictions.csv\n```"
     )
-    card = model_card(opened.folder, sides=evaluate_sides(opened, asked), usage=usage)
+    card = model_card(opened.folder, sides=evaluate_sides(opened, answering), usage=usage)
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
     with explain_write_errors(f"{target} cannot be written"):
         write_atomically(target / FILE, card.encode("utf-8", "replace"))

@@ -49,13 +49,13 @@ class KeyNumber:
         cls, label: str, number: Interval, pattern: str = ".3f", *, compared: str = ""
     ) -> KeyNumber:
         """A number with its interval, each as far as it is defined."""
-        value = (
-            f"{number.value:{pattern}}".replace("-", "−")
-            if math.isfinite(number.value)
-            else MISSING
-        )
-        some = number.high - number.low >= 1e-9  # else no draw of a bootstrap differs
-        return cls(label, value, between(*number[1:], pattern) if some else "", compared)
+        value = MISSING
+        if math.isfinite(number.value):
+            value = f"{number.value:{pattern}}".replace("-", "−")
+        interval = ""
+        if number.high - number.low >= 1e-9:  # else no draw of a bootstrap differs
+            interval = between(number.low, number.high, pattern)
+        return cls(label, value, interval, compared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +68,10 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
-    beside: Sequence[
-        tuple[str, str]
-    ] = ()  # (picture, title) of others, side by side with the first
-    similar: Sequence[
-        tuple[str, str]
-    ] = ()  # (picture, title) of training images, which the reader can open
+    # (picture, title) of others, side by side with the first
+    beside: Sequence[tuple[str, str]] = ()
+    # (picture, title) of training images, which the reader can open
+    similar: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -106,14 +104,12 @@ class Page:
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
     warnings: Sequence[str] = ()  # shown at the top
-    details: Sequence[
-        tuple[str, str]
-    ] = ()  # below the warnings: summary, and a text that the reader can open
+    # below the warnings: summary, and a text that the reader can open
+    details: Sequence[tuple[str, str]] = ()
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
-    progress: float | None = (
-        None  # 0 … 1, of something that is still running: a browser loads the page again
-    )
+    # 0 … 1, of something that is still running: a browser loads the page again
+    progress: float | None = None
     without_ids: bool = False  # whether ids, patients and paths were left out
 
     @property
@@ -136,7 +132,7 @@ class Page:
 
 # Leave out what names people or places, before a page is sent.
 
-NAMING = (
+NAMING = {  # columns
     "id",
     "image",
     "highest_image",
@@ -147,7 +143,7 @@ NAMING = (
     "images",
     "path",
     "file",
-)  # columns
+}
 LEFT_OUT = "(left out)"
 _PATH = re.compile(r"(?:hf:/|[A-Za-z]:\\|~|\.{1,2})?(?:[/\\][^\s/\\'\",;:()<>|]+)+[/\\]?")
 _WORD = re.compile(r"[^\s,;()'\"]+")

@@ -31,13 +31,8 @@ from srjt.training.trained import Trained
 
 # The settings of a run or a study as a section of a page.
 
-OF_IMAGES = (
-    "image_size",
-    "crop",
-    "resize",
-    "flip",
-    "pretrained",
-)  # without effect on rows of features
+# without effect on rows of features
+OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")
 
 
 def settings_section(
@@ -69,7 +64,8 @@ def _text(value: Any) -> str:
         )
     if isinstance(value, (list, tuple)):
         nested = any(isinstance(item, (list, tuple)) for item in value)
-        return ("; " if nested else ", ").join(_text(item) for item in value)
+        separator = "; " if nested else ", "
+        return separator.join(map(_text, value))
     return str(value)
 
 
@@ -111,7 +107,13 @@ def pictures_of(data: Manifest | None) -> Callable[[str], str]:
     if data is None:
         return thumbnail
     place = {str(image): row for row, image in enumerate(data.table["image"])}
-    return lambda name: sample_thumbnail(data, place[name], size=PICTURE) if name in place else ""
+
+    def picture(name: str) -> str:
+        if name not in place:
+            return ""
+        return sample_thumbnail(data, place[name], size=PICTURE)
+
+    return picture
 
 
 # How a page about new samples, or a run, was made.
@@ -121,22 +123,23 @@ SOURCES = 5  # that are named
 
 def run_name(run: Trained) -> str:
     """The folder's name, or the method of a run that has none."""
-    return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
+    if run.folder is None:
+        return display_name(run.config.method)
+    return run.folder.resolve().name
 
 
 def run_section(
     run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
 ) -> Section:
     """Which run answered, and how a page about new samples was made: enough to make it again."""
+    started = str(run.facts.provenance.get("started", ""))[:10]
+    samples = run.facts.data.get("samples") or {}
     facts = [
         ("run", run_name(run)),
         ("method", display_name(run.config.method)),
         ("network", "your own" if run.facts.own_network else run.config.network_name),
-        ("training samples", f"{(run.facts.data.get('samples') or {}).get('train', 0):,}"),
-        (
-            "trained",
-            f"{str(run.facts.provenance.get('started', ''))[:10]} by srjt {run.facts.version}".strip(),
-        ),
+        ("training samples", f"{samples.get('train', 0):,}"),
+        ("trained", f"{started} by srjt {run.facts.version}".strip()),
     ]
     for source in sources[:SOURCES]:
         facts += _file_facts("data", describe_source(os.fspath(source)))
@@ -148,7 +151,8 @@ def run_section(
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     """How a run was made, as far as it has recorded it."""
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
-    source, labels = facts.data.get("source"), facts.data.get("labels")
+    source = facts.data.get("source")
+    labels = facts.data.get("labels")
     features = len(facts.data["in_shape"]) == 1
     settings = settings_section(
         facts.config.to_dict(), own_network=facts.own_network, features=features
@@ -163,7 +167,9 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
 
 
 def _file_facts(term: str, source: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    return [(term, source["path"]), ("… SHA-256", source.get("sha256", ""))] if source else []
+    if not source:
+        return []
+    return [(term, source["path"]), ("… SHA-256", source.get("sha256", ""))]
 
 
 def _reproduce(
@@ -174,15 +180,19 @@ def _reproduce(
 ) -> Section:
     """The command, the data, when, on which device, with which versions, as far as it is
     recorded."""
-    processes, device = int(made.get("processes", 1)), str(made.get("device", ""))
+    processes = int(made.get("processes", 1))
+    device = str(made.get("device", ""))
+    if processes > 1:
+        device += f", {processes} processes"
     facts = [
         *data,
         ("when", str(made.get("started", "")).replace("T", " ").replace("+00:00", " UTC")),
-        ("device", f"{device}, {processes} processes" if processes > 1 else device),
+        ("device", device),
         ("versions", versions(made, version)),
         ("system", str(made.get("system", ""))),
     ]
-    known, command = [fact for fact in facts if fact[1]], str(made.get("command") or "")
+    known = [(term, value) for term, value in facts if value]
+    command = str(made.get("command") or "")
     return Section("reproduce", "Reproduce", code=command, facts=known, parts=settings, closed=True)
 
 

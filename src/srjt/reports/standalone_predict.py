@@ -26,25 +26,17 @@ from PIL import Image
 
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF", "JPEG2000", "PPM")
 DICOM = {".dcm", ".dicom"}  # not read, but not left out either
-SUFFIXES = {
-    "",
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".bmp",
-    ".tif",
-    ".tiff",
-    ".webp",
-    ".gif",
-    ".jp2",
-    ".ppm",
-    *DICOM,
-}
+PICTURES = ("", ".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".jp2", ".ppm")
+SUFFIXES = {*PICTURES, *DICOM}
 UPRIGHT = {  # EXIF orientation → what makes it upright
-    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
-}  # fmt: skip
+}
 PADDING = (124, 116, 104)  # of images that are not square, if the model was trained so
 BATCH = 32  # samples that are predicted at a time
 
@@ -70,16 +62,15 @@ def read_image(path: Path, *, size: int, resize: str) -> Array:
         scale = size / max(width, height)
         inner = (max(1, round(width * scale)), max(1, round(height * scale)))
         square = Image.new("RGB", (size, size), PADDING)
-        square.paste(
-            picture.resize(inner, Image.Resampling.BILINEAR),
-            ((size - inner[0]) // 2, (size - inner[1]) // 2),
-        )
+        place = ((size - inner[0]) // 2, (size - inner[1]) // 2)
+        square.paste(picture.resize(inner, Image.Resampling.BILINEAR), place)
         return np.array(square)
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    box = (
-        (left, top, left + side, top + side) if resize == "crop" else None
-    )  # None: all of it is squashed
+    box = None  # all of it is squashed
+    if resize == "crop":
+        side = min(width, height)
+        left = (width - side) / 2
+        top = (height - side) / 2
+        box = (left, top, left + side, top + side)
     return np.array(picture.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
 
@@ -109,7 +100,8 @@ def to_8bit(values: Array) -> Array:
     finite = values[np.isfinite(values)]
     if not finite.size:
         raise ValueError("it contains no numbers")
-    low, high = finite.min(), finite.max()
+    low = finite.min()
+    high = finite.max()
     share = (values - low) / (high - low) if high > low else np.zeros(values.shape)
     return np.rint(255 * np.nan_to_num(share, nan=0.0, posinf=1.0, neginf=0.0)).astype(np.uint8)
 
@@ -120,8 +112,11 @@ def read_features(path: Path) -> list[tuple[str, Array]]:
     opened = np.load(path, allow_pickle=False)
     arrays = {"features": opened} if isinstance(opened, np.ndarray) else opened
     rows = arrays["features"].astype(np.float32)
-    names = [arrays[key].astype(str).tolist() for key in ("images", "ids") if key in arrays]
-    return list(zip([*names, map(str, range(len(rows)))][0], rows, strict=True))
+    names = [str(number) for number in range(len(rows))]
+    for key in ("ids", "images"):  # the last one takes precedence
+        if key in arrays:
+            names = arrays[key].astype(str).tolist()
+    return list(zip(names, rows, strict=True))
 
 
 def find_files(sources: list[Path]) -> Iterator[Path]:
@@ -141,18 +136,16 @@ def samples(
     config: dict[str, Any], sources: list[Path], failed: list[Path]
 ) -> Iterator[tuple[str, Array]]:
     """Names and inputs of the model; files that cannot be read are added to ``failed``."""
-    how = config["preprocessing"]
-    what = (
-        "features: a .npy file, or a .npz file with an array features"
-        if how is None
-        else "an image"
-    )
+    image = config["preprocessing"]
+    what = "an image"
+    if image is None:
+        what = "features: a .npy file, or a .npz file with an array features"
     for path in find_files(sources):
         try:
-            if how is None:
+            if image is None:
                 yield from read_features(path)
             else:
-                yield str(path), read_image(path, size=how["size"], resize=how["resize"])
+                yield str(path), read_image(path, size=image["size"], resize=image["resize"])
         except Exception as problem:  # damaged files make Pillow raise almost any exception
             failed.append(path)
             print(f"{path} cannot be read as {what} ({problem}).", file=sys.stderr)
@@ -170,10 +163,10 @@ def main() -> int:
         return 2
     folder = Path(__file__).resolve().parent
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    session = onnxruntime.InferenceSession(
-        str(folder / config["model"]), providers=["CPUExecutionProvider"]
-    )
-    grades, names = config["grades"], config["grade_names"]
+    model = str(folder / config["model"])
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    grades = config["grades"]
+    names = config["grade_names"]
     columns = ["image", "grade", "grade_name"] if names else ["image", "grade"]
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow([*columns, *(f"p_{grade}" for grade in grades), "expected_grade"])

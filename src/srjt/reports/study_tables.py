@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ import pandas as pd
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.noise.matrices import FAMILIES
 from srjt.ordinal.metrics import METRICS, holm
-from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.paper import Difference, paper_dataset, paper_differences, paper_value
@@ -55,14 +53,18 @@ def noise_label(noise: str) -> str:
     """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as
     given"."""
     spec = parse_noise(noise)
-    return noise_name(noise) if spec.kind == "none" else ", ".join(_noise_numbers(spec))
+    if spec.kind == "none":
+        return noise_name(noise)
+    return ", ".join(_noise_numbers(spec))
 
 
 def _noise_numbers(spec: NoiseSpec) -> list[str]:
     """What there is of rate, ρ and share."""
     numbers = (("ε", spec.rate), ("ρ", spec.rho))
     parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None]
-    return [*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts
+    if spec.share < 1:
+        parts.append(f"{spec.share:.0%} of the patients")
+    return parts
 
 
 # The runs of a study that form the paper's ablation: hard or soft loss for selection and update,
@@ -91,9 +93,13 @@ def ablation(sources: Iterable[MethodVariant]) -> dict[str, dict[LossUsage, Meth
     usages: dict[str, dict[LossUsage, MethodVariant]] = {}
     plain_first = sorted(set(every), key=lambda source: (source[1] != "", source))
     for method, variant in plain_first:
-        chosen, host = loss_usage(variant), host_of(method)
+        chosen = loss_usage(variant)
+        host = host_of(method)
         if chosen or not variant:
-            usage = {"select": "hard", "update": "soft" if host else "hard", **(chosen or {})}
+            usage = {"select": "hard", "update": "hard"}
+            if host:
+                usage["update"] = "soft"
+            usage |= chosen or {}
             of_host = usages.setdefault(host or method, {})
             of_host.setdefault((usage["select"], usage["update"]), (method, variant))
     hosts = paper_order(
@@ -109,32 +115,73 @@ def loss_usage(variant: str) -> dict[str, str] | None:
     """The options select and update of a variant ("select=soft,update=soft"); None for other
     variants."""
     options = dict(part.partition("=")[::2] for part in variant.split(",") if part)
-    return options if options and options.keys() <= {"select", "update"} else None
+    if not options or options.keys() - {"select", "update"}:
+        return None
+    return options
 
 
 NAIVE_LABEL, NAIVE_MEANING = NAIVE.split(": ", 1)
 NAIVE_ROW: MethodVariant = (NAIVE_LABEL, "")  # no method has this name
 
-CAPTION: list[Rule[Any]] = [
-    (lambda f: True, "Test {f.metrics}: averaged over the last ten epochs (all, if fewer){f.networks}; {f.over}."),
-    (lambda f: f.folds == 1 < f.seeds, "Seeds share their test patients: ± does not contain patients."),
-    (lambda f: f.naive, f"{NAIVE_LABEL.capitalize()}: {NAIVE_MEANING}."),
-    (lambda f: f.paper, "“paper”: the value that the paper prints (Takezaki et al., WACV 2025)."),
-    (lambda f: f.paper and not f.differences, "All settings that it states are the same here."),
-    (lambda f: f.paper and f.differences, "Here differ from it: {f.differences}."),
-]  # fmt: skip
-TEST_CAPTION: list[Rule[Any]] = [
-    (lambda f: f.pooled, "“+ Ours” minus its host, averaged within a fold over hosts and noises."),
-    (lambda f: not f.pooled, "Mean difference over the folds that both methods have."),
-    (lambda f: f.folds < 3, "Fewer than three folds have no interval."),
-    (lambda f: f.folds > 2, "95% interval and two-sided p-value by the corrected resampled t-test "
-     "(Nadeau and Bengio, 2003; test/train = {f.ratio:.3g}); p, Holm: corrected for the {f.count} of this table."),
-    (lambda f: f.folds > 2 and f.seeds == 1, "One seed: the intervals do not contain what all folds share, such as "
-     "the initial weights."),
-    (lambda f: not f.pooled and f.folds > 1, "The best of several methods is chosen for each fold by the other "
-     "folds."),
-    (lambda f: not f.pooled and f.folds == 1, "The best of several methods is chosen by the same results."),
-]  # fmt: skip
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionFacts:
+    """What the caption of a table of means is about."""
+
+    folds: int
+    seeds: int
+    over: str  # what the means are over
+    metrics: str
+    networks: str
+    naive: bool  # whether one grade for all has a row
+    paper: bool  # whether there are the paper's numbers
+    differences: str  # from the paper's settings
+
+
+def caption_of(f: CaptionFacts) -> Iterator[str]:
+    """The sentences of the caption of a table of means."""
+    yield (
+        f"Test {f.metrics}: averaged over the last ten epochs (all, if fewer){f.networks};"
+        f" {f.over}."
+    )
+    if f.folds == 1 < f.seeds:
+        yield "Seeds share their test patients: ± does not contain patients."
+    if f.naive:
+        yield f"{NAIVE_LABEL.capitalize()}: {NAIVE_MEANING}."
+    if f.paper:
+        yield "“paper”: the value that the paper prints (Takezaki et al., WACV 2025)."
+    if f.paper and not f.differences:
+        yield "All settings that it states are the same here."
+    if f.paper and f.differences:
+        yield f"Here differ from it: {f.differences}."
+
+
+def paired_caption(
+    *, pooled: bool, folds: int, seeds: int, ratio: float, count: str
+) -> Iterator[str]:
+    """The sentences of the caption of a table of paired tests. ratio: of test to training
+    patients. count: of comparisons."""
+    if pooled:
+        yield "“+ Ours” minus its host, averaged within a fold over hosts and noises."
+    if not pooled:
+        yield "Mean difference over the folds that both methods have."
+    if folds < 3:
+        yield "Fewer than three folds have no interval."
+    if folds > 2:
+        yield (
+            "95% interval and two-sided p-value by the corrected resampled t-test (Nadeau and"
+            f" Bengio, 2003; test/train = {ratio:.3g}); p, Holm: corrected for the {count} of"
+            " this table."
+        )
+    if folds > 2 and seeds == 1:
+        yield (
+            "One seed: the intervals do not contain what all folds share, such as the initial"
+            " weights."
+        )
+    if not pooled and folds > 1:
+        yield "The best of several methods is chosen for each fold by the other folds."
+    if not pooled and folds == 1:
+        yield "The best of several methods is chosen by the same results."
 
 
 class MeanRow(NamedTuple):
@@ -146,9 +193,8 @@ class MeanRow(NamedTuple):
     host: MethodVariant | None
     block: str
     family: str
-    paper: tuple[
-        str, str, str
-    ]  # method, select, update; the method is empty if the paper has no such row
+    # method, select, update; the method is empty if the paper has no such row
+    paper: tuple[str, str, str]
 
 
 def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> list[Table]:
@@ -173,7 +219,8 @@ def test_train_ratio(results: StudyResults) -> float:
 def networks_phrase(facts: Mapping[str, Any]) -> str:
     """How the scores of a method's networks are combined, and of which epoch others are, for a
     caption."""
-    config, combined = facts["study"]["train"], " and the networks"
+    config = facts["study"]["train"]
+    combined = " and the networks"
     if config.get("convention") == "published-code":
         combined = ", predictions of the networks pooled"
     variants = [str(cell.get("variant", "")).split(",") for cell in facts.get("cells", [])]
@@ -192,8 +239,8 @@ def finished(results: StudyResults) -> pd.DataFrame:
 def naive_values(results: StudyResults, noise: str, metric: str) -> pd.Series[float]:
     """The scores of one grade for all samples. Index: fold and seed."""
     naive = results.naive
-    own = naive[(naive["noise"] == noise) & (naive["metric"] == metric)]
-    return own.set_index(["fold", "seed"])["value"]
+    naive = naive[(naive["noise"] == noise) & (naive["metric"] == metric)]
+    return naive.set_index(["fold", "seed"])["value"]
 
 
 def comparable_means(
@@ -205,13 +252,12 @@ def comparable_means(
     naive: the scores of one grade for all, which are compared too (``NAIVE_ROW``) if they are known
     of all these runs.
     """
-    sets = Counter(frozenset(own.index) for own in values.values() if len(own))
+    sets = Counter(frozenset(scores.index) for scores in values.values() if len(scores))
     common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset())
-    means = {
-        who: _rounded(own.mean())
-        for who, own in values.items()
-        if len(own) and frozenset(own.index) == common
-    }
+    means = {}
+    for who, scores in values.items():
+        if len(scores) and frozenset(scores.index) == common:
+            means[who] = _rounded(scores.mean())
     if naive is not None and means and common <= frozenset(naive.index):
         means[NAIVE_ROW] = _rounded(naive[naive.index.isin(common)].mean())
     return means
@@ -227,9 +273,8 @@ class StudyTables:
     def __post_init__(self) -> None:
         """A metric that no run has is an error with a suggestion."""
         scores = self.results.scores
-        available = set(
-            scores.loc[scores["split"] == "test"].dropna(subset=["value"])["metric"]
-        ) or set(METRICS)
+        known = scores[scores["split"] == "test"].dropna(subset=["value"])
+        available = set(known["metric"]) or set(METRICS)
         if not self.metrics:
             raise SrjtError(
                 "A table needs a metric: accuracy, mae, macro_f1 or another metric of the study."
@@ -257,8 +302,11 @@ class StudyTables:
         """Kind of noise, in the paper's order → its noises from weak to strong."""
         specs = {noise: parse_noise(noise) for noise in self.results.runs["noise"].unique()}
         weak_first = sorted(specs, key=lambda noise: specs[noise].rate or specs[noise].rho or 0.0)
-        kinds = {kind: [n for n in weak_first if specs[n].kind == kind] for kind in NOISE_NAMES}
-        return {kind: own for kind, own in kinds.items() if own}
+        kinds: dict[str, list[str]] = {kind: [] for kind in NOISE_NAMES}
+        for noise in weak_first:
+            if specs[noise].kind in kinds:
+                kinds[specs[noise].kind].append(noise)
+        return {kind: noises for kind, noises in kinds.items() if noises}
 
     # Tables of means
 
@@ -275,19 +323,25 @@ class StudyTables:
     def comparison(self) -> list[Table]:
         """One table per kind of noise: methods in the paper's order, the rates side by side, naive
         scores last."""
-        rows, hosts = [], {host_of(method) for method, _ in self.compared}
+        hosts = {host_of(method) for method, _ in self.compared}
+        rows = []
         for method, variant in self.compared:
             host = host_of(method)
-            of_host = (host, variant if (host, variant) in self.compared else "") if host else None
-            family, paper = (
-                host or (method if method in hosts else ""),
-                ("" if variant else method, "", ""),
+            of_host = None
+            if host:
+                of_host = (host, variant) if (host, variant) in self.compared else (host, "")
+            family = host or ""
+            if not host and method in hosts:
+                family = method
+            row = MeanRow(
+                labels=(display_name(method, variant),),
+                source=(method, variant),
+                host=of_host,
+                block="",
+                family=family,
+                paper=("" if variant else method, "", ""),
             )
-            rows.append(
-                MeanRow(
-                    (display_name(method, variant),), (method, variant), of_host, "", family, paper
-                )
-            )
+            rows.append(row)
         return [self._mean_table(rows, kind, "Comparison", ("method",)) for kind in self.kinds]
 
     def ablation(self) -> list[Table]:
@@ -295,45 +349,53 @@ class StudyTables:
 
         No table if no run selects by the soft loss: the comparison then has all rows.
         """
-        rows = [
-            MeanRow(
-                (display_name(host), select, update), source,
-                usages.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
-                host, host, (host, select, update),
-            )
-            for host, usages in ablation((method, variant) for method, variant, _ in self.planned).items()
-            for (select, update), source in usages.items()
-        ]  # fmt: skip
-        soft = {row.source for row in rows if row.labels[1] == "soft"}
+        sources = [(method, variant) for method, variant, _ in self.planned]
+        rows = []
+        for host, usages in ablation(sources).items():
+            for (select, update), source in usages.items():
+                ours = (select, update) == ("hard", "soft")
+                row = MeanRow(
+                    labels=(display_name(host), select, update),
+                    source=source,
+                    host=usages.get(("hard", "hard")) if ours else None,
+                    block=host,
+                    family=host,
+                    paper=(host, select, update),
+                )
+                rows.append(row)
+        soft = [row for row in rows if row.labels[1] == "soft"]
+        labels = ("host", "selection", "updating")
         return [
-            self._mean_table(
-                rows, kind, "Selection and updating", ("host", "selection", "updating")
-            )
+            self._mean_table(rows, kind, "Selection and updating", labels)
             for kind, noises in self.kinds.items()
-            if any((*source, noise) in self.planned for source in soft for noise in noises)
+            if self._planned_among(soft, noises)
+        ]
+
+    def _planned_among(self, rows: Sequence[MeanRow], noises: Sequence[str]) -> list[MeanRow]:
+        """The rows with a run under one of the noises."""
+        return [
+            row for row in rows if any((*row.source, noise) in self.planned for noise in noises)
         ]
 
     def _mean_table(
         self, rows: Sequence[MeanRow], kind: str, what: str, labels: tuple[str, ...]
     ) -> Table:
-        noises, is_comparison = self.kinds[kind], len(labels) == 1
-        rows = [
-            row for row in rows if any((*row.source, noise) in self.planned for noise in noises)
-        ]
+        noises = self.kinds[kind]
+        is_comparison = len(labels) == 1
+        rows = self._planned_among(rows, noises)
         columns: dict[Column, list[TableCell]] = {}  # a cell per row, and that of one grade for all
         for place, label in enumerate(labels):
-            texts = [
-                *(row.labels[place] for row in rows),
-                "" if place else NAIVE_LABEL.capitalize(),
-            ]
-            columns[Column(name=label, label=label.capitalize())] = [
-                TableCell(text=text) for text in texts
-            ]
+            cells = [TableCell(text=row.labels[place]) for row in rows]
+            cells.append(TableCell(text="" if place else NAIVE_LABEL.capitalize()))
+            columns[Column(name=label, label=label.capitalize())] = cells
         for noise, metric in itertools.product(noises, self.metrics):
-            better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
-            label, group = METRICS[metric].short_name, noise_label(noise)
+            label = METRICS[metric].short_name
             column = Column(
-                name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean"
+                name=f"{noise} {metric}",
+                label=label,
+                group=noise_label(noise),
+                better="lower" if metric in LOWER_IS_BETTER else "higher",
+                kind="mean",
             )
             naive_scores = naive_values(self.results, noise, metric)
             if not is_comparison:
@@ -341,43 +403,55 @@ class StudyTables:
             columns[column] = self._mean_cells(rows, noise, metric, naive_scores)
             printed = [self._paper_cell(row, noise, metric) for row in rows]
             if any(cell.value is not None for cell in printed):
-                name = f"{column.name} paper"
-                quoted = replace(
-                    column, name=name, label=f"{label}, paper", better="", kind="quoted"
+                beside = Column(
+                    name=f"{column.name} paper",
+                    label=f"{label}, paper",
+                    group=column.group,
+                    kind="quoted",
                 )
-                columns[quoted] = [*printed, TableCell()]
+                columns[beside] = [*printed, TableCell()]
         *lines, naive = zip(*columns.values(), strict=True)
-        families = [row.family for row in rows]  # a line where they change
-        body = [
-            Row(cells=line, rule=family != before, ours=row.host is not None)
-            for row, line, family, before in zip(
-                rows, lines, families, families[:1] + families, strict=False
-            )
-        ]
+        body: list[Row] = []
+        before = rows[0] if rows else None
+        for row, line in zip(rows, lines, strict=True):
+            new_family = before is not None and row.family != before.family
+            body.append(Row(cells=line, rule=new_family, ours=row.host is not None))
+            before = row
         with_naive = is_comparison and any(cell.value is not None for cell in naive)
         if with_naive:
             body.append(Row(cells=naive, rule=True))
-        runs = self.results.runs[self.results.runs["noise"].isin(noises)]
-        folds, seeds = runs["fold"].nunique(), runs["seed"].nunique()
-        over = count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else "")
-        several = f"mean ± standard deviation (population, ddof = 0) over {over}"
-        facts = SimpleNamespace(
-            folds=folds,
-            seeds=seeds,
-            over=several if folds * seeds > 1 else "one fold and one seed",
-            metrics=", ".join(METRICS[metric].long_name for metric in self.metrics),
-            networks=networks_phrase(self.results.facts),
-            naive=with_naive,
-            paper=any(column.kind == "quoted" for column in columns),
-            differences=self._paper_differences(),
-        )
+        quoted = any(column.kind == "quoted" for column in columns)
         return Table(
-            slug=f"{'comparison' if is_comparison else 'ablation'}-{kind}",
+            slug=f"comparison-{kind}" if is_comparison else f"ablation-{kind}",
             title=f"{what}, {NOISE_NAMES[kind]}",
-            caption=" ".join(sentences(CAPTION, facts)),
+            caption=self._caption(noises, naive=with_naive, paper=quoted),
             columns=tuple(columns),
             rows=tuple(body),
         )
+
+    def _caption(self, noises: Sequence[str], *, naive: bool, paper: bool) -> str:
+        """naive, paper: as in ``CaptionFacts``."""
+        runs = self.results.runs[self.results.runs["noise"].isin(noises)]
+        folds = runs["fold"].nunique()
+        seeds = runs["seed"].nunique()
+        over = "one fold and one seed"
+        if folds * seeds > 1:
+            over = (
+                f"mean ± standard deviation (population, ddof = 0) over {count_of(folds, 'fold')}"
+            )
+        if seeds > 1:
+            over += f" and {seeds} seeds"
+        facts = CaptionFacts(
+            folds=folds,
+            seeds=seeds,
+            over=over,
+            metrics=", ".join(METRICS[metric].long_name for metric in self.metrics),
+            networks=networks_phrase(self.results.facts),
+            naive=naive,
+            paper=paper,
+            differences=self._paper_differences(),
+        )
+        return " ".join(caption_of(facts))
 
     def _mean_cells(
         self, rows: Sequence[MeanRow], noise: str, metric: str, naive: pd.Series[float]
@@ -389,28 +463,23 @@ class StudyTables:
         cells = []
         for row in rows:
             values = of_row[row.source]
-            host = self.values.get((*row.host, noise, metric), empty) if row.host else empty
             partial = 0 < len(values) < self.planned.get((*row.source, noise), 0)
-            gain = (values - host).dropna() if len(host) else host  # over the runs that both have
-            mean = _rounded(gain.mean()) if len(gain) else 0.0
-            bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
+            host = None
+            if row.host is not None:
+                host = self.values.get((*row.host, noise, metric))
+            bold = host is not None and _is_better(values, host, metric)
             block = {
                 other.source: of_row[other.source] for other in rows if other.block == row.block
             }
             means = comparable_means(block, naive if len(naive) else None)
             mark = _mark(means.get(row.source), list(means.values()), metric)
             cells.append(replace(mean_cell(values), mark=mark, bold=bold, partial=partial))
-        if not len(
-            naive
-        ):  # a metric without a naive score; a dash would mean that no run has finished
+        # a metric without a naive score; a dash would mean that no run has finished
+        if not len(naive):
             return [*cells, TableCell()]
         means = comparable_means(of_row, naive)
-        return [
-            *cells,
-            replace(
-                mean_cell(naive), mark=_mark(means.get(NAIVE_ROW), list(means.values()), metric)
-            ),
-        ]
+        mark = _mark(means.get(NAIVE_ROW), list(means.values()), metric)
+        return [*cells, replace(mean_cell(naive), mark=mark)]
 
     @cached_property
     def _paper_dataset(self) -> str | None:
@@ -420,9 +489,8 @@ class StudyTables:
         """The settings that are not the paper's, for a caption."""
         if self._paper_dataset is None:
             return ""
-        return "; ".join(
-            map(_difference, paper_differences(self.results.facts, self._paper_dataset))
-        )
+        differences = paper_differences(self.results.facts, self._paper_dataset)
+        return "; ".join(map(_difference, differences))
 
     def _paper_cell(self, row: MeanRow, noise: str, metric: str) -> TableCell:
         """The paper's value for a row, or an empty cell."""
@@ -445,10 +513,11 @@ class StudyTables:
         keys = ["noise", "metric", "method", "against"]
         tests["role"] = tests.groupby(keys, sort=False)["role"].transform(", ".join)
         tests = tests.drop_duplicates(keys)
-        methods, noises = paper_order(tests["method"]), list(itertools.chain(*self.kinds.values()))
-        tests = tests.iloc[
-            np.lexsort((tests["noise"].map(noises.index), tests["method"].map(methods.index)))
-        ]
+        methods = paper_order(tests["method"])
+        noises = list(itertools.chain(*self.kinds.values()))
+        by_noise = tests["noise"].map(noises.index)
+        by_method = tests["method"].map(methods.index)
+        tests = tests.iloc[np.lexsort((by_noise, by_method))]
         labels = {
             "Method": tests["method"].map(display_name),
             "Noise": tests["noise"].map(noise_name),
@@ -492,16 +561,18 @@ class StudyTables:
         self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str
     ) -> Table:
         """labels: the first columns. A line is drawn where the first of them changes."""
-        frame = pd.DataFrame({
-            **{name: list(column) for name, column in labels.items()},
-            "Difference": tests["difference"].to_numpy(float),
-            "from": tests["low"].to_numpy(float),
-            "to": tests["high"].to_numpy(float),
-            "p": tests["p_value"].to_numpy(float),
-            "p, Holm": holm(tests["p_value"]),
-            "Folds": tests["n"].to_numpy(int),
-        })  # fmt: skip
-        facts = SimpleNamespace(
+        frame = pd.DataFrame(
+            {
+                **{name: list(column) for name, column in labels.items()},
+                "Difference": tests["difference"].to_numpy(float),
+                "from": tests["low"].to_numpy(float),
+                "to": tests["high"].to_numpy(float),
+                "p": tests["p_value"].to_numpy(float),
+                "p, Holm": holm(tests["p_value"]),
+                "Folds": tests["n"].to_numpy(int),
+            }
+        )
+        caption = paired_caption(
             folds=self.results.runs["fold"].nunique(),
             seeds=self.results.runs["seed"].nunique(),
             pooled=slug == "pooled",
@@ -512,13 +583,15 @@ class StudyTables:
             frame,
             title=title,
             slug=slug,
-            caption=" ".join(sentences(TEST_CAPTION, facts)),
+            caption=" ".join(caption),
             formats={
-                **dict.fromkeys(("Difference", "from", "to"), "+.3f"),
+                "Difference": "+.3f",
+                "from": "+.3f",
+                "to": "+.3f",
                 "p": _p_value,
                 "p, Holm": _p_value,
             },
-            groups=dict.fromkeys(("from", "to"), "95% interval"),
+            groups={"from": "95% interval", "to": "95% interval"},
             rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
         )
 
@@ -527,7 +600,9 @@ def _strength(noise: str) -> tuple[Any, ...]:
     """What noises that are pooled have in common: the rate, or, where only ρ is given, the noise
     itself."""
     spec = parse_noise(noise)
-    return (spec.share, spec.labels) if spec.rate is None else (spec.share, spec.rate)
+    if spec.rate is None:
+        return (spec.share, spec.labels)
+    return (spec.share, spec.rate)
 
 
 def _pooled_name(noises: Sequence[str]) -> str:
@@ -545,8 +620,17 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
     """Mean ± standard deviation of the population of the values of runs."""
     if not len(values):
         return TableCell(text=MISSING, runs=0)
-    mean, std = _rounded(values.mean()), _rounded(values.std(ddof=0))
-    return _number_cell(mean, std if len(values) > 1 else None, runs=len(values))
+    std = _rounded(values.std(ddof=0)) if len(values) > 1 else None
+    return _number_cell(_rounded(values.mean()), std, runs=len(values))
+
+
+def _is_better(values: pd.Series[float], host: pd.Series[float], metric: str) -> bool:
+    """Whether the mean is better than the host's, over the runs that both have."""
+    gain = (values - host).dropna()
+    if not len(gain):
+        return False
+    mean = _rounded(gain.mean())
+    return mean < 0 if metric in LOWER_IS_BETTER else mean > 0
 
 
 def _rounded(number: float) -> float:
@@ -556,7 +640,9 @@ def _rounded(number: float) -> float:
 
 
 def _number_cell(mean: float, std: float | None, runs: int | None = None) -> TableCell:
-    text = f"{mean:.3f}".replace("-", "−") + ("" if std is None else f" ± {std:.3f}")
+    text = f"{mean:.3f}".replace("-", "−")
+    if std is not None:
+        text += f" ± {std:.3f}"
     return TableCell(text=text, value=mean, std=std, runs=runs)
 
 
@@ -566,7 +652,9 @@ def _mark(mean: float | None, means: Sequence[float], metric: str) -> Literal[""
     if mean is None or len(means) < 2:
         return ""
     best, second = sorted(means, reverse=metric not in LOWER_IS_BETTER)[:2]
-    return "best" if mean == best else "second" if len(means) > 2 and mean == second else ""
+    if mean == best:
+        return "best"
+    return "second" if len(means) > 2 and mean == second else ""
 
 
 def _difference(one: Difference) -> str:

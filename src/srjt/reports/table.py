@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -50,6 +50,10 @@ class Column:
     @property
     def heading(self) -> str:
         return self.label + {"": "", "higher": " ↑", "lower": " ↓"}[self.better]
+
+    def full_heading(self, separator: str) -> str:
+        """With that of its group, where there is one row of headings."""
+        return f"{self.group}{separator}{self.heading}" if self.group else self.heading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +116,13 @@ class Table:
         occurring: set[str] = set()
         for row in self.rows:
             for column, cell in zip(self.columns, row.cells, strict=True):
-                missing = column.kind == "mean" and cell.text == MISSING
-                occurring |= {
-                    cell.mark,
-                    "bold" * cell.bold,
-                    "partial" * cell.partial,
-                    "missing" * missing,
-                }
+                occurring.add(cell.mark)
+                if cell.bold:
+                    occurring.add("bold")
+                if cell.partial:
+                    occurring.add("partial")
+                if column.kind == "mean" and cell.text == MISSING:
+                    occurring.add("missing")
         return {kind: sentence for kind, sentence in meanings.items() if kind in occurring}
 
     def markdown(self) -> str:
@@ -130,22 +134,20 @@ class Table:
             "partial": "†n",
             "missing": MISSING,
         }
-        heads = [
-            escape_markdown(f"{column.group}: {column.heading}" if column.group else column.heading)
-            for column in self.columns
-        ]
-        lines = [f"### {escape_markdown(self.title)}", "", pipe_row(heads)]
-        lines.append(
-            pipe_row([":--" if column.kind == "text" else ":-:" for column in self.columns])
-        )
-        lines += [pipe_row([_markdown_cell(cell) for cell in row.cells]) for row in self.rows]
+        heads = [escape_markdown(column.full_heading(": ")) for column in self.columns]
+        align = [":--" if column.kind == "text" else ":-:" for column in self.columns]
+        lines = [f"### {escape_markdown(self.title)}", "", pipe_row(heads), pipe_row(align)]
+        for row in self.rows:
+            lines.append(pipe_row(list(map(_markdown_cell, row.cells))))
         lines += ["", self._explained(escape_markdown(self.caption), signs)]
         return "\n".join(lines) + "\n"
 
     def _explained(self, caption: str, signs: Mapping[str, str]) -> str:
         """The caption, and what the signs mean that occur."""
         legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
-        return f"{caption} {'; '.join(legend)}." if legend else caption
+        if not legend:
+            return caption
+        return f"{caption} {'; '.join(legend)}."
 
     def rich(self) -> RichTable:
         """For a terminal. A long heading or text is broken into lines, a number is not."""
@@ -154,11 +156,10 @@ class Table:
         title = printable(self.title) or None
         table = RichTable(title=title, title_justify="left", title_style="bold", show_edge=False)
         for column in self.columns:
-            heading = printable(
-                f"{column.group} {column.heading}" if column.group else column.heading
-            )
             table.add_column(
-                heading, justify="left" if column.kind == "text" else "right", overflow="fold"
+                printable(column.full_heading(" ")),
+                justify="left" if column.kind == "text" else "right",
+                overflow="fold",
             )
         for row in self.rows:
             if row.rule:
@@ -169,11 +170,11 @@ class Table:
     def csv(self) -> str:
         """One header row; numbers with six digits, a mean with its std and number of runs. No
         marks."""
-        content = {
-            column.name + heading: [getattr(row.cells[k], field) for row in self.rows]
-            for k, column in enumerate(self.columns)
-            for heading, field in _CSV_PARTS[column.kind].items()
-        }
+        content = {}
+        for place, column in enumerate(self.columns):
+            for heading, field in _CSV_PARTS[column.kind].items():
+                values = [getattr(row.cells[place], field) for row in self.rows]
+                content[column.name + heading] = values
         return pd.DataFrame(content).to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
     def latex(self) -> str:
@@ -215,13 +216,13 @@ class Table:
         if not any(label for label, _ in self.groups):
             return []
         heads = [rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}" for label, span in self.groups]
-        ends = accumulate(span for _, span in self.groups)
-        spans = [
-            (end - span + 1, end)
-            for (label, span), end in zip(self.groups, ends, strict=True)
-            if label
-        ]
-        rules = [rf"\cmidrule(lr){{{start}-{end}}}" for start, end in spans]
+        rules = []
+        start = 1
+        for label, span in self.groups:
+            end = start + span - 1
+            if label:
+                rules.append(rf"\cmidrule(lr){{{start}-{end}}}")
+            start = end + 1
         return [" & ".join(heads) + r" \\", " ".join(rules)]
 
 
@@ -246,21 +247,15 @@ def data_table(
     they are integers). groups: column → the heading above it. rule_before: rows with a line above.
     extra: columns that a page shows when somebody asks for them.
     """
-    given, columns, cells = formats or {}, [], []
-    for name, values in frame.items():
-        ordered = isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered
-        number = pd.api.types.is_numeric_dtype(values) and values.dtype != bool
-        usual = "" if not number else "," if pd.api.types.is_integer_dtype(values) else ".3f"
-        kind: Literal["number", "text"] = "number" if number else "text"
-        group = (groups or {}).get(str(name), "")
-        columns.append(
-            Column(
-                name=str(name), label=str(name), group=group, kind=kind, extra=str(name) in extra
-            )
-        )
-        order = values if number else values.cat.codes if ordered else [None] * len(values)
-        how = given.get(str(name), usual)
-        cells.append([_cell(value, how, place) for value, place in zip(values, order, strict=True)])
+    columns = []
+    cells = []
+    for heading, values in frame.items():
+        name = str(heading)
+        kind, pattern, order = _written(values)
+        group = (groups or {}).get(name, "")
+        columns.append(Column(name=name, label=name, group=group, kind=kind, extra=name in extra))
+        pattern = (formats or {}).get(name, pattern)
+        cells.append([_cell(value, pattern, at) for value, at in zip(values, order, strict=True)])
     rows = [
         Row(cells=row, rule=place in rule_before)
         for place, row in enumerate(zip(*cells, strict=True))
@@ -274,33 +269,47 @@ def data_table(
     )
 
 
-def _cell(value: Any, how: Format, order: Any) -> TableCell:
+def _written(values: pd.Series[Any]) -> tuple[Literal["number", "text"], Format, Sequence[Any]]:
+    """The kind of a column, how its values are usually written, and by what it is sorted."""
+    if pd.api.types.is_numeric_dtype(values) and values.dtype != bool:
+        pattern = "," if pd.api.types.is_integer_dtype(values) else ".3f"
+        return "number", pattern, values.tolist()
+    if isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered:
+        return "text", "", values.cat.codes.tolist()
+    return "text", "", [None] * len(values)
+
+
+def _cell(value: Any, pattern: Format, order: Any) -> TableCell:
+    """order: the number that the column is sorted by; None: it is not."""
     if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
         return TableCell(text=MISSING)
-    text = how(value) if callable(how) else format(value, how) if how else str(value)
-    number = None if order is None else float(order)
-    return TableCell(
-        text=text.replace("-", "−") if how and not callable(how) else text, value=number
-    )
+    if callable(pattern):
+        text = pattern(value)
+    elif pattern:
+        text = format(value, pattern).replace("-", "−")
+    else:
+        text = str(value)
+    return TableCell(text=text, value=None if order is None else float(order))
 
 
 def between(low: float, high: float, pattern: str = ".3f") -> str:
     """ "0.31 – 0.53"; a dash where there is no interval."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return MISSING
-    ends = (f"{end:{pattern}}" for end in (low, high))
-    return " – ".join(
-        end.replace("-", "−") if end.strip("-0.%") else end.lstrip("-") for end in ends
-    )
+    return f"{_signed(low, pattern)} – {_signed(high, pattern)}"
+
+
+def _signed(number: float, pattern: str) -> str:
+    """A number with a minus sign, and none at zero."""
+    text = f"{number:{pattern}}"
+    return text.replace("-", "−") if text.strip("-0.%") else text.lstrip("-")
 
 
 def metric_heading(name: str, *, short: bool = False) -> str:
     """A metric in words, with an arrow in the better direction."""
     metric = METRICS[name]
-    return (
-        f"{metric.short_name if short else metric.long_name}"
-        f" {'↓' if metric.lower_is_better else '↑'}"
-    )
+    words = metric.short_name if short else metric.long_name
+    return f"{words} ↓" if metric.lower_is_better else f"{words} ↑"
 
 
 def pipe_row(cells: Sequence[str]) -> str:

@@ -141,7 +141,10 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             before = read_study(folder)  # an error if it is not a study of srjt
         elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
             raise SrjtError(
-                f"{folder} holds something else already: choose another ", Option("out"), "."
+                f"{folder} holds something else already: choose another ",
+                Option("out"),
+                ".",
+                code="folder_in_use",
             )
         Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
         planned_runs = list(data.planned_runs())
@@ -155,6 +158,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "An image has changed since this study began: restore it, or change ",
                 Option("out"),
                 ".",
+                code="images_changed",
             )
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}

@@ -395,6 +395,7 @@ class TrainConfig(Plain):
                 " needs ",
                 Option("noise_rate", "auto"),
                 ": they follow its estimate.",
+                code="missing_option",
             )
 
     @property

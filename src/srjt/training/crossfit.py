@@ -212,7 +212,9 @@ def choose_workers(
     if jobs == 1:
         return None
     if jobs != "auto" and jobs < 1:
-        raise SrjtError(Option("jobs"), f" must be at least 1, or auto; got {jobs}.")
+        raise SrjtError(
+            Option("jobs"), f" must be at least 1, or auto; got {jobs}.", code="out_of_bounds"
+        )
     if reason := _why_alone(config, setup, out):
         if jobs != "auto":
             raise SrjtError(
@@ -221,6 +223,8 @@ def choose_workers(
                 ": use ",
                 Option("jobs", 1),
                 ".",
+                code="one_at_a_time",
+                option="jobs",
             )
         setup.reporter.note(Message("Folds are trained one after the other, because ", reason, "."))
         return None

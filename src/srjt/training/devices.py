@@ -108,6 +108,7 @@ def choose_device(requested: str | None = None) -> torch.device:
             f"torch finds no GPU on this machine for {requested!r}: use ",
             Option("device", "cpu"),
             ".",
+            code="no_gpu",
         )
     if (device.index or 0) >= torch.cuda.device_count():
         raise SrjtError(

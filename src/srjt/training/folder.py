@@ -307,7 +307,10 @@ def refuse_other_files(folder: Path) -> None:
         return
     if any(files.is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
         raise SrjtError(
-            f"{folder} already contains other files: choose another ", Option("out"), "."
+            f"{folder} already contains other files: choose another ",
+            Option("out"),
+            ".",
+            code="folder_in_use",
         )
 
 
@@ -356,7 +359,12 @@ def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, A
         if was != new:
             differences.append(_NOT_THE_SAME.get(name, f"{name} was {was!r} and is now {new!r}"))
     if differences:
-        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another ", Option("out"), ".")
+        raise SrjtError(
+            f"{what} ({'; '.join(differences)}): choose another ",
+            Option("out"),
+            ".",
+            code="settings_changed",
+        )
 
 
 class NoiseFile(BaseModel, extra="forbid"):
@@ -638,6 +646,7 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
             f"Images have changed since this run began{which}: restore them, or choose another ",
             Option("out"),
             ". (Another version of Pillow may also decode a file differently.)",
+            code="images_changed",
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()

@@ -117,6 +117,7 @@ class Checkpoints:
                 " choose another ",
                 Option("out"),
                 ".",
+                code="other_version",
             ) from None
         return position
 

@@ -397,6 +397,7 @@ def check_settings(config: TrainConfig) -> None:
             " to estimate it, or ",
             Option("method", "srjt"),
             ", which needs none.",
+            code="missing_option",
         )
     if "transition" in needs and config.transition is None and config.noise_rate != "auto":
         raise SrjtError(
@@ -405,6 +406,7 @@ def check_settings(config: TrainConfig) -> None:
             " (a row of numbers for each true grade; in a file, separated by commas), or ",
             Option("noise_rate", "auto"),
             " to estimate it.",
+            code="missing_option",
         )
     needs_estimate(config)  # an error if the soft labels cannot follow the estimate
     for name in (config.network, config.backbone):

@@ -456,7 +456,9 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
         )
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     count = f"{len(bad):,} of {len(paths):,}"
-    return SrjtError(f"{count} images cannot be read ({named}{more}). ", advice, listed)
+    return SrjtError(
+        f"{count} images cannot be read ({named}{more}). ", advice, listed, code="unusable_samples"
+    )
 
 
 def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:

@@ -165,6 +165,7 @@ def _read(
                 f" applies to {others}, but {name} is read as {kind}: leave it out, or choose a ",
                 Option("kind"),
                 ".",
+                code="option_without_effect",
             )
     samples = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
     return replace(
@@ -214,6 +215,7 @@ def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
                 raise SrjtError(
                     Option(option),
                     f" is for a file of features, and {source} is a folder: leave it out.",
+                    code="option_without_effect",
                 )
             return "features"
     kind = next((kind for kind in SOURCES if SOURCES[kind].recognise(source)), None)

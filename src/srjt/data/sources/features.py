@@ -114,6 +114,7 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest
             " needs a table of readings: give it with ",
             Option("labels"),
             ".",
+            code="missing_option",
         )
     elif not len(table.frame.columns):
         raise SrjtError(
@@ -351,7 +352,9 @@ def open_features(
         raise SrjtError(f"{source} is not a file of features: those end in {known}.")
     if feature_columns is not None:
         raise SrjtError(
-            Option("feature_columns"), f" applies to tables, but {source} is an array file."
+            Option("feature_columns"),
+            f" applies to tables, but {source} is an array file.",
+            code="option_without_effect",
         )
     return _from_arrays(source)
 

@@ -333,7 +333,11 @@ def read_images(
         parts.append(pd.DataFrame({"image": paths, "line": paths}, dtype=str))
     if given.given and not of_tables:
         option = next(iter(given.given))
-        raise SrjtError(Option(option), f" applies to a table of images, and {sources[0]} is none.")
+        raise SrjtError(
+            Option(option),
+            f" applies to a table of images, and {sources[0]} is none.",
+            code="option_without_effect",
+        )
     if not len(images := pd.concat(parts)):
         raise SrjtError(
             f"No row can be used; the first: {problems[0].where}: {problems[0].detail}."

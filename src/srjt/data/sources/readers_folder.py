@@ -210,7 +210,12 @@ def write_readers_folder(
     if folder.is_dir() and not ended:
         others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
         if others - ours:
-            raise SrjtError(f"{folder} contains other files: choose another ", Option("out"), ".")
+            raise SrjtError(
+                f"{folder} contains other files: choose another ",
+                Option("out"),
+                ".",
+                code="folder_in_use",
+            )
     if ended and not overwrite:
         _refuse_other_readings(folder, about, tables)
     with files.explain_write_errors(f"{folder} cannot be written"):
@@ -244,6 +249,7 @@ def _refuse_other_readings(
             ", or pass ",
             Option("overwrite", True),
             ".",
+            code="folder_in_use",
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
@@ -252,6 +258,7 @@ def _refuse_other_readings(
             ", or pass ",
             Option("overwrite", True),
             ".",
+            code="folder_in_use",
         )
 
 

@@ -629,6 +629,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
             " is for several readings of an image: add ",
             Option("several_readings", "consensus"),
             ".",
+            code="missing_option",
         )
     if options.grade_column or has_grade_column(table.frame):
         return False
@@ -640,6 +641,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
             ", compare them with srjt readers, or choose one with ",
             Option("grade_column"),
             ".",
+            code="several_readers",
         )
     return False
 

@@ -55,6 +55,7 @@ class Ranges(Aspect):
                 " says for whom ranges keep their promise: give a ",
                 Option("coverage"),
                 ", too.",
+                code="missing_option",
             )
 
     @property
@@ -92,6 +93,7 @@ class Ranges(Aspect):
                 " with it, or ",
                 keep_at_training(missing),
                 ".",
+                code="missing_column",
             )
         noise = calibration.noise_of(side, promise=True)
         rule = calibrate_ranges(

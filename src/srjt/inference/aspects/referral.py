@@ -66,6 +66,7 @@ class Referral(Aspect):
                     " needs the grade from which to refer: ",
                     Option("refer_from"),
                     ".",
+                    code="missing_option",
                 )
         if self.threshold is not None and self.sensitivity is not None:
             raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")

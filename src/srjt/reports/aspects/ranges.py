@@ -21,12 +21,16 @@ from srjt.reports.page import KeyNumber, Section
 from srjt.reports.sections import interval_text, named_grades
 from srjt.reports.table import between
 
+FEW = 15  # patients, below which intervals about ranges hold less often than they promise
+
 
 @sections_of.register
 def _sections(judged: RangeEvaluation, found: Evaluation) -> list[Section]:
     text = judged.promise
     if judged.coverage.high < judged.promised:
         text += f" Here fewer do: {between(*judged.coverage[1:], '.0%')}."
+    if found.patients is not None and 0 < found.patients < FEW:
+        text += " With so few patients, the intervals of coverage and width are too short."
     return [Section("ranges", "Ranges of grades", text=[text], brief=True)]
 
 

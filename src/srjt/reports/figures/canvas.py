@@ -135,10 +135,8 @@ def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
 
 def figure_bytes(captioned: CaptionedFigure, kind: str, *, facecolor: str = "white") -> bytes:
     """The figure as an SVG or PNG file: the same bytes for the same figure."""
-    file, left_out = (
-        io.BytesIO(),
-        {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)},
-    )
+    file = io.BytesIO()
+    left_out = {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
     with _style(), mpl.rc_context({"svg.hashsalt": captioned.name}):
         metadata = dict.fromkeys(left_out[kind])
         captioned.figure.savefig(file, format=kind, dpi=200, facecolor=facecolor, metadata=metadata)
@@ -189,15 +187,17 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
         key=lambda name: name not in hosts,
     )
     coloured = [family for family in families if family in hosts or not crowded or is_ours(family)]
-    colours, chosen = (*PALETTE.values(), INK), {}
+    colours = (*PALETTE.values(), INK)
+    chosen = {}
     for name in methods:
-        family, ours = name.removesuffix(OURS), is_ours(name)
+        family = name.removesuffix(OURS)
         if family not in coloured:
-            chosen[name] = Style(
-                colour=GREY, dashes=_DASHES[families.index(family) % len(_DASHES)], prominent=False
-            )
+            dashes = _DASHES[families.index(family) % len(_DASHES)]
+            chosen[name] = Style(colour=GREY, dashes=dashes, prominent=False)
             continue
-        number, is_host = coloured.index(family), family in hosts and not ours
+        ours = is_ours(name)
+        is_host = family in hosts and not ours
+        number = coloured.index(family)
         chosen[name] = Style(
             colour=colours[number % len(colours)],
             dashes="-" if ours else _DASHES[(number + is_host) % len(_DASHES)],
@@ -214,12 +214,8 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
 Floats = npt.NDArray[np.float64]
 LINE_HEIGHT = 0.155  # inches of a label
 LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choose
-LEADER = {
-    "arrowstyle": "-",
-    "linewidth": 0.7,
-    "shrinkB": 0,
-    "relpos": (0, 0.5),
-}  # from a curve to its name
+# from a curve to its name
+LEADER = {"arrowstyle": "-", "linewidth": 0.7, "shrinkB": 0, "relpos": (0, 0.5)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,12 +255,10 @@ def panel(
     reference: a level and its name, drawn as a thin line. xticks: positions and their labels.
     """
     styles = styles or method_styles([curve.name for curve in curves])
-    prepare_axes(
-        axes, title, xlabel=xlabel, grid="y"
-    )  # a title is read first, a label beside the axis last
-    for curve in sorted(
-        curves, key=lambda curve: styles[curve.name].prominent
-    ):  # prominent ones on top
+    # a title is read first, a label beside the axis last
+    prepare_axes(axes, title, xlabel=xlabel, grid="y")
+    prominent_last = sorted(curves, key=lambda curve: styles[curve.name].prominent)
+    for curve in prominent_last:  # on top
         _plot_curve(axes, curve, styles[curve.name])
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
@@ -274,8 +268,16 @@ def panel(
     if reference is not None:
         level, text = reference
         axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
-        axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
-                      textcoords="offset points", ha="right", va="top")  # fmt: skip
+        axes.annotate(
+            text,
+            (1, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(-2, -3),
+            textcoords="offset points",
+            fontsize=8,
+            ha="right",
+            va="top",
+        )
     _label_ends(axes, curves, styles)
 
 
@@ -290,18 +292,30 @@ def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **mo
 def _plot_curve(axes: Any, curve: Curve, style: Style) -> None:
     # not those of grey curves: fourteen bands would hide the curves
     if style.prominent and curve.spread is not None and np.nanmax(curve.spread, initial=0) > 0:
-        ends = (
-            np.maximum(curve.y - curve.spread, 0.0),
-            np.minimum(curve.y + curve.spread, curve.most),
-        )
-        axes.fill_between(curve.x, *ends, color=style.colour, alpha=0.14, linewidth=0)
-    width, points = 2.0 if style.bold else 1.5 if style.prominent else 0.9, len(curve.x)
+        low = np.maximum(curve.y - curve.spread, 0.0)
+        high = np.minimum(curve.y + curve.spread, curve.most)
+        axes.fill_between(curve.x, low, high, color=style.colour, alpha=0.14, linewidth=0)
+    width = 1.5 if style.prominent else 0.9
+    if style.bold:
+        width = 2.0
+    points = len(curve.x)
+    marker = style.marker
+    if points == 1 and not marker:
+        marker = "o"
     axes.plot(
-        curve.x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,
-        marker=style.marker or ("o" if points == 1 else ""), markersize=4, markevery=max(1, points // 8),
-        markerfacecolor=style.colour if style.filled else "none", markeredgewidth=1, solid_capstyle="round",
+        curve.x,
+        curve.y,
+        color=style.colour,
+        linestyle=style.dashes,
+        linewidth=width,
+        marker=marker,
+        markersize=4,
+        markevery=max(1, points // 8),
+        markerfacecolor=style.colour if style.filled else "none",
+        markeredgewidth=1,
+        solid_capstyle="round",
         zorder=3 if style.prominent else 2,
-    )  # fmt: skip
+    )
 
 
 def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) -> Floats:
@@ -326,24 +340,33 @@ def _label_ends(axes: Any, curves: Sequence[Curve], styles: Mapping[str, Style])
     """Write the names into the right margin, at the height of the ends of their curves, with a thin
     leader to each."""
     axes.autoscale_view()
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
     axes.set(xlim=(left, right), ylim=(bottom, top))  # the labels must not change the limits
     ends = []
     for curve in curves:
         finite = np.flatnonzero(np.isfinite(curve.y))
-        ends.append((curve.x[finite[-1]], curve.y[finite[-1]]) if len(finite) else (right, bottom))
-    line = LINE_HEIGHT / (
-        axes.figure.get_figheight() - 0.8
-    )  # 0.8: what is above and below the axes
+        end = (right, bottom)
+        if len(finite):
+            end = (curve.x[finite[-1]], curve.y[finite[-1]])
+        ends.append(end)
+    line = LINE_HEIGHT / (axes.figure.get_figheight() - 0.8)  # what is above and below the axes
     wanted = [(y - bottom) / (top - bottom) for _, y in ends]
     heights = spread_apart(wanted, gap=line, low=-line / 2, high=1 + line / 2)
     for curve, end, height in zip(curves, ends, heights, strict=True):
         style = styles[curve.name]
         axes.annotate(
-            printable(curve.name, longest=30), end, (1.05, height), textcoords="axes fraction",
-            va="center", fontsize=8.5, color=INK if style.prominent else GREY, annotation_clip=False,
-            fontweight="bold" if style.bold else "normal", arrowprops={**LEADER, "color": style.colour},
-        )  # fmt: skip
+            printable(curve.name, longest=30),
+            end,
+            (1.05, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8.5,
+            fontweight="bold" if style.bold else "normal",
+            color=INK if style.prominent else GREY,
+            annotation_clip=False,
+            arrowprops={**LEADER, "color": style.colour},
+        )
 
 
 def mean_over_networks(
@@ -376,41 +399,41 @@ def matrix_figure(
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
     longest = min(max(map(len, grades), default=1), LONGEST_NAME)
-    below = 0.42 + (0.05 * longest if _are_long(grades) else 0.1)
-    figure = new_figure(
-        0.42 + 0.07 * longest + across * (PANEL + 0.22), below + down * (PANEL + 0.38)
-    )
+    width = 0.42 + 0.07 * longest + across * (PANEL + 0.22)
+    below = 0.05 * longest if _are_long(grades) else 0.1
+    figure = new_figure(width, 0.42 + below + down * (PANEL + 0.38))
     every = figure.subplots(down, across, squeeze=False).ravel()
     for place, (axes, (title, matrix)) in enumerate(zip(every, panels.items(), strict=False)):
-        lowest, first = place + across >= len(panels), place % across == 0
+        lowest = place + across >= len(panels)
+        first = place % across == 0
         draw_matrix(axes, matrix, grades, names=(lowest, first), **options)
-        axes.set_title(
-            printable(title), pad=5, fontweight="bold" if title in emphasised else "normal"
-        )
+        weight = "bold" if title in emphasised else "normal"
+        axes.set_title(printable(title), pad=5, fontweight=weight)
     for axes in every[len(panels) :]:
         axes.remove()
     return figure
 
 
 def draw_matrix(
-    axes: Any, matrix: npt.ArrayLike, grades: Sequence[str], *, rows: str, columns: str, write: Write,
+    axes: Any,
+    matrix: npt.ArrayLike,
+    grades: Sequence[str],
+    *,
+    rows: str,
+    columns: str,
+    write: Write,
     names: tuple[bool, bool] = (True, True),
-) -> None:  # fmt: skip
+) -> None:
     """Draw a matrix (C, C): the larger the share of a cell in its row, the darker it is.
 
     rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell. names:
     whether the grades are named below and beside it.
     """
     values = np.asarray(matrix, dtype=np.float64)
-    sums, size = values.sum(axis=1, keepdims=True), len(values)
+    size = len(values)
+    sums = values.sum(axis=1, keepdims=True)
     shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
-    axes.set(
-        xlim=(0, size),
-        ylim=(size, 0),
-        aspect="equal",
-        xlabel=columns * names[0],
-        ylabel=rows * names[1],
-    )
+    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal", xticks=[], yticks=[])
     axes.tick_params(length=0, labelsize=8)
     axes.spines[:].set_visible(False)
     for (i, j), share in np.ndenumerate(shares):
@@ -421,16 +444,24 @@ def draw_matrix(
         axes.add_patch(
             Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5)
         )
-        text = write(float(values[i, j]), float(share))
-        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,
-                  fontsize=7.5 if size <= 5 else max(36 / size, 5.5),
-                  color=INK if share <= PALE else "white")  # fmt: skip
-    shown, ticks = (
-        [printable(grade, longest=LONGEST_NAME) for grade in grades],
-        np.arange(size) + 0.5,
-    )
-    axes.set_xticks(ticks if names[0] else [], shown * names[0])
-    axes.set_yticks(ticks if names[1] else [], shown * names[1])
+        axes.text(
+            j + 0.5,
+            i + 0.5,
+            write(float(values[i, j]), float(share)),
+            ha="center",
+            va="center",
+            linespacing=1.15,
+            fontsize=7.5 if size <= 5 else max(36 / size, 5.5),
+            color=INK if share <= PALE else "white",
+        )
+    shown = [printable(grade, longest=LONGEST_NAME) for grade in grades]
+    below, beside = names
+    if below:
+        axes.set_xlabel(columns)
+        axes.set_xticks(np.arange(size) + 0.5, shown)
+    if beside:
+        axes.set_ylabel(rows)
+        axes.set_yticks(np.arange(size) + 0.5, shown)
     if _are_long(shown):
         axes.tick_params(axis="x", rotation=35)
         for label in axes.get_xticklabels():
@@ -499,30 +530,18 @@ def interval_figure(
     line is."""
     longest = max((len(row.label) for rows in panels.values() for row in rows), default=1)
     counts = [len(rows) for rows in panels.values()] or [1]
-    figure = new_figure(
-        2.4 + LETTER * min(longest, LONGEST_LABEL), 0.8 * len(counts) + ROW * sum(counts)
-    )
-    every = figure.subplots(
-        len(counts), 1, sharex=True, squeeze=False, height_ratios=counts
-    ).ravel()
+    width = 2.4 + LETTER * min(longest, LONGEST_LABEL)
+    figure = new_figure(width, 0.8 * len(counts) + ROW * sum(counts))
+    grid = figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)
+    every = grid.ravel()
     for axes, (title, rows) in zip(every, panels.items(), strict=False):
         prepare_axes(axes, title, grid="x", ylim=(len(rows) - 0.4, -0.6))
         axes.axvline(at, color=INK, linewidth=0.8)
         for place, row in enumerate(rows):
-            if row.interval is None:
-                continue
-            value, low, high = row.interval
-            colour = PALETTE["blue"] if row.clear else GREY
-            if math.isfinite(low):
-                axes.plot(
-                    [low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round"
-                )
-            axes.plot(
-                [value], [place], marker="D" if row.clear else "o", markersize=5, color=colour
-            )
-        axes.set_yticks(
-            range(len(rows)), [printable(row.label, longest=LONGEST_LABEL) for row in rows]
-        )
+            if row.interval is not None:
+                _plot_interval(axes, place, row.interval, clear=row.clear)
+        labels = [printable(row.label, longest=LONGEST_LABEL) for row in rows]
+        axes.set_yticks(range(len(rows)), labels)
         for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
             tick.set_fontweight("bold" if row.interval is None else "normal")
         axes.tick_params(axis="y", length=0)
@@ -532,3 +551,13 @@ def interval_figure(
         axes.margins(x=0.08)
     every[-1].set_xlabel(xlabel, labelpad=2)
     return figure
+
+
+def _plot_interval(axes: Any, height: float, interval: Interval, *, clear: bool) -> None:
+    """clear: whether it is more than chance."""
+    value, low, high = interval
+    colour = PALETTE["blue"] if clear else GREY
+    if math.isfinite(low):
+        line = [height, height]
+        axes.plot([low, high], line, color=colour, linewidth=1.6, solid_capstyle="round")
+    axes.plot([value], [height], marker="D" if clear else "o", markersize=5, color=colour)

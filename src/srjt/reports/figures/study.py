@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,12 +39,9 @@ def nominal_rates(results: StudyResults) -> dict[str, float]:
 def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
     """Methods that leave out correctly labelled samples in some epoch."""
     metrics = results.metrics
-    partial = (
-        (metrics["noise"] == noise) & (metrics["metric"] == "label_recall") & (metrics["value"] < 1)
-    )
-    return [
-        method for method in study_methods(results) if method in set(metrics["method"][partial])
-    ]
+    recall = metrics[(metrics["noise"] == noise) & (metrics["metric"] == "label_recall")]
+    selecting = set(recall["method"][recall["value"] < 1])
+    return [method for method in study_methods(results) if method in selecting]
 
 
 def no_selection(rate: float | None) -> tuple[float, str] | None:
@@ -59,9 +57,7 @@ def describe_ends(curves: Sequence[canvas.Curve]) -> str:
 
 def file_name(text: str) -> str:
     """A name for a file on every system: "mae quasi:rho=0.1" → "mae-quasi-rho-0.1"."""
-    return "-".join(
-        "".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split()
-    )
+    return "-".join(re.sub(r"[^A-Za-z0-9.+-]", " ", text).split())
 
 
 # Curves: mean and standard deviation over folds, seeds and networks averaged first. Finished runs
@@ -70,17 +66,24 @@ def file_name(text: str) -> str:
 
 def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFigure]:
     """The curves, the selection and the confusion matrices of one noise."""
+    # of methods that do not select the curve is the line at 1 − ε
+    precision = _over_epochs(
+        results,
+        noise,
+        _selecting_methods(results, noise),
+        name="label-precision",
+        split="train",
+        metric="label_precision",
+        title=SELECTED,
+        reference=no_selection(nominal_rates(results).get(noise)),
+    )
     figures = (
         score_curves(results, noise, metric="accuracy"),
         score_curves(results, noise, metric="mae"),
-        # of methods that do not select the curve is the line at 1 − ε
-        _over_epochs(
-            results, noise, _selecting_methods(results, noise), name="label-precision", split="train",
-            metric="label_precision", title=SELECTED, reference=no_selection(nominal_rates(results).get(noise)),
-        ),
+        precision,
         selection_recall(results, noise),
         confusion_matrices(results, noise),
-    )  # fmt: skip
+    )
     return [figure for figure in figures if figure is not None]
 
 
@@ -88,17 +91,16 @@ def score_curves(
     results: StudyResults, noise: str, *, metric: str
 ) -> canvas.CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
-    title, methods = "Test MAE" if metric == "mae" else f"Test {metric}", study_methods(results)
     naive = tables.naive_values(results, noise, metric)
     level = (float(naive.mean()), tables.NAIVE_LABEL) if len(naive) else None
     return _over_epochs(
         results,
         noise,
-        methods,
+        study_methods(results),
         name=metric,
         split="test",
         metric=metric,
-        title=title,
+        title="Test MAE" if metric == "mae" else f"Test {metric}",
         reference=level,
     )
 
@@ -113,17 +115,21 @@ def _over_epochs(
     metric: str,
     **options: Any,
 ) -> canvas.CaptionedFigure | None:
-    metrics, pooled = (
-        _finished(results, noise),
-        results.facts["study"]["train"].get("convention") == "published-code",
-    )
+    metrics = _finished(results, noise)
+    pooled = results.facts["study"]["train"].get("convention") == "published-code"
     metrics = metrics.assign(x=metrics["epoch"])
     by = ("method", "fold", "seed", "x")
     values = canvas.mean_over_networks(metrics, split=split, metric=metric, pooled=pooled, by=by)
     return _curves(
-        results, methods, values.reset_index(), name=f"{name}-{noise}", metric=metric, xlabel="epoch",
-        caption=f"{tables.noise_name(noise)}; mean over networks and folds", **options,
-    )  # fmt: skip
+        results,
+        methods,
+        values.reset_index(),
+        name=f"{name}-{noise}",
+        metric=metric,
+        xlabel="epoch",
+        caption=f"{tables.noise_name(noise)}; mean over networks and folds",
+        **options,
+    )
 
 
 def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
@@ -134,38 +140,51 @@ def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigur
     metrics = metrics[metrics["epoch"] > metrics.groupby("key")["epoch"].transform("max") - LAST]
     places = {f"label_recall[{c}]": c for c in range(len(grades))}
     return _curves(
-        results, _selecting_methods(results, noise), metrics.assign(x=metrics["metric"].map(places)),
-        name=f"selection-recall-{noise}", title=SELECTION_RECALL, xlabel="grade", metric="label_recall",
-        caption=f"{tables.noise_name(noise)}; mean over the last ten epochs (all, if fewer), networks and folds",
+        results,
+        _selecting_methods(results, noise),
+        metrics.assign(x=metrics["metric"].map(places)),
+        name=f"selection-recall-{noise}",
+        title=SELECTION_RECALL,
+        xlabel="grade",
+        metric="label_recall",
+        caption=(
+            f"{tables.noise_name(noise)}; mean over the last ten epochs (all, if fewer), networks"
+            " and folds"
+        ),
         xticks=(range(len(grades)), grades),
-    )  # fmt: skip
+    )
 
 
 def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
     """A figure for each kind of noise that was injected at two rates or more."""
-    rates, scores = nominal_rates(results), results.scores
+    rates = nominal_rates(results)
+    scores = results.scores
     scores = scores[(scores[["split", "metric", "variant"]] == ["test", "mae", ""]).all(axis=1)]
     specs = {noise: parse_noise(noise) for noise in study_noises(results) if noise in rates}
     figures = []
     for kind, name in tables.NOISE_NAMES.items():
-        rate_of = {
-            n: rates[n] for n, spec in specs.items() if spec.kind == kind and spec.share == 1.0
-        }
+        rate_of = {}
+        naive = {}
+        for noise, spec in specs.items():
+            if spec.kind == kind and spec.share == 1.0:
+                rate_of[noise] = rates[noise]
+                naive[rates[noise]] = tables.naive_values(results, noise, "mae").mean()
         if len(rate_of) < 2:
             continue
         ticks = sorted(rate_of.values())
-        naive = {
-            rate: tables.naive_values(results, noise, "mae").mean()
-            for noise, rate in rate_of.items()
-        }
-        figures.append(
-            _curves(
-                results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)),
-                name=f"mae-against-rate-{kind}", title="Mean absolute error on the test side, lower is better",
-                xlabel="noise rate ε (nominal)", xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
-                caption=f"{name}; the scores of the tables, mean over folds", metric="mae", naive=naive,
-            )
-        )  # fmt: skip
+        figure = _curves(
+            results,
+            study_methods(results),
+            scores.assign(x=scores["noise"].map(rate_of)),
+            name=f"mae-against-rate-{kind}",
+            title="Mean absolute error on the test side, lower is better",
+            xlabel="noise rate ε (nominal)",
+            xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
+            caption=f"{name}; the scores of the tables, mean over folds",
+            metric="mae",
+            naive=naive,
+        )
+        figures.append(figure)
     return [figure for figure in figures if figure is not None]
 
 
@@ -176,10 +195,19 @@ def _finished(results: StudyResults, noise: str) -> pd.DataFrame:
 
 
 def _curves(
-    results: StudyResults, methods: Sequence[str], values: pd.DataFrame, *, name: str, title: str, xlabel: str,
-    caption: str, metric: str, xticks: tuple[Sequence[float], Sequence[str]] | None = None,
-    naive: Mapping[float, float] | None = None, **options: Any,
-) -> canvas.CaptionedFigure | None:  # fmt: skip
+    results: StudyResults,
+    methods: Sequence[str],
+    values: pd.DataFrame,
+    *,
+    name: str,
+    title: str,
+    xlabel: str,
+    caption: str,
+    metric: str,
+    xticks: tuple[Sequence[float], Sequence[str]] | None = None,
+    naive: Mapping[float, float] | None = None,
+    **options: Any,
+) -> canvas.CaptionedFigure | None:
     """A curve for each method, mean and standard deviation over folds. xticks, options: as for
     ``chart``.
 
@@ -188,20 +216,12 @@ def _curves(
     """
     runs = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
     folds = runs.groupby(["method", "fold", "x"]).mean().unstack("x")
+    most = len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0
     curves = []
     for method in methods:
-        if method not in folds.index:
-            continue
-        own = folds.loc[[method]].dropna(axis=1, how="all")
-        curves.append(
-            canvas.Curve(
-                most=len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0,
-                name=display_name(method),
-                x=own.columns.to_numpy(np.float64),
-                y=own.mean().to_numpy(np.float64),
-                spread=own.std(ddof=0).to_numpy(np.float64) if len(own) > 1 else None,
-            )
-        )
+        if method in folds.index:
+            of_method = folds.loc[[method]].dropna(axis=1, how="all")
+            curves.append(_mean_curve(display_name(method), of_method, most=most))
     if not curves:
         return None
     if any(curve.spread is not None for curve in curves):
@@ -221,11 +241,7 @@ def _curves(
     described = describe_ends(curves)
     if xticks is not None:  # few values: all of them
         text_of = dict(zip(*xticks, strict=True))
-        described = "; ".join(
-            f"{curve.name}: "
-            + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
-            for curve in curves
-        )
+        described = "; ".join(_describe_points(curve, text_of) for curve in curves)
     return canvas.CaptionedFigure(
         name=file_name(name),
         figure=canvas.chart(
@@ -234,6 +250,22 @@ def _curves(
         caption=f"{caption}.",
         alt=f"Curves by {xlabel}: {title}. {described}",
     )
+
+
+def _mean_curve(name: str, folds: pd.DataFrame, *, most: float) -> canvas.Curve:
+    """folds: x in columns."""
+    return canvas.Curve(
+        name=name,
+        x=folds.columns.to_numpy(np.float64),
+        y=folds.mean().to_numpy(np.float64),
+        spread=folds.std(ddof=0).to_numpy(np.float64) if len(folds) > 1 else None,
+        most=most,
+    )
+
+
+def _describe_points(curve: canvas.Curve, text_of: Mapping[float, str]) -> str:
+    points = [f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True)]
+    return f"{curve.name}: {', '.join(points)}"
 
 
 # Matrices.
@@ -257,11 +289,11 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
     for method in study_methods(results):
         keys = [key for key in runs["key"][runs["method"] == method] if key in results.confusions]
         if keys:
-            panels[display_name(method)] = (
-                np.sum([results.confusions[key] for key in keys], axis=0) / seeds
-            )
+            total = np.sum([results.confusions[key] for key in keys], axis=0)
+            panels[display_name(method)] = total / seeds
     if not panels:
         return None
+    averaged = "; mean over seeds" if seeds > 1 else ""
     right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
     emphasised = [display_name(method) for method in study_methods(results) if is_ours(method)]
     return canvas.CaptionedFigure(
@@ -275,7 +307,7 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
         caption=(
             f"{tables.noise_name(noise)}; test side, the networks' ensemble. Colour and percentage:"
             " share of the row; below it the number of samples, all folds"
-            f" together{'; mean over seeds' if seeds > 1 else ''}."
+            f" together{averaged}."
         ),
         alt=(
             f"Confusion matrices, {tables.noise_name(noise)}. Share of the test side predicted"
@@ -287,10 +319,10 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
 def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
     """The transition matrix and, if it is recorded, the realised one."""
     rows = results.noise[results.noise["noise"] == noise]
-    injected, estimated = parse_noise(noise).kind != "none", bool(rows["matrix_estimated"].any())
-    before = (
-        "given grade" if injected and not estimated else "true grade"
-    )  # noise is injected into given grades
+    injected = parse_noise(noise).kind != "none"
+    estimated = bool(rows["matrix_estimated"].any())
+    # noise is injected into given grades
+    before = "given grade" if injected and not estimated else "true grade"
     title = "Nominal" if injected else "Given to the methods"
     if estimated:
         determined = bool(rows["determined"].all())
@@ -305,9 +337,8 @@ def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | 
     if not panels:
         return None
     grades = [str(grade) for grade in results.facts["grades"]]
-    correct = ", ".join(
-        f"{g} {p:.2f}" for g, p in zip(grades, np.diag(next(iter(panels.values()))), strict=True)
-    )
+    unchanged = np.diag(next(iter(panels.values())))
+    correct = ", ".join(f"{g} {p:.2f}" for g, p in zip(grades, unchanged, strict=True))
     return canvas.CaptionedFigure(
         name=file_name(f"noise-{noise}"),
         figure=canvas.transition_figure(panels, grades=grades, rows=before),

@@ -4,10 +4,10 @@ doubtful labels."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,99 +23,178 @@ from srjt.errors import SrjtError, count_of, few
 from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
-from srjt.reports.page import (
-    KeyNumber,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    Verdict,
-    page_of,
-    said,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.table import MISSING, Format, Table, between, data_table
 
 WORST = 60  # labels shown
 ROWS = 20  # of readers and patients
 BINS = 20
 
-VERDICT: list[Verdict[Any]] = [
-    (lambda f: not f.judged, "The networks cannot tell which labels are wrong", "They have not learnt to tell the "
-     "grades apart; longer trainings or more samples may help. The order of the labels may be chance."),
-    (lambda f: f.several and f.identifiable, "About {f.rate:.0%} of the consensus grades are wrong", "Of "
-     "{f.readings:,} readings about {f.readings_wrong:.0%} are."),
-    (lambda f: f.identifiable, "About {f.rate:.0%} of the labels are wrong", "{f.suggestion}"),
-    (lambda f: True, "Between {f.low:.0%} and {f.high:.0%} of the {f.noun}s are wrong", "{f.suggestion}"),
-]  # fmt: skip
-SUGGESTIONS: list[Rule[Any]] = [
-    (lambda f: f.suggested, "For {f.suggested:,} of {f.samples:,} labels another grade is suggested; about "
-     "{f.right:.0%} of these are right."),
-    (lambda f: not f.suggested and f.another_likelier, "Another grade is more probable for {f.another_likelier:,} of "
-     "{f.samples:,} labels, but none is suggested: the networks may be wrong as often."),
-    (lambda f: not f.suggested and not f.another_likelier, "Each of the {f.samples:,} labels is the most probable "
-     "grade."),
-]  # fmt: skip
-WARNINGS: list[Rule[Any]] = [
-    (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
-    (lambda f: f.several and not f.learnt, READINGS_REMAIN),
-    (lambda f: f.verify and f.random, f"To know the rate within ±{WITHIN:.0%}, verify about {{f.verify}}, drawn by "
-     "doubt; at random it would be {f.random:,}: {f.sample}."),
-    (lambda f: f.verify and not f.random, f"To know the rate within ±{WITHIN:.0%}, verify {{f.verify}}: {{f.sample}}, "
-     "or a column verified_grade."),
-    (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
-     "image's is right."),
-    (lambda f: f.patients is None, "There are no patient ids: a label may be judged by networks that were trained on "
-     "its patient, which makes wrong labels look right."),
-]  # fmt: skip
-REMARKS: list[Rule[Any]] = [
-    (lambda f: True, "Every label was judged by networks that were not trained on its {f.thing}."),
-    (lambda f: True, "The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of {f.epochs}; "
-     "srjt train estimates it from less, so its rate may differ."),
-    (lambda f: f.judged and f.identifiable, "Error rates have 95 % intervals that hold for every share of wrong labels "
-     "within its own interval."),
-    (lambda f: f.judged and not f.identifiable, "How many labels are wrong is not known because {f.why}. So there is "
-     "the order of doubt, and no probability."),
-    (lambda f: f.judged and f.identifiable and f.unseen, "Of labels of grades that the networks do not recognise "
-     "({f.unseen}) no probability is shown."),
-    (lambda f: f.judged and f.assumption, "{f.assumption}"),
-]  # fmt: skip
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFacts:
+    """What the sentences are about."""
+
+    judged: bool  # whether the networks say anything about single labels
+    learnt: bool
+    caveat: str
+    several: bool  # readers
+    noun: str  # what is judged: "label", "consensus grade"
+    thing: str  # what the networks that judge it were not trained on
+    samples: int
+    folds: int
+    epochs: str
+    has_patients: bool
+    identifiable: bool  # whether the labels determine how many of them are wrong
+    rate: float
+    low: float
+    high: float
+    why: str  # it is not identifiable
+    assumption: str
+    unseen: str  # grades that the networks do not recognise
+    readings: int
+    readings_wrong: float | None
+    suggested: int  # labels for which another grade is suggested
+    right: float  # share of these suggestions that are expected to be right
+    another_likelier: int
+    verify: str  # how many labels to verify: "56 labels"
+    random: int  # how many it would be at random; 0: as many
+    sample: str  # the command that draws them
+    twins: str  # labels of identical images that contradict each other
+
+
+def verdict_of(f: AuditFacts) -> tuple[str, str]:
+    """Title and lead of the page."""
+    if not f.judged:
+        title = "The networks cannot tell which labels are wrong"
+        lead = (
+            "They have not learnt to tell the grades apart; longer trainings or more samples may"
+            " help. The order of the labels may be chance."
+        )
+        return title, lead
+    if f.several and f.identifiable:
+        title = f"About {f.rate:.0%} of the consensus grades are wrong"
+        lead = f"Of {f.readings:,} readings about {f.readings_wrong:.0%} are."
+        return title, lead
+    if f.identifiable:
+        return f"About {f.rate:.0%} of the labels are wrong", suggestion_of(f)
+    return f"Between {f.low:.0%} and {f.high:.0%} of the {f.noun}s are wrong", suggestion_of(f)
+
+
+def suggestion_of(f: AuditFacts) -> str:
+    """How many labels another grade is suggested for."""
+    if f.suggested:
+        return (
+            f"For {f.suggested:,} of {f.samples:,} labels another grade is suggested; about"
+            f" {f.right:.0%} of these are right."
+        )
+    if f.another_likelier:
+        return (
+            f"Another grade is more probable for {f.another_likelier:,} of {f.samples:,} labels,"
+            " but none is suggested: the networks may be wrong as often."
+        )
+    return f"Each of the {f.samples:,} labels is the most probable grade."
+
+
+def warnings_of(f: AuditFacts) -> Iterator[str]:
+    """What to know before using the page."""
+    if "naive" in f.caveat:
+        yield "The networks do not beat one grade for all."
+    if f.several and not f.learnt:
+        yield READINGS_REMAIN
+    if f.verify and f.random:
+        yield (
+            f"To know the rate within ±{WITHIN:.0%}, verify about {f.verify}, drawn by doubt; at"
+            f" random it would be {f.random:,}: {f.sample}."
+        )
+    if f.verify and not f.random:
+        yield (
+            f"To know the rate within ±{WITHIN:.0%}, verify {f.verify}: {f.sample}, or a column"
+            " verified_grade."
+        )
+    if f.twins:
+        yield (
+            f"{f.twins} of identical images contradict each other, and come first: at most one of"
+            " each image's is right."
+        )
+    if not f.has_patients:
+        yield (
+            "There are no patient ids: a label may be judged by networks that were trained on its"
+            " patient, which makes wrong labels look right."
+        )
+
+
+def remarks_of(f: AuditFacts) -> Iterator[str]:
+    """How it was found."""
+    yield f"Every label was judged by networks that were not trained on its {f.thing}."
+    yield (
+        f"The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of"
+        f" {f.epochs}; srjt train estimates it from less, so its rate may differ."
+    )
+    if f.judged and f.identifiable:
+        yield (
+            "Error rates have 95 % intervals that hold for every share of wrong labels within its"
+            " own interval."
+        )
+    if f.judged and not f.identifiable:
+        yield (
+            f"How many labels are wrong is not known because {f.why}. So there is the order of"
+            " doubt, and no probability."
+        )
+    if f.judged and f.identifiable and f.unseen:
+        yield (
+            f"Of labels of grades that the networks do not recognise ({f.unseen}) no probability is"
+            " shown."
+        )
+    if f.judged and f.assumption:
+        yield f.assumption
 
 
 def audit_facts(
     facts: Mapping[str, Any], summary: Mapping[str, Any], folder: Path | None
-) -> SimpleNamespace:
-    """What the rules know: the contents of ``audit.json`` (facts) and of ``summary.json``, and
-    more."""
-    several, suggestions = "readings" in summary, summary.get("suggestions", {})
-    noun, twins = "consensus grade" if several else "label", summary.get("twins", {}).get("labels")
+) -> AuditFacts:
+    """What the sentences are about: from ``audit.json`` (facts) and ``summary.json``."""
+    several = "readings" in summary
+    noun = "consensus grade" if several else "label"
+    thing = "sample" if facts["features"] else "image"
+    suggestions = summary.get("suggestions", {})
+    twins = summary.get("twins", {}).get("labels")
     audit = "AUDIT" if folder is None else shlex.quote(str(folder))
     names = Grades(facts["grades"], facts.get("grade_names"))
     unseen = [names.shown[names.index(grade)] for grade in summary.get("unrecognised", ())]
-    verified, verify = summary.get("verified", {"labels": 0})["labels"], summary["verify_more"]
-    own = {
-        "judged": judges_labels(summary),
-        "several": several,
-        "noun": noun,
-        "low": summary["rate_interval"][0],
-        "high": summary["rate_interval"][1],
-        "why": summary["reason"][:1].lower() + summary["reason"][1:].rstrip("."),
-        "unseen": few(unseen),
-        "readings_wrong": summary.get("wrong_readings", {}).get("rate"),
-        "suggested": suggestions.get("count", 0),
-        "right": suggestions.get("expected_right", 0.0),
-        "verify": count_of(verify, f"more {noun}" if verified else noun) if verify else "",
-        "random": summary.get("verify_random") or 0,
-        "sample": f"srjt review {audit} --sample {verified + verify}",
-        "twins": count_of(twins, "label") if twins else "",
-        "thing": (
-            ("sample" if facts["features"] else "image")
-            + " or its patient" * bool(summary["patients"])
-        ),
-        "epochs": count_of(facts["epochs"], "epoch"),
-    }
-    known = {**facts, **summary["networks"], **summary, **own}
-    return SimpleNamespace(**known, suggestion=sentences(SUGGESTIONS, SimpleNamespace(**known))[0])
+    verified = summary.get("verified", {"labels": 0})["labels"]
+    verify = summary["verify_more"]
+    to_verify = ""
+    if verify:
+        to_verify = count_of(verify, f"more {noun}" if verified else noun)
+    return AuditFacts(
+        judged=judges_labels(summary),
+        learnt=summary["learnt"],
+        caveat=summary["caveat"],
+        several=several,
+        noun=noun,
+        thing=f"{thing} or its patient" if summary["patients"] else thing,
+        samples=summary["samples"],
+        folds=facts["folds"],
+        epochs=count_of(facts["epochs"], "epoch"),
+        has_patients=summary["patients"] is not None,
+        identifiable=summary["identifiable"],
+        rate=summary["rate"],
+        low=summary["rate_interval"][0],
+        high=summary["rate_interval"][1],
+        why=summary["reason"][:1].lower() + summary["reason"][1:].rstrip("."),
+        assumption=summary["assumption"],
+        unseen=few(unseen),
+        readings=summary.get("readings", 0),
+        readings_wrong=summary.get("wrong_readings", {}).get("rate"),
+        suggested=suggestions.get("count", 0),
+        right=suggestions.get("expected_right", 0.0),
+        another_likelier=summary["another_likelier"],
+        verify=to_verify,
+        random=summary.get("verify_random") or 0,
+        sample=f"srjt review {audit} --sample {verified + verify}",
+        twins=count_of(twins, "label") if twins else "",
+    )
 
 
 def audit_page(folder: Path) -> Page:
@@ -149,7 +228,8 @@ def _page(
 ) -> Page:
     """picture: of the sample with this cell in the column ``image``."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
-    f, shown = audit_facts(facts, summary, folder), dict(zip(grades, grades.shown, strict=True))
+    f = audit_facts(facts, summary, folder)
+    shown = dict(zip(grades, grades.shown, strict=True))
     scores = scores.astype({"grade": str, "suggested": str, "quality": float})
     worst = scores.head(WORST).replace({"grade": shown, "suggested": shown})
     if not f.judged:
@@ -172,22 +252,31 @@ def _page(
         parts.append(
             doubtful_section(worst, len(readings), "reading", picture, file="readings.csv")
         )
-    parts.append(_rates(f, shown))
+    parts.append(_rates(f, summary, shown))
     figure = None
     if f.identifiable:
-        figure = _matrix(f, grades.shown)
-        form = [("likeliest form", f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}")]
+        figure = _matrix(summary["matrix"], grades.shown)
+        form = summary["form"]
+        likeliest = f"{form} ({summary['form_weight']:.0%}): {FORMS[form]}"
         figures = [_quality(scores["quality"].to_numpy(np.float64))] if f.judged else []
-        parts.append(Section("noise", "Noise", facts=form, figures=figures))
+        parts.append(
+            Section("noise", "Noise", facts=[("likeliest form", likeliest)], figures=figures)
+        )
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
-    entries |= {"samples": f"{f.samples:,}", "srjt": str(f.version)}
+    entries |= {"samples": f"{f.samples:,}", "srjt": str(facts["version"])}
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
-    source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
+    source = Path(facts["source"]).name or "labels"
+    if not Path(facts["source"]).name and folder is not None:
+        source = folder.resolve().name
+    title, lead = verdict_of(f)
     return Page(
         kind=f"Label audit of {source}",
-        **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
-        key_numbers=_key_numbers(f),
+        title=title,
+        lead=lead,
+        warnings=list(warnings_of(f)),
+        remarks=list(remarks_of(f)),
+        key_numbers=_key_numbers(f, summary),
         figure=figure,
         sections=[
             *parts,
@@ -196,34 +285,35 @@ def _page(
     )
 
 
-def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
+def _key_numbers(f: AuditFacts, summary: Mapping[str, Any]) -> list[KeyNumber]:
     interval = between(f.low, f.high, ".0%")
     number = KeyNumber(f"wrong {f.noun}s", interval)
     if f.identifiable:
         number = KeyNumber(f"wrong {f.noun}s", f"{f.rate:.0%}", interval)
-    frequent, median = (
-        f"always the most frequent: {f.naive_accuracy:.0%}",
-        f"always the median: {f.naive_mae:.2f}",
-    )
+    networks = summary["networks"]
+    frequent = f"always the most frequent: {networks['naive_accuracy']:.0%}"
+    median = f"always the median: {networks['naive_mae']:.2f}"
     numbers = [
         number,
-        KeyNumber("labels that the networks give", f"{f.accuracy:.0%}", compared=frequent),
-        KeyNumber("grades away from the label", f"{f.mae:.2f}", compared=median),
+        KeyNumber(
+            "labels that the networks give", f"{networks['accuracy']:.0%}", compared=frequent
+        ),
+        KeyNumber("grades away from the label", f"{networks['mae']:.2f}", compared=median),
     ]
-    if (verified := vars(f).get("verified")) is not None:
-        label = f"wrong of {count_of(verified['labels'], 'verified label')}"
+    if (verified := summary.get("verified")) is not None:
+        labels = count_of(verified["labels"], "verified label")
+        label = f"wrong of {labels}"
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
         if verified.get("by_doubt"):  # the share among doubtful labels is not that of all
-            label, wrong = (
-                f"wrong, by {count_of(verified['labels'], 'verified label')}",
-                f"{verified['rate']:.0%}",
-            )
+            label = f"wrong, by {labels}"
+            wrong = f"{verified['rate']:.0%}"
         numbers.append(KeyNumber(label, wrong, _interval(verified["interval"], ".0%")))
-    if (truth := vars(f).get("known")) is not None:
+    if (truth := summary.get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
         numbers.append(KeyNumber("known wrong labels", wrong))
         if "average_precision" in truth:
-            label, chance = f"wrong of the {wrong} most doubtful", f"by chance: {truth['rate']:.0%}"
+            label = f"wrong of the {wrong} most doubtful"
+            chance = f"by chance: {truth['rate']:.0%}"
             numbers.append(KeyNumber(label, f"{truth['precision_at_wrong']:.0%}", compared=chance))
     return numbers
 
@@ -255,7 +345,8 @@ def doubtful_section(
     reader and twins if there are any. file: has all of them. judged: whether their order is that of
     doubt.
     """
-    numbers, slug = bool(worst["quality"].notna().any()), file.removesuffix(".csv")
+    numbers = bool(worst["quality"].notna().any())
+    slug = file.removesuffix(".csv")
     heading = f"The {len(worst)} most doubtful {noun}s" if judged else "The labels"
     if judged and len(worst) == total:
         heading = f"All {total} {noun}s, the most doubtful first"
@@ -269,8 +360,10 @@ def doubtful_section(
         ]
         return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
     columns = ["id", "reader", "grade"]
-    columns += ["suggested"] if judged else []
-    columns += ["quality"] if numbers else []
+    if judged:
+        columns.append("suggested")
+    if numbers:
+        columns.append("quality")
     table = data_table(
         worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
         title="",
@@ -282,65 +375,70 @@ def doubtful_section(
 
 
 def _tile(row: Mapping[Any, Any], picture: str) -> Tile:
-    number, arrow = not np.isnan(row["quality"]), row["suggested"] not in ("", row["grade"])
-    return Tile(
-        picture=picture,
-        title=f"{row['grade']} → {row['suggested']}" if arrow else row["grade"],
-        share=float(row["quality"]) if number else None,
-        number=_probability(row["quality"]) if number else "",
-        detail=str(row.get("reader", "")),
-        text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
-    )
+    title = row["grade"]
+    if row["suggested"] not in ("", row["grade"]):
+        title = f"{row['grade']} → {row['suggested']}"
+    text = str(row["id"])
+    if row.get("twins"):
+        text += f" (identical images, {row['twins']})"
+    tile = Tile(picture=picture, title=title, detail=str(row.get("reader", "")), text=text)
+    if np.isnan(row["quality"]):
+        return tile
+    return replace(tile, share=float(row["quality"]), number=_probability(row["quality"]))
 
 
 def _probability(value: float) -> str:
     if np.isnan(value):
         return MISSING
-    return "< 0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.9995 else "> 0.999"
+    if value < 0.0005:
+        return "< 0.001"
+    return f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
 # Grades, readers and patients; the noise
 
 
-def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
-    grades = pd.DataFrame(f.networks["grades"])
-    grades["recognised"] = grades["recognised"].map({True: "yes", False: "no"})
-    if f.judged and f.identifiable:
-        grades = grades.join(
-            pd.DataFrame(f.grades).set_index("grade")[["rate", "interval"]], on="grade"
-        )
-    grades["grade"] = grades["grade"].map(lambda grade: names.get(str(grade), str(grade)))
-    frames = {"grade": (grades, "By given grade", RECOGNISED)}
-    for who, rows in (("reader", f.readers), ("patient", f.patients)):
+def _rates(f: AuditFacts, summary: Mapping[str, Any], names: Mapping[str, str]) -> Section:
+    tables = [_rates_table("grade", _by_grade(f, summary, names), "By given grade", RECOGNISED)]
+    order = "most errors first" if f.identifiable else "most doubtful first"
+    for who in ("reader", "patient"):
+        rows = summary[f"{who}s"]
         if f.judged and rows is not None:
-            shown = pd.DataFrame(rows[:ROWS])
-            shown[who] = shown[who].astype(str).str.strip().replace("", "(not given)")
-            shown = shown.rename(
-                columns={"samples": "readings" if f.several and who == "reader" else "labels"}
-            )
-            unknown = ["rank"] if f.identifiable else ["expected_errors", "rate", "interval"]
-            shown = shown.drop(columns=unknown)
-            more = (
-                f"{len(shown)} of {len(rows):,}; all are in summary.json."
-                if len(shown) < len(rows)
-                else ""
-            )
-            title = (
-                f"By {who}, most errors first"
-                if f.identifiable
-                else f"By {who}, most doubtful first"
-            )
-            frames[who] = shown, title, more
-    tables = []
-    for who, (frame, title, caption) in frames.items():
-        shown = frame[[name for name in (who, *RATES) if name in frame]].rename(columns=RATES)
-        table = data_table(
-            shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS
-        )
-        tables.append(table)
-    if rows := (vars(f).get("verified") or {}).get("grades"):
+            shown = _by_person(who, rows[:ROWS], f)
+            more = ""
+            if len(shown) < len(rows):
+                more = f"{len(shown)} of {len(rows):,}; all are in summary.json."
+            tables.append(_rates_table(who, shown, f"By {who}, {order}", more))
+    if rows := (summary.get("verified") or {}).get("grades"):
         tables.append(_verified_table(pd.DataFrame(rows), names))
     return Section("rates", "Grades, readers and patients", tables=tables)
+
+
+def _rates_table(who: str, frame: pd.DataFrame, title: str, caption: str) -> Table:
+    columns = [name for name in (who, *RATES) if name in frame]
+    shown = frame[columns].rename(columns=RATES)
+    return data_table(
+        shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS
+    )
+
+
+def _by_grade(f: AuditFacts, summary: Mapping[str, Any], names: Mapping[str, str]) -> pd.DataFrame:
+    grades = pd.DataFrame(summary["networks"]["grades"])
+    grades["recognised"] = grades["recognised"].map({True: "yes", False: "no"})
+    if f.judged and f.identifiable:
+        rates = pd.DataFrame(summary["grades"]).set_index("grade")
+        grades = grades.join(rates[["rate", "interval"]], on="grade")
+    grades["grade"] = grades["grade"].map(lambda grade: names.get(str(grade), str(grade)))
+    return grades
+
+
+def _by_person(who: str, rows: Sequence[Mapping[str, Any]], f: AuditFacts) -> pd.DataFrame:
+    """The rates of readers or patients, as far as they are known."""
+    shown = pd.DataFrame(rows)
+    shown[who] = shown[who].astype(str).str.strip().replace("", "(not given)")
+    counted = "readings" if f.several and who == "reader" else "labels"
+    unknown = ["rank"] if f.identifiable else ["expected_errors", "rate", "interval"]
+    return shown.rename(columns={"samples": counted}).drop(columns=unknown)
 
 
 def _verified_table(shares: pd.DataFrame, names: Mapping[str, str]) -> Table:
@@ -364,24 +462,37 @@ def _verified_table(shares: pd.DataFrame, names: Mapping[str, str]) -> Table:
 
 
 def _interval(ends: Any, pattern: str = ".1%") -> str:
-    return between(ends[0], ends[1], pattern) if isinstance(ends, (tuple, list)) else ""
+    if not isinstance(ends, (tuple, list)):
+        return ""
+    return between(ends[0], ends[1], pattern)
 
 
 RATES = {  # column → its heading
-    "rank": "rank", "labels": "labels", "readings": "readings", "recall": "given by the networks",
-    "recognised": "recognised", "expected_errors": "expected errors", "rate": "error rate", "interval": "95 % interval",
-}  # fmt: skip
+    "rank": "rank",
+    "labels": "labels",
+    "readings": "readings",
+    "recall": "given by the networks",
+    "recognised": "recognised",
+    "expected_errors": "expected errors",
+    "rate": "error rate",
+    "interval": "95 % interval",
+}
 RATE_FORMATS: dict[str, Format] = {
-    "given by the networks": ".0%", "expected errors": ",.1f", "error rate": ".1%", "95 % interval": _interval
-}  # fmt: skip
+    "given by the networks": ".0%",
+    "expected errors": ",.1f",
+    "error rate": ".1%",
+    "95 % interval": _interval,
+}
 RECOGNISED = (
     "Recognised: given to samples with this label more often than to others (exact test, 2.5 %)."
     " Other grades are neither suggested nor corrected."
 )
 
 
-def _matrix(f: SimpleNamespace, grades: Sequence[str]) -> canvas.CaptionedFigure:
-    matrix = np.asarray(f.matrix, dtype=np.float64)
+def _matrix(
+    probabilities: Sequence[Sequence[float]], grades: Sequence[str]
+) -> canvas.CaptionedFigure:
+    matrix = np.asarray(probabilities, dtype=np.float64)
     rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)
     return canvas.CaptionedFigure(
         name="matrix",
@@ -411,7 +522,8 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     figure = canvas.new_figure(4.6, 2.5)
     axes = figure.add_subplot()
     counts, edges = np.histogram(quality, bins=BINS, range=(0, 1))
-    colours = [canvas.PALETTE["vermillion" if edge < 0.5 - 1e-9 else "blue"] for edge in edges[:-1]]
+    doubtful = edges[:-1] < 0.5 - 1e-9
+    colours = np.where(doubtful, canvas.PALETTE["vermillion"], canvas.PALETTE["blue"]).tolist()
     axes.bar(edges[:-1], counts, width=0.9 / BINS, align="edge", color=colours, alpha=0.8)
     axes.axvline(0.5, color=canvas.GREY, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 1), xlabel="quality: probability that the label is right", ylabel="labels")

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -16,7 +15,7 @@ from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.problems import KINDS, examples
 from srjt.errors import count_of
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
+from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.sections import PICTURE, counts_table
 from srjt.reports.shell import as_typed
 from srjt.reports.table import data_table
@@ -25,148 +24,186 @@ PER_GRADE = 6  # examples
 PAIRS = 24  # of images that are (nearly) the same
 ROWS = 200  # problems in the table
 SIZES = 8
-SQUARE = (
-    1.25  # ratio of the sides, or its inverse, up to which squashing to a square hardly matters
-)
-
-VERDICT: list[Verdict[Any]] = [
-    (lambda f: not f.graded, "{f.counted}; the grades are not known yet", "{f.unresolved}"),
-    (lambda f: f.unusable, "{f.unusable} of {f.rows} cannot be used", "{f.counted}, grades {f.grades}. Correct the "
-     "table, or leave these rows out (srjt train --on-bad-image skip)."),
-    (lambda f: f.warnings, "{f.counted}, grades {f.grades}: all can be used", "{f.warnings} to look at."),
-    (lambda f: True, "{f.counted}, grades {f.grades}: no problems found", "{f.read}"),
-]  # fmt: skip
-WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.no_patients, "There are no patient ids: images of one patient may be on both sides of a split, and "
-     "results are then too good. A column with the patient, the person or the plant prevents it."),
-    (lambda f: f.squashed, "In {f.squashed:.0%} of the images one side is more than a quarter longer than the other. "
-     "srjt train --resize squash changes their shape and --resize crop cuts off the ends."),
-    (lambda f: f.rare, "Few images of {f.rare}: a network can hardly learn such a grade."),
-]  # fmt: skip
+# ratio of the sides, or its inverse, up to which squashing to a square hardly matters
+SQUARE = 1.25
 FEW = 20  # images of a grade
 
 
-def inspection_facts(found: Inspection) -> SimpleNamespace:
-    """What the rules know."""
-    manifest, errors = found.manifest, found.unusable
-    rows = len(manifest) + (0 if manifest.left_out_rows is None else len(manifest.left_out_rows))
-    rare = [
-        f"grade {name} ({count_of(int(count), 'image')})"
-        for name, count in zip(manifest.grades, manifest.class_counts, strict=True)
-        if count < FEW
-    ]
-    warnings = sum(problem.severity == "warning" for problem in found.problems)
-    return SimpleNamespace(
-        graded=found.graded,
+@dataclass(frozen=True, kw_only=True)
+class InspectionFacts:
+    """What the sentences are about; "" where there is nothing to say."""
+
+    graded: bool  # whether the order of the grades is known
+    counted: str  # "120 images of 30 patients"
+    grades: str
+    unresolved: str  # what the user must say
+    unusable: int
+    rows: int
+    warnings: int
+    decoded: bool  # whether images were read
+    no_patients: bool
+    squashed: float  # share of the images that a square would change
+    rare: str
+
+
+def verdict_of(f: InspectionFacts) -> tuple[str, str]:
+    """Title and lead of the page."""
+    if not f.graded:
+        return f"{f.counted}; the grades are not known yet", f.unresolved
+    if f.unusable:
+        title = f"{f.unusable:,} of {count_of(f.rows, 'row')} cannot be used"
+        lead = (
+            f"{f.counted}, grades {f.grades}. Correct the table, or leave these rows out (srjt"
+            " train --on-bad-image skip)."
+        )
+        return title, lead
+    if f.warnings:
+        lead = f"{count_of(f.warnings, 'warning')} to look at."
+        return f"{f.counted}, grades {f.grades}: all can be used", lead
+    lead = "Every image was read." if f.decoded else "Images were not read."
+    return f"{f.counted}, grades {f.grades}: no problems found", lead
+
+
+def warnings_of(f: InspectionFacts) -> Iterator[str]:
+    """What may make results worse, or too good."""
+    if f.no_patients:
+        yield (
+            "There are no patient ids: images of one patient may be on both sides of a split, and"
+            " results are then too good. A column with the patient, the person or the plant"
+            " prevents it."
+        )
+    if f.squashed:
+        yield (
+            f"In {f.squashed:.0%} of the images one side is more than a quarter longer than the"
+            " other. srjt train --resize squash changes their shape and --resize crop cuts off the"
+            " ends."
+        )
+    if f.rare:
+        yield f"Few images of {f.rare}: a network can hardly learn such a grade."
+
+
+def inspection_facts(inspection: Inspection) -> InspectionFacts:
+    """What the sentences are about."""
+    manifest = inspection.manifest
+    rows = len(manifest)
+    if manifest.left_out_rows is not None:
+        rows += len(manifest.left_out_rows)
+    rare = []
+    if inspection.graded and not manifest.are_features:
+        for name, count in zip(manifest.grades, manifest.class_counts.tolist(), strict=True):
+            if count < FEW:
+                rare.append(f"grade {name} ({count_of(count, 'image')})")
+    return InspectionFacts(
+        graded=inspection.graded,
         counted=manifest.describe().partition(", grades ")[0],
         grades=", ".join(manifest.grades),
-        unresolved=" ".join(map(as_typed, found.unresolved)),
-        unusable=f"{len(errors):,}" if errors else "",
-        rows=count_of(rows, "row"),
-        warnings=count_of(warnings, "warning") if warnings else "",
-        read="Every image was read." if found.decoded else "Images were not read.",
+        unresolved=" ".join(map(as_typed, inspection.unresolved)),
+        unusable=len(inspection.unusable),
+        rows=rows,
+        warnings=sum(problem.severity == "warning" for problem in inspection.problems),
+        decoded=inspection.decoded,
         no_patients=manifest.patients is None,
-        squashed=_oblong(found),
-        rare=" and ".join(rare) if found.graded and not manifest.are_features else "",
+        squashed=_oblong(inspection),
+        rare=" and ".join(rare),
     )
 
 
-def _oblong(found: Inspection) -> float:
+def _oblong(inspection: Inspection) -> float:
     """The share of the images whose sides differ by more than a quarter."""
-    oblong = sum(count for (w, h), count in found.sizes.items() if max(w, h) > SQUARE * min(w, h))
-    return oblong / max(sum(found.sizes.values()), 1)
+    oblong = sum(
+        count for (w, h), count in inspection.sizes.items() if max(w, h) > SQUARE * min(w, h)
+    )
+    return oblong / max(sum(inspection.sizes.values()), 1)
 
 
 @page_of.register(Inspection)
-def inspection_page(found: Inspection, *, command: str = "", next_command: str = "") -> Page:
+def inspection_page(inspection: Inspection, *, command: str = "", next_command: str = "") -> Page:
     """The page of an inspection. next_command: what to do next."""
-    facts = inspection_facts(found)
+    facts = inspection_facts(inspection)
+    title, lead = verdict_of(facts)
     return Page(
-        kind=f"Inspection of {found.source.name or found.source.resolve().name}",
-        **said(facts, VERDICT, warnings=WARNINGS),
-        key_numbers=_key_numbers(found),
-        sections=[
-            *_next(next_command),
-            *_problems(found),
-            *_grades(found),
-            *_duplicates(found),
-            *_patients(found.manifest),
-            *_sizes(found),
-            *([Section("readers", "Readers", text=found.readers)] if found.readers else []),
-            _how(found, command),
-        ],
+        kind=f"Inspection of {inspection.source.name or inspection.source.resolve().name}",
+        title=title,
+        lead=lead,
+        warnings=list(warnings_of(facts)),
+        key_numbers=_key_numbers(inspection),
+        sections=list(_sections(inspection, command, next_command)),
     )
 
 
-def _next(command: str) -> list[Section]:
-    return [Section("next", "Next", code=command)] if command else []
+def _sections(inspection: Inspection, command: str, next_command: str) -> Iterator[Section]:
+    if next_command:
+        yield Section("next", "Next", code=next_command)
+    yield from _problems(inspection)
+    yield from _grades(inspection)
+    yield from _duplicates(inspection)
+    yield from _patients(inspection.manifest)
+    yield from _sizes(inspection)
+    if inspection.readers:
+        yield Section("readers", "Readers", text=inspection.readers)
+    yield _reading(inspection, command)
 
 
-def _key_numbers(found: Inspection) -> list[KeyNumber]:
-    manifest, kinds = found.manifest, Counter(problem.kind for problem in found.problems)
+def _key_numbers(inspection: Inspection) -> list[KeyNumber]:
+    manifest = inspection.manifest
+    kinds = Counter(problem.kind for problem in inspection.problems)
     noun = "rows of features" if manifest.are_features else "images"
     numbers = [KeyNumber(noun, f"{len(manifest):,}")]
     if (patients := manifest.patients) is not None:
         numbers.append(KeyNumber("patients", f"{len(set(patients)):,}"))
-    numbers.append(KeyNumber("grades", f"{manifest.num_classes}" if found.graded else "not known"))
-    numbers.append(KeyNumber("samples that cannot be used", f"{len(found.unusable):,}"))
+    grades = str(manifest.num_classes) if inspection.graded else "not known"
+    numbers.append(KeyNumber("grades", grades))
+    numbers.append(KeyNumber("samples that cannot be used", f"{len(inspection.unusable):,}"))
     same = kinds["identical-images"] + kinds["identical-images-other-grade"]
     numbers.append(KeyNumber("groups of identical images", f"{same:,}"))
     return numbers
 
 
-def _problems(found: Inspection) -> list[Section]:
+def _problems(inspection: Inspection) -> list[Section]:
     """Every kind with its meaning, and each problem of the first ones."""
-    if not found.problems:
+    if not inspection.problems:
         return []
     kinds = pd.DataFrame(
         [
             (severity, kind, count, as_typed(KINDS[kind][1]))
-            for kind, severity, count, _ in examples(found.problems)
+            for kind, severity, count, _ in examples(inspection.problems)
         ],
         columns=["severity", "problem", "number", "meaning"],
     )
     listed = [
-        problem for _, _, _, some in examples(found.problems, count=ROWS) for problem in some
+        problem for _, _, _, some in examples(inspection.problems, count=ROWS) for problem in some
     ][:ROWS]
     rows = pd.DataFrame(
         [(problem.kind, problem.where, problem.detail) for problem in listed],
         columns=["problem", "where", "what"],
     )
-    part = (
-        f"The first {ROWS:,} of {len(found.problems):,}; all are in problems.csv."
-        if len(found.problems) > ROWS
-        else ""
-    )
-    return [
-        Section(
-            "problems",
-            "Problems",
-            tables=[
-                data_table(kinds, title="By kind", slug="kinds"),
-                data_table(rows, title="Each", slug="each", caption=part),
-            ],
-        )
+    part = ""
+    if len(inspection.problems) > ROWS:
+        part = f"The first {ROWS:,} of {len(inspection.problems):,}; all are in problems.csv."
+    tables = [
+        data_table(kinds, title="By kind", slug="kinds"),
+        data_table(rows, title="Each", slug="each", caption=part),
     ]
+    return [Section("problems", "Problems", tables=tables)]
 
 
-def _grades(found: Inspection) -> list[Section]:
+def _grades(inspection: Inspection) -> list[Section]:
     """How frequent each grade is, and some images of it, of different patients where there are
     enough."""
-    manifest = found.manifest
-    if not found.graded:
+    manifest = inspection.manifest
+    if not inspection.graded:
         return []
-    table = counts_table(
-        manifest.grades,
-        manifest.class_counts.tolist(),
-        "rows" if manifest.are_features else "images",
-    )
+    counted = "rows" if manifest.are_features else "images"
+    table = counts_table(manifest.grades, manifest.class_counts.tolist(), counted)
+    section = Section("grades", "Grades, with examples", tables=[table])
+    if manifest.are_features:
+        return [section]
     parts = []
-    for grade, name in enumerate(manifest.grades if not manifest.are_features else ()):
+    for grade, name in enumerate(manifest.grades):
         tiles = _tiles(manifest, example_rows(manifest, grade))
         if tiles:
             parts.append(Section(f"grade-{grade}", f"Grade {name}", tiles=tiles))
-    return [Section("grades", "Grades, with examples", tables=[table], parts=parts)]
+    return [replace(section, parts=parts)]
 
 
 def _tiles(manifest: Manifest, rows: Sequence[int]) -> list[Tile]:
@@ -182,44 +219,33 @@ def _tiles(manifest: Manifest, rows: Sequence[int]) -> list[Tile]:
     return tiles
 
 
-def _duplicates(found: Inspection) -> list[Section]:
-    manifest = found.manifest
-    if manifest.are_features or not len(found.pairs):
+def _duplicates(inspection: Inspection) -> list[Section]:
+    manifest = inspection.manifest
+    if manifest.are_features or not len(inspection.pairs):
         return []
     tiles = []
-    for one, other in found.pairs[:PAIRS].tolist():
+    for one, other in inspection.pairs[:PAIRS].tolist():
         grades = [manifest.grades[manifest.labels[row]] for row in (one, other)]
-        contradict = found.graded and grades[0] != grades[1]
+        title = f"grade {grades[0]}" if inspection.graded else ""
+        if inspection.graded and grades[0] != grades[1]:
+            title = f"grades {grades[0]} and {grades[1]}"
         tiles.append(
             Tile(
                 picture=thumbnail(manifest, one, size=PICTURE),
-                title=(
-                    f"grades {grades[0]} and {grades[1]}"
-                    if contradict
-                    else f"grade {grades[0]}" * found.graded
-                ),
+                title=title,
                 text=f"{manifest.ids[one]} and {manifest.ids[other]}",
                 beside=[(thumbnail(manifest, other, size=PICTURE), "")],
             )
         )
     text = (
         "Identical images are never on two sides of a split; srjt train --group-near-duplicates"
-        " does the same for "
+        " does the same for nearly identical ones. Those with different grades come first: one of"
+        " the two must be wrong."
     )
-    text += (
-        "nearly identical ones. Those with different grades come first: one of the two must be"
-        " wrong."
-    )
-    more = (
-        f" {len(found.pairs) - PAIRS:,} more pairs are in problems.csv."
-        if len(found.pairs) > PAIRS
-        else ""
-    )
-    return [
-        Section(
-            "duplicates", "Images that are the same, or nearly", text=[text + more], tiles=tiles
-        )
-    ]
+    if len(inspection.pairs) > PAIRS:
+        text += f" {len(inspection.pairs) - PAIRS:,} more pairs are in problems.csv."
+    heading = "Images that are the same, or nearly"
+    return [Section("duplicates", heading, text=[text], tiles=tiles)]
 
 
 def _patients(manifest: Manifest) -> list[Section]:
@@ -231,15 +257,18 @@ def _patients(manifest: Manifest) -> list[Section]:
     return [Section("patients", "Patients", tables=[data_table(frame, title="Images per patient")])]
 
 
-def _sizes(found: Inspection) -> list[Section]:
+def _sizes(inspection: Inspection) -> list[Section]:
     """Width, height and the ratio of the sides."""
-    if not found.sizes:
+    if not inspection.sizes:
         return []
-    rows = [(f"{w} × {h}", w / h, count) for (w, h), count in list(found.sizes.items())[:SIZES]]
+    rows = [
+        (f"{w} × {h}", w / h, count) for (w, h), count in list(inspection.sizes.items())[:SIZES]
+    ]
     frame = pd.DataFrame(rows, columns=["width × height", "width ÷ height", "images"])
-    total, others = sum(found.sizes.values()), len(found.sizes) - len(rows)
+    total = sum(inspection.sizes.values())
+    others = len(inspection.sizes) - len(rows)
     caption = f"And {count_of(others, 'other size')}. " if others > 0 else ""
-    if total < len(found.manifest):
+    if total < len(inspection.manifest):
         caption += f"From a sample of {total:,} images."
     table = data_table(
         frame, title="Sizes and shapes", formats={"width ÷ height": ".2f"}, caption=caption
@@ -247,11 +276,13 @@ def _sizes(found: Inspection) -> list[Section]:
     return [Section("sizes", "Sizes", tables=[table])]
 
 
-def _how(found: Inspection, command: str) -> Section:
+def _reading(inspection: Inspection, command: str) -> Section:
     """Which columns are what, with the reasons."""
-    notes = [note.partition(": ") for note in found.notes]
-    facts = [(term, value) if colon else ("", term) for term, colon, value in notes]
-    source = shlex.quote(str(found.source))
+    facts = []
+    for note in inspection.notes:
+        term, colon, value = note.partition(": ")
+        facts.append((term, value) if colon else ("", note))
+    source = shlex.quote(str(inspection.source))
     return Section(
         "how",
         "How the source was read",

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -22,48 +20,107 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH, Readings
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said
+from srjt.reports.page import KeyNumber, Page, Section, page_of
 from srjt.reports.pages.audit import doubtful_section
 from srjt.reports.sections import counts_table, interval_frame, thumbnail
-from srjt.reports.table import MISSING, Table, between, data_table
+from srjt.reports.table import MISSING, Format, Table, between, data_table
 
 # on the page; everything is in the tables beside it
-READERS, FIGURE, MATRICES, DOUBTFUL, PAIRS, NEXT, PROBLEMS = 200, 24, 12, 24, 60, 20, 20
+READERS = 200
+FIGURE = 24  # readers in the figure
+MATRICES = 12
+DOUBTFUL = 24
+PAIRS = 60
+NEXT = 20
+PROBLEMS = 20
 IN_TERMINAL = 6  # readers
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
-VERDICT: list[Verdict[Any]] = [
-    (lambda f: f.nothing_learnt, "Nothing can be learnt about the readers", "Each {f.noun} has one reading only."),
-    (lambda f: not f.determined and f.exact is not None, "Two readers give the same grade in {f.exact:.0%} of all "
-     "cases", "How many readings are wrong is not determined."),
-    (lambda f: not f.determined, "How many readings are wrong is not determined", ""),
-    (lambda f: f.exact is not None and f.trusted == f.items, "Two readers give the same grade in {f.exact:.0%} of all "
-     "cases", "About {f.wrong:.0%} of the readings differ from the trusted grades."),
-    (lambda f: f.exact is not None, "Two readers give the same grade in {f.exact:.0%} of all cases", "About "
-     "{f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
-    (lambda f: True, "About {f.wrong:.0%} of the readings are wrong", "Of the consensus grades about "
-     "{f.consensus_wrong:.0%} are."),
-]  # fmt: skip
-WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.nothing_learnt, f"Let a second reader read {ENOUGH} {{f.noun}}s or more, or add a column of "
-     "trusted grades (reference), and until then use the readings, not the consensus; srjt audit looks for wrong "
-     "labels with networks instead."),
-    (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers "
-     "usually err."),
-    (lambda f: f.no_overlap, "No {f.noun} was read by two readers: what differs between readers may differ between "
-     "their {f.noun}s."),
-    (lambda f: f.kinds, "The table has problems, listed below: {f.kinds}."),
-    (lambda f: f.constant, "Always the same grade, which says nothing about an image: {f.constant}."),
-    (lambda f: f.nothing_next and f.trusted == f.items, "Nothing to read next: every {f.noun} has a trusted grade."),
-    (lambda f: f.nothing_next and f.trusted < f.items, "Nothing to read next: the table names no readers who could be "
-     "asked."),
-    (lambda f: f.new_reader, "Every reader has read every {f.noun} in doubt: ask a new reader."),
-]  # fmt: skip
-REMARKS: list[Rule[Any]] = [
-    (lambda f: not f.nothing_learnt, "Intervals are 95 % and resample {f.resampled}."),
-    (lambda f: not f.nothing_learnt and f.assumption, "{f.assumption}"),
-    (lambda f: f.single and not f.nothing_learnt, "{f.single} of {f.items} {f.noun}s have one reading only."),
-]  # fmt: skip
+
+@dataclass(frozen=True, kw_only=True)
+class ReadersFacts:
+    """What the sentences are about; "" where there is nothing to say."""
+
+    noun: str  # what was read: "image", "item"
+    nothing_learnt: bool  # about how readers err
+    exact: float | None  # share of pairs of readings with the same grade
+    wrong: float  # share of the readings
+    consensus_wrong: float
+    determined: bool  # whether the readings determine how many are wrong
+    reason: str = ""  # why not
+    assumption: str = ""
+    items: int = 0
+    trusted: int = 0  # items with a trusted grade
+    single: int = 0  # items with one reading
+    no_overlap: bool = False
+    resampled: str = ""
+    kinds: str = ""  # of problems in the table
+    constant: str = ""  # readers who always give the same grade
+    nothing_next: bool = False
+    new_reader: bool = False
+
+
+def verdict_of(f: ReadersFacts) -> tuple[str, str]:
+    """Title and lead of the page."""
+    if f.nothing_learnt:
+        return "Nothing can be learnt about the readers", f"Each {f.noun} has one reading only."
+    if not f.determined and f.exact is not None:
+        title = f"Two readers give the same grade in {f.exact:.0%} of all cases"
+        lead = "How many readings are wrong is not determined."
+        return title, lead
+    if not f.determined:
+        return "How many readings are wrong is not determined", ""
+    if f.exact is not None and f.trusted == f.items:
+        title = f"Two readers give the same grade in {f.exact:.0%} of all cases"
+        lead = f"About {f.wrong:.0%} of the readings differ from the trusted grades."
+        return title, lead
+    if f.exact is not None:
+        title = f"Two readers give the same grade in {f.exact:.0%} of all cases"
+        lead = (
+            f"About {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus"
+            " grades are wrong."
+        )
+        return title, lead
+    title = f"About {f.wrong:.0%} of the readings are wrong"
+    lead = f"Of the consensus grades about {f.consensus_wrong:.0%} are."
+    return title, lead
+
+
+def warnings_of(f: ReadersFacts) -> Iterator[str]:
+    """What to know before using the consensus, and what to do."""
+    if f.nothing_learnt:
+        yield (
+            f"Let a second reader read {ENOUGH} {f.noun}s or more, or add a column of trusted"
+            " grades (reference), and until then use the readings, not the consensus; srjt audit"
+            " looks for wrong labels with networks instead."
+        )
+    if not f.determined and not f.nothing_learnt:
+        yield f"{f.reason} Certainties rest on how often readers usually err."
+    if f.no_overlap:
+        yield (
+            f"No {f.noun} was read by two readers: what differs between readers may differ between"
+            f" their {f.noun}s."
+        )
+    if f.kinds:
+        yield f"The table has problems, listed below: {f.kinds}."
+    if f.constant:
+        yield f"Always the same grade, which says nothing about an image: {f.constant}."
+    if f.nothing_next and f.trusted == f.items:
+        yield f"Nothing to read next: every {f.noun} has a trusted grade."
+    if f.nothing_next and f.trusted < f.items:
+        yield "Nothing to read next: the table names no readers who could be asked."
+    if f.new_reader:
+        yield f"Every reader has read every {f.noun} in doubt: ask a new reader."
+
+
+def remarks_of(f: ReadersFacts) -> Iterator[str]:
+    """How the numbers were computed."""
+    if not f.nothing_learnt:
+        yield f"Intervals are 95 % and resample {f.resampled}."
+    if not f.nothing_learnt and f.assumption:
+        yield f.assumption
+    if f.single and not f.nothing_learnt:
+        yield f"{f.single} of {f.items} {f.noun}s have one reading only."
 
 
 def page_facts(
@@ -73,9 +130,13 @@ def page_facts(
     *,
     shown: Sequence[str],
     worklist: pd.DataFrame | None,
-) -> SimpleNamespace:
-    """What the rules know. shown: the grades; worklist: what to read next, if that was asked."""
-    readings, columns = table.readings, table.columns
+) -> ReadersFacts:
+    """What the sentences are about.
+
+    shown: the grades. worklist: what to read next, if that was asked.
+    """
+    readings = table.readings
+    columns = table.columns
     trusted = 0 if readings.reference is None else int((readings.reference >= 0).sum())
     single = int((np.bincount(readings.item, minlength=len(readings.items)) == 1).sum())
     used = pd.Series(readings.grade).groupby(readings.reader).agg(["size", "nunique", "first"])
@@ -85,8 +146,12 @@ def page_facts(
         if different == 1 and number >= REMARKABLE
     ]
     kinds = Counter(problem.kind for problem in table.problems)
-    of_images = bool(columns.group) or columns.noun == "image"
-    return SimpleNamespace(
+    resampled = "items"
+    if columns.patient is not None:
+        resampled = "patients"
+    elif columns.group or columns.noun == "image":
+        resampled = "images"
+    return ReadersFacts(
         noun=columns.noun,
         items=len(readings.items),
         trusted=trusted,
@@ -102,7 +167,7 @@ def page_facts(
         determined=agreed.determined,
         reason=agreed.reason,
         assumption=agreed.assumption,
-        resampled="patients" if columns.patient is not None else "images" if of_images else "items",
+        resampled=resampled,
         kinds=", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
         constant=few(constant),
         nothing_next=worklist is not None and worklist.empty,
@@ -125,21 +190,25 @@ def readers_page(
     images: (I,) the file of each item, as ``located_images`` finds them; None: the page is for a
     terminal alone. worklist: what to read next, if that was asked.
     """
-    readings, shown, sections = table.readings, grades.shown, []
+    readings = table.readings
+    shown = grades.shown
+    sections: list[Section] = []
     f = page_facts(table, agree, agreed, shown=shown, worklist=worklist)
     crowd = readings.readers == [NO_READER]
     by = "" if crowd else f" by {count_of(len(readings.readers), 'reader')}"
     numbers = [
         KeyNumber("readings", f"{len(readings):,}", compared=f"of {count_of(f.items, f.noun)}{by}")
     ]
-    figure, few = None, None
+    figure = None
+    most_read = None
     if not f.nothing_learnt:
         numbers += _agreement_numbers(agree)
         numbers += _read_again(agree, "same grade" if crowd else "same grade, read again", f.noun)
         numbers += _consensus_numbers(agreed)
         numbers += [_beside_reference(readings)] if f.trusted else []
         frame = _with_right(agree.by_reader, agreed)
-        figure, (few, section) = _bias(frame), _readers(frame, [_matrices(agreed, shown)])
+        figure = _bias(frame)
+        most_read, section = _readers(frame, [_matrices(agreed, shown)])
         doubtful = _doubtful(readings, agreed, shown, images or [""] * f.items)
         sections = [section, doubtful, _counts(agreed, shown, f"{f.noun}s"), *_agreement(agree)]
     if worklist is not None and len(worklist):
@@ -154,61 +223,79 @@ def readers_page(
     sections.append(
         Section("table", "How the table was understood", text=text, closed=not problems)
     )
+    title, lead = verdict_of(f)
     return Page(
         kind=f"Readers of {source}",
-        **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
+        title=title,
+        lead=lead,
+        warnings=list(warnings_of(f)),
+        remarks=list(remarks_of(f)),
         key_numbers=numbers,
         figure=figure,
-        figure_table=few,
+        figure_table=most_read,
         sections=sections,
     )
 
 
 @page_of.register(Agreement)
-def agreement_page(found: Agreement) -> Page:
+def agreement_page(agree: Agreement) -> Page:
     """The page of ``srjt.readers.agreement``."""
-    few, section = _readers(found.by_reader)
-    same = f"Two readers give the same grade in {found.exact.value:.0%} of all cases"
+    few, section = _readers(agree.by_reader)
+    same = f"Two readers give the same grade in {agree.exact.value:.0%} of all cases"
     return Page(
         kind="Agreement",
-        title=same if found.shared_items else "No item was read by two readers",
+        title=same if agree.shared_items else "No item was read by two readers",
         lead=(
-            f"{count_of(len(found.readers), 'reader')},"
-            f" {count_of(found.shared_items, 'shared item')}."
+            f"{count_of(len(agree.readers), 'reader')},"
+            f" {count_of(agree.shared_items, 'shared item')}."
         ),
-        key_numbers=_agreement_numbers(found),
-        figure=_bias(found.by_reader),
+        key_numbers=_agreement_numbers(agree),
+        figure=_bias(agree.by_reader),
         figure_table=few,
-        sections=[section, *_agreement(found)],
+        sections=[section, *_agreement(agree)],
     )
 
 
 @page_of.register(Consensus)
-def consensus_page(found: Consensus) -> Page:
+def consensus_page(agreed: Consensus) -> Page:
     """The page of ``srjt.readers.consensus``."""
-    single = bool(found.variants.evidence.single.all())  # of nobody anything is known
-    facts = SimpleNamespace(
-        nothing_learnt=single, noun="item", exact=None, wrong=found.overall_noise_rate, consensus_wrong=found.error,
-        determined=found.determined,
-    )  # fmt: skip
-    (low, high), counts = found.bias_interval, _counts(found, found.grades, "items")
-    own = {
-        "reader": found.readers,
-        "readings": found.readings,
-        "bias": found.bias,
-        "bias_low": low,
-        "bias_high": high,
-    }
-    frame = _with_right(pd.DataFrame(own), found)
-    few, section = _readers(frame, [_matrices(found, found.grades)], than="the true grades")
-    return Page(
+    single = bool(agreed.variants.evidence.single.all())  # of nobody anything is known
+    facts = ReadersFacts(
+        nothing_learnt=single,
+        noun="item",
+        exact=None,
+        wrong=agreed.overall_noise_rate,
+        consensus_wrong=agreed.error,
+        determined=agreed.determined,
+    )
+    title, lead = verdict_of(facts)
+    page = Page(
         kind="Consensus",
-        **said(facts, VERDICT),
-        key_numbers=[] if single else _consensus_numbers(found),
-        figure_table=None if single else few,
-        warnings=[] if found.determined else [found.reason],
-        remarks=[] if single else [found.assumption],
-        sections=[counts] if single else [section, counts],
+        title=title,
+        lead=lead,
+        warnings=[] if agreed.determined else [agreed.reason],
+        sections=[_counts(agreed, agreed.grades, "items")],
+    )
+    if single:
+        return page
+    low, high = agreed.bias_interval
+    by_reader = pd.DataFrame(
+        {
+            "reader": agreed.readers,
+            "readings": agreed.readings,
+            "bias": agreed.bias,
+            "bias_low": low,
+            "bias_high": high,
+        }
+    )
+    frame = _with_right(by_reader, agreed)
+    most_read, section = _readers(frame, [_matrices(agreed, agreed.grades)], than="the true grades")
+    return replace(
+        page,
+        key_numbers=_consensus_numbers(agreed),
+        figure_table=most_read,
+        remarks=[agreed.assumption],
+        sections=[section, *page.sections],
     )
 
 
@@ -223,36 +310,35 @@ OVERALL = {  # label → its name in ``Agreement``, and how it is written
 }
 
 
-def _agreement_numbers(found: Agreement) -> list[KeyNumber]:
-    numbers = {label: (getattr(found, key), pattern) for label, (key, pattern) in OVERALL.items()}
-    return [
-        KeyNumber.of(label, number, how)
-        for label, (number, how) in numbers.items()
-        if np.isfinite(number.value)
-    ]
+def _agreement_numbers(agree: Agreement) -> list[KeyNumber]:
+    numbers = []
+    for label, (name, pattern) in OVERALL.items():
+        number: Interval = getattr(agree, name)
+        if np.isfinite(number.value):
+            numbers.append(KeyNumber.of(label, number, pattern))
+    return numbers
 
 
-def _read_again(found: Agreement, label: str, noun: str) -> list[KeyNumber]:
+def _read_again(agree: Agreement, label: str, noun: str) -> list[KeyNumber]:
     """How often a reader gives the same grade again; of a crowd without names: how often two
     readings agree."""
-    again = found.by_reader[found.by_reader["repeated"] > 0]
+    again = agree.by_reader[agree.by_reader["repeated"] > 0]
     if again.empty:
         return []
     same = np.average(again["repeated_exact"], weights=again["repeated"])
     return [KeyNumber(label, f"{same:.0%}", compared=count_of(int(again["repeated"].sum()), noun))]
 
 
-def _consensus_numbers(found: Consensus) -> list[KeyNumber]:
-    if not found.determined:  # the intervals alone
-        ends = {
-            "wrong readings": found.overall_noise_rate_interval, "wrong consensus grades": found.error_interval,
-        }  # fmt: skip
-        return [KeyNumber(label, between(low, high, ".0%")) for label, (low, high) in ends.items()]
-    wrong = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
+def _consensus_numbers(agreed: Consensus) -> list[KeyNumber]:
+    if not agreed.determined:  # the intervals alone
+        readings = between(*agreed.overall_noise_rate_interval, ".0%")
+        grades = between(*agreed.error_interval, ".0%")
+        return [KeyNumber("wrong readings", readings), KeyNumber("wrong consensus grades", grades)]
+    wrong = Interval(agreed.overall_noise_rate, *agreed.overall_noise_rate_interval)
     numbers = [KeyNumber.of("wrong readings", wrong, ".0%")]
-    if found.error >= 1e-9:  # else all are trusted
-        error = Interval(found.error, *found.error_interval)
-        uncertain = f"{(found.certainty < 0.6).sum():,} less than 60 % certain"
+    if agreed.error >= 1e-9:  # else all are trusted
+        error = Interval(agreed.error, *agreed.error_interval)
+        uncertain = f"{(agreed.certainty < 0.6).sum():,} less than 60 % certain"
         numbers.append(KeyNumber.of("wrong consensus grades", error, ".0%", compared=uncertain))
     return numbers
 
@@ -284,10 +370,10 @@ READER_COLUMNS = {
 }
 
 
-def _with_right(by_reader: pd.DataFrame, found: Consensus) -> pd.DataFrame:
+def _with_right(by_reader: pd.DataFrame, agreed: Consensus) -> pd.DataFrame:
     """The readers with the share of their readings that are right."""
-    low, high = found.noise_rate_interval
-    return by_reader.assign(right=1 - found.noise_rate, right_low=1 - high, right_high=1 - low)
+    low, high = agreed.noise_rate_interval
+    return by_reader.assign(right=1 - agreed.noise_rate, right_low=1 - high, right_high=1 - low)
 
 
 def _most_read(frame: pd.DataFrame) -> pd.DataFrame:
@@ -302,7 +388,8 @@ def _readers(
 ) -> tuple[Table, Section]:
     """A table for a terminal, and the section. frame: reader, readings, and of ``READER_COLUMNS``
     what is known."""
-    frame, captions = _most_read(frame), list[str]()
+    frame = _most_read(frame)
+    captions: list[str] = []
     shown = pd.DataFrame({"reader": frame["reader"].astype(str), "readings": frame["readings"]})
     for name, (heading, pattern, meaning) in READER_COLUMNS.items():
         if name == "bias" or (name in frame and frame[name].notna().any()):
@@ -310,17 +397,17 @@ def _readers(
             if f"{name}_low" in frame:  # a heading stands once: they differ in spaces
                 shown["95 %" + " " * len(captions)] = _between(frame, pattern, f"{name}_")
             captions.append(f"{heading}: {meaning.format(than=than)}")
-    few, every = (
-        data_table(
-            shown.head(most),
-            title=f"{most} of {len(frame):,} with the most readings" if len(frame) > most else "",
-            slug="readers",
-            caption=f"{'; '.join(captions)}.".capitalize(),
-            formats={heading: pattern for heading, pattern, _ in READER_COLUMNS.values()},
+    formats = {heading: pattern for heading, pattern, _ in READER_COLUMNS.values()}
+    caption = f"{'; '.join(captions)}.".capitalize()
+
+    def table(most: int) -> Table:
+        title = f"{most} of {len(frame):,} with the most readings" if len(frame) > most else ""
+        return data_table(
+            shown.head(most), title=title, slug="readers", caption=caption, formats=formats
         )
-        for most in (IN_TERMINAL, READERS)
-    )
-    return few, Section("readers", "Readers", tables=[every], figures=figures)
+
+    section = Section("readers", "Readers", tables=[table(READERS)], figures=figures)
+    return table(IN_TERMINAL), section
 
 
 def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
@@ -331,13 +418,14 @@ def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
 
 
 def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
-    few = _most_read(frame[frame["bias"].notna()]).head(FIGURE)
-    if len(few) < 2:
+    shown = _most_read(frame[frame["bias"].notna()]).head(FIGURE)
+    if len(shown) < 2:
         return None
-    names, bias = few["reader"].astype(str).tolist(), few["bias"].to_numpy(float)
+    names = shown["reader"].astype(str).tolist()
+    bias = shown["bias"].to_numpy(float)
     return CaptionedFigure(
         name="bias",
-        figure=bias_figure(names, bias, few[["bias_low", "bias_high"]].to_numpy(float)),
+        figure=bias_figure(names, bias, shown[["bias_low", "bias_high"]].to_numpy(float)),
         caption=(
             "How many grades higher each reader grades than other readers of the same items, with"
             " 95 % intervals."
@@ -346,9 +434,9 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     )
 
 
-def _matrices(found: Consensus, grades: Sequence[str]) -> CaptionedFigure:
-    most = np.argsort(-found.readings, kind="stable")[:MATRICES]
-    panels = {str(found.readers[reader]): found.matrices[reader] for reader in most}
+def _matrices(agreed: Consensus, grades: Sequence[str]) -> CaptionedFigure:
+    most = np.argsort(-agreed.readings, kind="stable")[:MATRICES]
+    panels = {str(agreed.readers[reader]): agreed.matrices[reader] for reader in most}
     return CaptionedFigure(
         name="matrices",
         figure=transition_figure(panels, grades=grades, digits=2, columns="read as"),
@@ -364,20 +452,20 @@ def _doubtful(
     readings: Readings, agreed: Consensus, shown: Sequence[str], images: Sequence[str]
 ) -> Section:
     """The readings that are least probably right, given all readings."""
-    probability, names = (
-        agreed.posterior[readings.item, readings.grade],
-        np.array(shown, dtype=object),
-    )
+    probability = agreed.posterior[readings.item, readings.grade]
+    names = np.array(shown, dtype=object)
     rows = np.argsort(probability, kind="stable")[:DOUBTFUL]
     item = readings.item[rows]
-    worst = pd.DataFrame({
-        "id": [readings.items[place] for place in item],
-        "image": [images[place] for place in item],
-        "reader": [readings.readers[place] for place in readings.reader[rows]],
-        "grade": names[readings.grade[rows]],
-        "suggested": names[agreed.grade[item]],
-        "quality": probability[rows],
-    })  # fmt: skip
+    worst = pd.DataFrame(
+        {
+            "id": [readings.items[place] for place in item],
+            "image": [images[place] for place in item],
+            "reader": [readings.readers[place] for place in readings.reader[rows]],
+            "grade": names[readings.grade[rows]],
+            "suggested": names[agreed.grade[item]],
+            "quality": probability[rows],
+        }
+    )
     return doubtful_section(worst, len(readings), "reading", _picture, file="readings.csv")
 
 
@@ -386,8 +474,8 @@ def _picture(image: str) -> str:
     return thumbnail(image) if os.path.isabs(image) and os.path.isfile(image) else ""
 
 
-def _counts(found: Consensus, shown: Sequence[str], counted: str) -> Section:
-    counts = np.bincount(found.grade, minlength=len(found.grades)).tolist()
+def _counts(agreed: Consensus, shown: Sequence[str], counted: str) -> Section:
+    counts = np.bincount(agreed.grade, minlength=len(agreed.grades)).tolist()
     return Section("grades", "Consensus", tables=[counts_table(shown, counts, counted)])
 
 
@@ -410,20 +498,31 @@ def _next(worklist: pd.DataFrame, *, brief: bool) -> Section:
 
 
 PAIR_COLUMNS = {  # of ``Agreement.pairs``, and intervals → their headings
-    "first": "reader", "second": "and", "items": "both", "quadratic": "quadratic κ", "interval": "95 % interval",
-    "linear": "linear κ", "exact": "same", "within_one": "within one", "difference": "difference", "limits": "limits",
-}  # fmt: skip
-PAIR_FORMATS = dict.fromkeys(("quadratic κ", "linear κ"), ".2f") | dict.fromkeys(
-    ("same", "within one"), ".0%"
-)
-PAIR_FORMATS["difference"] = "+.2f"
+    "first": "reader",
+    "second": "and",
+    "items": "both",
+    "quadratic": "quadratic κ",
+    "interval": "95 % interval",
+    "linear": "linear κ",
+    "exact": "same",
+    "within_one": "within one",
+    "difference": "difference",
+    "limits": "limits",
+}
+PAIR_FORMATS: dict[str, Format] = {
+    "quadratic κ": ".2f",
+    "linear κ": ".2f",
+    "same": ".0%",
+    "within one": ".0%",
+    "difference": "+.2f",
+}
 
 
-def _agreement(found: Agreement) -> list[Section]:
+def _agreement(agree: Agreement) -> list[Section]:
     """The coefficients of all readers, and each two of them."""
-    if found.pairs.empty:
+    if agree.pairs.empty:
         return []
-    overall = {label: getattr(found, name) for name, label in COEFFICIENTS.items()}
+    overall = {label: getattr(agree, name) for name, label in COEFFICIENTS.items()}
     defined = {label: number for label, number in overall.items() if np.isfinite(number.value)}
     coefficients = data_table(
         interval_frame(defined, "coefficient"),
@@ -431,8 +530,8 @@ def _agreement(found: Agreement) -> list[Section]:
         slug="coefficients",
         caption=WHICH,
     )
-    names = np.array(found.readers, dtype=object)
-    pairs = found.pairs.sort_values("items", ascending=False, kind="stable")
+    names = np.array(agree.readers, dtype=object)
+    pairs = agree.pairs.sort_values("items", ascending=False, kind="stable")
     few = pairs.head(PAIRS)
     few = few.assign(
         first=names[few["first"]],

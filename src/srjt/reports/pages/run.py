@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import pandas as pd
@@ -15,11 +14,11 @@ from srjt import methods
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
-from srjt.ordinal.baseline import Gain
+from srjt.ordinal.baseline import Gain, Verdict as GainVerdict
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import run_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said
+from srjt.reports.page import KeyNumber, Page, Section, page_of, verdict
 from srjt.reports.pages import evaluation
 from srjt.reports.sections import counts_table, provenance_section
 from srjt.reports.table import between, metric_heading
@@ -33,48 +32,129 @@ from srjt.training.train import head_sentence
 from srjt.training.trained import Trained, load_run
 
 RESUME = "Run the same command again to resume it."
-VERDICT: list[Verdict[Any]] = [
-    (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun", ""),
-    (lambda f: f.state == "training", "Epoch {f.reached} of {f.planned} is done", "{f.left}"),
-    (lambda f: f.state == "stopped", "Stopped after epoch {f.reached} of {f.planned}",
-     "{f.problem} " + RESUME),
-    (lambda f: f.state == "unfinished", "Not finished: {f.reached} of {f.planned} epochs", RESUME),
-    (lambda f: not f.side, "How good the run is, is not known", "All {f.training:,} samples were used for "
-     "training."),
-    *evaluation.VERDICT,
-]  # fmt: skip
-WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.weights_missing, NO_WEIGHTS + " Fetch weights where there is a connection (srjt weights fetch "
-     "efficientnet-lite0), and train again (srjt train --weights FILE)."),
-    (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it.{f.starved_advice}"),
-    (lambda f: f.state != "finished" and f.verdict == "not better", "No better than one grade for all so far: "
-     "{f.metric} {f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
-    (lambda f: f.apart, "The test side scores much {f.apart} than the validation side: {f.metric} {f.test_score:.3f} "
-     "and {f.validation_score:.3f}. {f.why_apart}"),
-    (lambda f: f.state == "finished" and f.sides == {"train", "validation"}, "There is no test side: all scores "
-     "are those of the validation side."),
-    (lambda f: f.state == "training" and "validation" not in f.sides, "There is no validation side: how good the "
-     "run is cannot be seen while it trains."),
-]  # fmt: skip
-NOTES: list[Rule[Any]] = [
-    (lambda f: f.frozen, "{f.frozen[2]}"),
-    (lambda f: f.head, "{f.head}"),
-    (lambda f: f.side and not f.answers and not f.kept and f.averaged > 1, "Scores are means over the last "
-     "{f.averaged} epochs, not the answers of srjt predict."),
-    (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
-    (lambda f: f.side, "Curves take the networks together, as in the paper's figures; metrics.csv has each network's."),
-    (lambda f: f.side and f.truth, "Test scores compare with the true grades, validation scores with the given "
-     "labels."),
-    (lambda f: f.state == "training", "The page is written after an epoch, at most every few seconds. If it is "
-     "much older, the training has stopped."),
-]  # fmt: skip
+
+
+State = Literal["training", "stopped", "unfinished", "finished"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SidesApart:
+    """Whether the test side scores better or worse than the validation side by more than chance."""
+
+    apart: Literal["better", "worse", ""] = ""  # "": the two 95 % intervals overlap
+    test_score: float = math.nan
+    validation_score: float = math.nan
+    why_apart: str = ""  # what is known about the reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPageFacts(SidesApart):
+    """What the sentences are about; those about the answers of ``srjt predict`` are on the page of
+    an evaluation. None, nan, "": not known, or nothing to say."""
+
+    state: State
+    reached: int  # epochs
+    planned: int
+    left: str  # how long the rest will take
+    problem: str
+    training: int  # samples
+    sides: frozenset[str]
+    kept: int  # the epoch whose networks were kept; 0: the last one
+    averaged: int  # epochs that the scores are means over
+    answers: bool  # whether those of srjt predict are known
+    side: str  # that the scores are of
+    samples: str
+    metric: str
+    scores: Mapping[str, float]  # by metric: means over the last epochs of the networks' own grades
+    score: float  # the one that the grades are for
+    baseline: NaiveBaseline | None  # one grade for all
+    naive: float  # its score
+    verdict: GainVerdict
+    untested: str
+    truth: bool  # whether true grades are known
+    wrong: float  # the share of wrong training labels
+    frozen: Sequence[str]  # sentences about the frozen backbone
+    weights_missing: bool
+    head: str
+    starved: str  # grades that are hardly selected
+    starved_advice: str
+
+
+def verdict_of(f: RunPageFacts) -> tuple[str, str]:
+    """Title and lead of the page."""
+    if f.state == "training" and not f.reached:
+        return f"The first of {f.planned} epochs has begun", ""
+    if f.state == "training":
+        return f"Epoch {f.reached} of {f.planned} is done", f.left
+    if f.state == "stopped":
+        return f"Stopped after epoch {f.reached} of {f.planned}", f"{f.problem} {RESUME}"
+    if f.state == "unfinished":
+        return f"Not finished: {f.reached} of {f.planned} epochs", RESUME
+    if not f.side:
+        lead = f"All {f.training:,} samples were used for training."
+        return "How good the run is, is not known", lead
+    return verdict(evaluation.VERDICT, f)
+
+
+def warnings_of(f: RunPageFacts) -> Iterator[str]:
+    """What may have gone wrong."""
+    if f.weights_missing:
+        yield (
+            f"{NO_WEIGHTS} Fetch weights where there is a connection (srjt weights fetch"
+            " efficientnet-lite0), and train again (srjt train --weights FILE)."
+        )
+    if f.starved:
+        yield (
+            f"The selection hardly keeps grade {f.starved}: the networks unlearn"
+            f" it.{f.starved_advice}"
+        )
+    if f.state != "finished" and f.verdict == "not better":
+        yield (
+            f"No better than one grade for all so far: {f.metric} {f.score:.3f} on {f.samples};"
+            f" {f.naive:.3f} for one grade."
+        )
+    if f.apart:
+        yield (
+            f"The test side scores much {f.apart} than the validation side: {f.metric}"
+            f" {f.test_score:.3f} and {f.validation_score:.3f}. {f.why_apart}"
+        )
+    if f.state == "finished" and f.sides == {"train", "validation"}:
+        yield "There is no test side: all scores are those of the validation side."
+    if f.state == "training" and "validation" not in f.sides:
+        yield "There is no validation side: how good the run is cannot be seen while it trains."
+
+
+def notes_of(f: RunPageFacts) -> Iterator[str]:
+    """How the numbers were made."""
+    if f.frozen:
+        yield f.frozen[2]
+    if f.head:
+        yield f.head
+    if f.side and not f.answers and not f.kept and f.averaged > 1:
+        yield (
+            f"Scores are means over the last {f.averaged} epochs, not the answers of srjt predict."
+        )
+    if f.kept > 0:
+        yield f"The networks are those of epoch {f.kept}, the best on the validation side."
+    if f.side:
+        yield (
+            "Curves take the networks together, as in the paper's figures; metrics.csv has each"
+            " network's."
+        )
+    if f.side and f.truth:
+        yield "Test scores compare with the true grades, validation scores with the given labels."
+    if f.state == "training":
+        yield (
+            "The page is written after an epoch, at most every few seconds. If it is much older,"
+            " the training has stopped."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A run, in memory or in a folder, as far as it is there."""
 
-    state: Literal["training", "stopped", "unfinished", "finished"]
+    state: State
     facts: run_folder.RunFacts
     metrics: pd.DataFrame
     sides: Mapping[str, Evaluation]
@@ -83,11 +163,9 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        return (
-            display_name(self.facts.config.method)
-            if self.folder is None
-            else self.folder.resolve().name
-        )
+        if self.folder is None:
+            return display_name(self.facts.config.method)
+        return self.folder.resolve().name
 
     @property
     def pooled(self) -> bool:
@@ -101,21 +179,21 @@ class RunRecord:
     @property
     def shown_sides(self) -> list[str]:
         """The sides that the networks' own grades are judged on."""
-        live = self.state in (
-            "training",
-            "stopped",
-        )  # whoever watches test scores will choose settings by them
-        shown = ("validation",) if live else ("test", "validation")
+        shown = ["test", "validation"]
+        if self.state in ("training", "stopped"):
+            shown.remove("test")  # whoever watches test scores will choose settings by them
         return [side for side in shown if side in set(self.metrics["split"])]
 
 
 def run_page(folder: Path, **options: Any) -> Page:
     """The page of the run in a folder, finished or not. options: as for ``read_record``."""
-    if (
-        "live" in options and not (folder / "run.json").exists()
-    ):  # nothing is recorded before the first step
-        kind, lead = f"Training: {folder.resolve().name}", "This page reloads itself."
-        return Page(kind=kind, title="The training is being prepared", lead=lead, progress=0.0)
+    if "live" in options and not (folder / "run.json").exists():
+        return Page(  # nothing is recorded before the first step
+            kind=f"Training: {folder.resolve().name}",
+            title="The training is being prepared",
+            lead="This page reloads itself.",
+            progress=0.0,
+        )
     return _page(read_record(folder, **options))
 
 
@@ -125,17 +203,22 @@ def read_record(
     """What the page of a run shows. live: the training is running, or has just stopped. problem: as
     in the record."""
     facts = run_folder.read_facts(folder)
-    done = (
-        live is None and (folder / "summary.json").exists()
-    )  # weights may have been deleted to save space
-    metrics, file = pd.DataFrame(columns=list(HEADER)), folder / "metrics.csv"
-    if done or file.exists():
-        metrics = finished_metrics(folder) if done else read_metrics(file)
+    file = folder / "metrics.csv"
+    # weights may have been deleted to save space
+    if live is None and (folder / "summary.json").exists():
+        return RunRecord(
+            state="finished",
+            facts=facts,
+            metrics=finished_metrics(folder),
+            sides=stored_sides(folder, facts.grades),
+            folder=folder,
+            problem=problem,
+        )
     return RunRecord(
-        state=live or ("finished" if done else "unfinished"),
+        state=live or "unfinished",
         facts=facts,
-        metrics=metrics,
-        sides=stored_sides(folder, facts.grades) if done else {},
+        metrics=read_metrics(file) if file.exists() else pd.DataFrame(columns=list(HEADER)),
+        sides={},
         folder=folder,
         problem=problem,
     )
@@ -148,7 +231,8 @@ def trained_page(
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief:
     for a terminal."""
     metrics = run.metrics.reindex(columns=list(HEADER))  # there may be none
-    sides = evaluate_sides(run) if sides is None else sides
+    if sides is None:
+        sides = evaluate_sides(run)
     record = RunRecord(
         state="finished", facts=run.facts, metrics=metrics, sides=sides, folder=run.folder
     )
@@ -165,29 +249,24 @@ def stored_sides(folder: Path, grades: Grades) -> dict[str, Evaluation]:
         return {}
 
 
-def run_page_facts(record: RunRecord) -> SimpleNamespace:
-    """What the sentences are about; those about the answers of ``srjt predict`` are on the page of
-    an evaluation.
-
-    kept: the epoch whose networks were kept, 0: the last one; scores: by metric, the mean over the
-    last epochs of the networks' own grades on ``side``; score: the one that they are for; baseline:
-    one grade for all, naive: its score; wrong: the share of wrong training labels. None, nan: not
-    known.
-    """
-    metrics, config = record.metrics, record.facts.config
+def run_page_facts(record: RunRecord) -> RunPageFacts:
+    """What the sentences are about."""
+    metrics = record.metrics
+    config = record.facts.config
     side = next(iter(record.shown_sides), "")
     sizes: Mapping[str, int] = record.facts.data.get("samples") or {}
     averages = last_epochs(metrics, pooled=record.pooled)
-    scores = averages[averages["split"] == side].set_index("metric")["value"]
-    score, baseline = float(scores.get(config.optimise, math.nan)), _naive(record, side)
+    means = averages[averages["split"] == side]
+    scores = dict(zip(means["metric"], means["value"].astype(float), strict=True))
+    score = scores.get(config.optimise, math.nan)
+    baseline = _naive(record, side)
     naive = float(getattr(baseline, config.optimise, math.nan))
     epochs = metrics.loc[metrics["split"] == side, "epoch"]
-    rows, grades = (
-        [MetricRow(*row) for row in metrics.itertuples(index=False)],
-        record.facts.grades.shown,
-    )
+    rows = [MetricRow(*row) for row in metrics.itertuples(index=False)]
+    grades = record.facts.grades.shown
     starved = (starved_grades(rows, grades) or [set()])[-1]
-    return SimpleNamespace(
+    backbone = record.facts.data.get("frozen")
+    return RunPageFacts(
         state=record.state,
         reached=0 if metrics.empty else int(metrics["epoch"].max()),
         planned=config.known_epochs,
@@ -209,12 +288,12 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         untested="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
-        frozen=frozen_sentences(config, how) if (how := record.facts.data.get("frozen")) else [],
+        frozen=frozen_sentences(config, backbone) if backbone else [],
         weights_missing=bool(record.facts.data.get("weights_missing")),
         head="" if record.facts.head is None else head_sentence(record.facts.head),
         starved=", ".join(grade for grade in grades if grade in starved),
         starved_advice=_starved_advice(config.method),
-        **sides_apart(record.sides, config.optimise),
+        **vars(sides_apart(record.sides, config.optimise)),
     )
 
 
@@ -227,14 +306,13 @@ def _starved_advice(name: str) -> str:
     return advice.written(lambda option: str(option).strip("`"))
 
 
-def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
-    """Whether the test side scores better or worse than the validation side by more than chance,
-    and what is known about the reason. apart: "" if the two 95 % intervals overlap, or a side is
-    missing."""
+def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> SidesApart:
+    """The two sides, and what is known about why they differ."""
     if not {"test", "validation"} <= sides.keys():
-        return {"apart": ""}
-    test, validation = (sides[name].intervals[metric] for name in ("test", "validation"))
-    apart = ""
+        return SidesApart()
+    test = sides["test"].intervals[metric]
+    validation = sides["validation"].intervals[metric]
+    apart: Literal["better", "worse", ""] = ""
     if test.high < validation.low or test.low > validation.high:
         lower = test.value < validation.value
         apart = "better" if lower == METRICS[metric].lower_is_better else "worse"
@@ -249,12 +327,12 @@ def sides_apart(sides: Mapping[str, Evaluation], metric: str) -> dict[str, Any]:
         )
         if apart == "worse":
             why = "The test side is judged by true grades, the validation side by given ones."
-    return {
-        "apart": apart,
-        "test_score": test.value,
-        "validation_score": validation.value,
-        "why_apart": why,
-    }
+    return SidesApart(
+        apart=apart,
+        test_score=test.value,
+        validation_score=validation.value,
+        why_apart=why,
+    )
 
 
 def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
@@ -262,63 +340,78 @@ def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
     recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
         return run_folder.run_baselines(record.folder).get(side)
+    if side != "validation":
+        return None
     counts = record.facts.data.get("validation_counts") or []
-    return run_folder.baseline_from(record.facts, counts) if side == "validation" else None
+    return run_folder.baseline_from(record.facts, counts)
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
     seconds = metrics.loc[
         (metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"
     ].tail(5)
-    left = planned - metrics["epoch"].max() if len(seconds) else 0
-    return f"About {duration(max(seconds.mean() * left, 1))} to go." if left else ""
+    left = planned - metrics["epoch"].max()
+    if not len(seconds) or not left:
+        return ""
+    return f"About {duration(max(seconds.mean() * left, 1))} to go."
 
 
 def _wrong_labels(record: RunRecord) -> float:
     """The share of training labels that are not the true grade; nan if true grades are not
     known."""
-    history = pd.DataFrame() if record.folder is None else run_folder.read_history(record.folder)
-    known = "true_grade" in history and len(history)
-    return float((history["true_grade"] != history["grade"]).mean()) if known else math.nan
+    if record.folder is None:
+        return math.nan
+    history = run_folder.read_history(record.folder)
+    if "true_grade" not in history or not len(history):
+        return math.nan
+    return float((history["true_grade"] != history["grade"]).mean())
 
 
 # The page.
 
 
 def _page(record: RunRecord, *, brief: bool = False) -> Page:
-    f, judged = run_page_facts(record), record.evaluation
-    words = said(f, VERDICT, warnings=WARNINGS, remarks=NOTES)
-    if judged is not None:
-        words["title"], words["lead"] = evaluation.judgement(judged)
-        warnings, remarks = evaluation.evaluation_notes(judged)
-        words |= {
-            "warnings": [*words["warnings"], *warnings],
-            "remarks": [*remarks, *words["remarks"]],
-        }
+    f = run_page_facts(record)
+    judged = record.evaluation
+    warnings = list(warnings_of(f))
+    remarks = list(notes_of(f))
+    if judged is None:
+        title, lead = verdict_of(f)
+    else:
+        title, lead = evaluation.judgement(judged)
+        more_warnings, more_remarks = evaluation.evaluation_notes(judged)
+        warnings += more_warnings
+        remarks = [*more_remarks, *remarks]
     kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
-    figures = [] if brief else _figures(record, f)
-    return Page(
+    page = Page(
         kind=f"{kind}: {record.title}",
-        **words,
+        title=title,
+        lead=lead,
+        warnings=warnings,
+        remarks=remarks,
         key_numbers=_key_numbers(record, f),
-        figure=figures[0] if figures else None,
         figure_table=None if judged is None else evaluation.confusion_table(judged),
-        sections=[] if brief else list(_sections(record, f, figures[1:])),
-        progress=f.reached / max(f.planned, 1) if record.state == "training" else None,
     )
+    if record.state == "training":
+        page = replace(page, progress=f.reached / max(f.planned, 1))
+    if brief:
+        return page
+    figures = _figures(record, f)
+    sections = list(_sections(record, f, figures[1:]))
+    return replace(page, figure=figures[0] if figures else None, sections=sections)
 
 
-def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
-    numbers, config = [], record.facts.config
+def _key_numbers(record: RunRecord, f: RunPageFacts) -> list[KeyNumber]:
+    numbers: list[KeyNumber] = []
+    config = record.facts.config
     estimate = None if record.folder is None else run_folder.read_noise_estimate(record.folder)
     if record.evaluation is not None:
         numbers = evaluation.key_numbers(record.evaluation)
     elif f.side:
-        for name, score in f.scores.reindex(list(MAIN)).dropna().items():
-            compared = "" if f.baseline is None else f"one grade: {getattr(f.baseline, name):.3f}"
-            numbers.append(
-                KeyNumber(f"{metric_heading(name)}, {f.side}", f"{score:.3f}", compared=compared)
-            )
+        for name in MAIN:
+            score = f.scores.get(name, math.nan)
+            if not math.isnan(score):
+                numbers.append(_key_number(name, score, f))
     if estimate is not None:
         interval = between(*estimate.rate_interval, ".2f")
         number = KeyNumber("wrong labels, estimated", f"{estimate.rate:.2f}", interval)
@@ -334,7 +427,12 @@ def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
     return numbers
 
 
-def _figures(record: RunRecord, f: SimpleNamespace) -> list[CaptionedFigure]:
+def _key_number(metric: str, score: float, f: RunPageFacts) -> KeyNumber:
+    compared = "" if f.baseline is None else f"one grade: {getattr(f.baseline, metric):.3f}"
+    return KeyNumber(f"{metric_heading(metric)}, {f.side}", f"{score:.3f}", compared=compared)
+
+
+def _figures(record: RunRecord, f: RunPageFacts) -> list[CaptionedFigure]:
     """The confusion matrix of the answers, and curves."""
     curves = run_figures(
         record.metrics,
@@ -344,17 +442,16 @@ def _figures(record: RunRecord, f: SimpleNamespace) -> list[CaptionedFigure]:
         noise_rate=None if math.isnan(f.wrong) else f.wrong,
         pooled=record.pooled,
     )
-    return (
-        curves
-        if record.evaluation is None
-        else [evaluation.confusion_of(record.evaluation), *curves]
-    )
+    if record.evaluation is None:
+        return curves
+    return [evaluation.confusion_of(record.evaluation), *curves]
 
 
 def _sections(
-    record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedFigure]
+    record: RunRecord, f: RunPageFacts, curves: Sequence[CaptionedFigure]
 ) -> Iterator[Section]:
-    facts, judged = record.facts, record.evaluation
+    facts = record.facts
+    judged = record.evaluation
     if judged is not None:
         tables = [
             replace(
@@ -370,19 +467,21 @@ def _sections(
     if judged is not None:
         yield from evaluation.examples_section(judged)
         yield evaluation.calibration_section(judged)
-    noise, sizes = facts.noise or {}, facts.data.get("samples", {})
-    rows = {
-        **{f"{side} samples": f"{n:,}" for side, n in sizes.items() if n},
-        "patients": f"{facts.data['patients']:,}" if facts.data.get("patients") else "",
-        "noise rate used": "" if noise.get("used") is None else f"{noise['used']:.2f}",
-        "wrong labels": "" if math.isnan(f.wrong) else f"{f.wrong:.1%} of the training side",
-    }
+    noise = facts.noise or {}
+    sizes = facts.data.get("samples", {})
+    known = [(f"{side} samples", f"{count:,}") for side, count in sizes.items() if count]
+    if facts.data.get("patients"):
+        known.append(("patients", f"{facts.data['patients']:,}"))
+    if noise.get("used") is not None:
+        known.append(("noise rate used", f"{noise['used']:.2f}"))
+    if not math.isnan(f.wrong):
+        known.append(("wrong labels", f"{f.wrong:.1%} of the training side"))
+    text = list(f.frozen[:2])
+    if noise.get("why"):
+        text.append(str(noise["why"]))
     labels = facts.data.get("class_counts") or []
-    yield Section(
-        "data",
-        "Data",
-        text=[*f.frozen[:2], *([str(noise["why"])] if noise.get("why") else [])],
-        facts=[row for row in rows.items() if row[1]],
-        tables=[counts_table(facts.grades.shown, labels, "training labels")] if any(labels) else [],
-    )
+    tables = []
+    if any(labels):
+        tables.append(counts_table(facts.grades.shown, labels, "training labels"))
+    yield Section("data", "Data", text=text, facts=known, tables=tables)
     yield provenance_section(facts, record.metrics)

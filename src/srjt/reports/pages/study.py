@@ -6,9 +6,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from types import SimpleNamespace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +21,12 @@ from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
+from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.page import (
     KeyNumber,
     Page,
-    Rule,
     Section,
-    Verdict,
     page_of,
-    said,
-    sentences,
-    verdict,
 )
 from srjt.reports.sections import counts_table, settings_section
 from srjt.reports.table import MISSING, Table, between, data_table
@@ -48,31 +43,86 @@ from srjt.studies.results import (
 
 NAMED = 4  # noises with a key number
 
-BEST = "{f.best} mean {f.metric}: {f.leader}{f.won}"
-VERDICT: list[Verdict[Any]] = [
-    (lambda f: not f.runs, "No runs are planned", ""),
-    (lambda f: not f.done, "No run has finished yet", "{f.composition}."),
-    (lambda f: not f.test, "There are no test results", "The splits have no test side."),
-    (lambda f: f.none_better, "No method is better than one grade for all, by {f.metric}", "{f.composition}."),
-    (lambda f: not f.leader, "{f.composition}", "Nothing is compared: fewer than two methods have the same "
-     "runs.{f.unshown}"),
-    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training{f.doubt}.{f.unshown}"),
-    (lambda f: True, BEST, "{f.composition}.{f.unshown}"),
-]  # fmt: skip
-WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.failed, "{f.failed:,} of {f.total} failed."),
-    (lambda f: f.unfinished, "{f.unfinished:,} of {f.total} to finish; means are over the finished ones."),
-    (lambda f: f.garg and f.condition > ILL_CONDITIONED, "Garg's loss inverts the noise matrix, which is nearly "
-     "singular (condition number up to {f.condition:.0f}): its results do not show how good the method is."),
-    (lambda f: f.not_better and not f.none_better, "No better than one grade for all, by "
-     "{f.metric}{f.somewhere}: {f.not_better}."),
-    (lambda f: not f.patients, "Patients are unknown: samples of one patient may be in training and test data, which "
-     "makes test results too good."),
-    (lambda f: f.folds == 1, "Only one of {f.planned_folds} folds is part of the study: there is no paired test."),
-]  # fmt: skip
-NOISE: list[Rule[Any]] = [
-    (lambda f: f.kinds - {"none"}, "Noise is injected into training and validation labels, never into test labels."),
-]  # fmt: skip
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFacts:
+    """What the sentences are about; "" where there is nothing to say."""
+
+    runs: int
+    done: int
+    total: str
+    failed: int
+    unfinished: int
+    composition: str  # "5 methods, 2 noises"
+    test: bool  # whether there are test results
+    patients: bool
+    folds: int
+    planned_folds: int
+    metric: str
+    best: str  # "Lowest", "Highest"
+    side: str  # on which a better mean is: "below", "above"
+    leader: str  # the methods with the most best means
+    won: str  # how many
+    gain: str  # of the best means over plain training
+    doubt: str
+    unshown: str
+    none_better: bool  # no method is better than one grade for all
+    not_better: str  # methods that are not, under some noise
+    somewhere: str
+    best_means: Mapping[str, Best]  # by noise
+    garg: bool
+    condition: float  # number of the noise matrices, the largest
+    kinds: frozenset[str]  # of noise
+
+
+def verdict_of(f: StudyFacts) -> tuple[str, str]:
+    """Title and lead of the page."""
+    if not f.runs:
+        return "No runs are planned", ""
+    if not f.done:
+        return "No run has finished yet", f"{f.composition}."
+    if not f.test:
+        return "There are no test results", "The splits have no test side."
+    if f.none_better:
+        return f"No method is better than one grade for all, by {f.metric}", f"{f.composition}."
+    if not f.leader:
+        lead = f"Nothing is compared: fewer than two methods have the same runs.{f.unshown}"
+        return f.composition, lead
+    title = f"{f.best} mean {f.metric}: {f.leader}{f.won}"
+    if f.gain:
+        lead = f"The best mean is {f.gain} {f.side} that of plain training{f.doubt}.{f.unshown}"
+        return title, lead
+    return title, f"{f.composition}.{f.unshown}"
+
+
+def warnings_of(f: StudyFacts) -> Iterator[str]:
+    """What makes the results less than they seem."""
+    if f.failed:
+        yield f"{f.failed:,} of {f.total} failed."
+    if f.unfinished:
+        yield f"{f.unfinished:,} of {f.total} to finish; means are over the finished ones."
+    if f.garg and f.condition > ILL_CONDITIONED:
+        yield (
+            "Garg's loss inverts the noise matrix, which is nearly singular (condition number up"
+            f" to {f.condition:.0f}): its results do not show how good the method is."
+        )
+    if f.not_better and not f.none_better:
+        yield f"No better than one grade for all, by {f.metric}{f.somewhere}: {f.not_better}."
+    if not f.patients:
+        yield (
+            "Patients are unknown: samples of one patient may be in training and test data, which"
+            " makes test results too good."
+        )
+    if f.folds == 1:
+        yield f"Only one of {f.planned_folds} folds is part of the study: there is no paired test."
+
+
+def remarks_of(f: StudyFacts) -> Iterator[str]:
+    """How the noise was made."""
+    if f.kinds - {"none"}:
+        yield "Noise is injected into training and validation labels, never into test labels."
+
+
 NOISE_COLUMNS = {  # those without a value are left out
     "nominal_rate": "nominal",
     "realised_rate": "realised",
@@ -109,44 +159,41 @@ class Best(NamedTuple):
         return study_tables.NAIVE_LABEL if self.verdict == "not better" else self.names
 
 
-def study_facts(results: StudyResults) -> SimpleNamespace:
-    """What the rules know of a study: numbers, and lists that are empty where there is nothing to
-    say."""
-    runs, study, status = results.runs, results.facts, Counter(results.runs["status"])
+def study_facts(results: StudyResults) -> StudyFacts:
+    """What the sentences are about."""
+    runs = results.runs
+    study = results.facts
+    status = Counter(runs["status"])
     purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
     gains = _gains(results, purpose)
-    metric, best = METRICS[purpose], best_means(results, purpose, gains)
-    ahead = {noise: own for noise, own in best.items() if own.verdict != "not better"}
+    metric = METRICS[purpose]
+    folds = runs["fold"].nunique()
+    best = best_means(results, purpose, gains)
+    ahead = {noise: mean for noise, mean in best.items() if mean.verdict != "not better"}
     over_plain = sorted(
-        abs(own.mean - own.plain) for own in ahead.values() if own.plain is not None
+        abs(mean.mean - mean.plain) for mean in ahead.values() if mean.plain is not None
     )
-    won = Counter(own.winner for own in best.values())
-    most = max(won.values(), default=0)
-    leaders = [name for name, count in won.items() if count == most]
-    compared = [
-        gain
-        for (method, variant, _), gain in gains.items()
+    winners = Counter(mean.winner for mean in best.values())
+    most = max(winners.values(), default=0)
+    leaders = [name for name, count in winners.items() if count == most]
+    won = ""
+    if most < len(best):
+        each = " each" if len(leaders) > 1 else ""
+        won = f" ({most} of {len(best)} noises{each})"
+    verdicts = {
+        gain.verdict
+        for (_, variant, _), gain in gains.items()
         if study_tables.loss_usage(variant) is None
-    ]
+    }
     unshown = ""
-    if any(gain.verdict == "unclear" for gain in compared) and not any(
-        gain.verdict == "better" for gain in compared
-    ):
-        unshown = f" No paired test shows that a method is better than {study_tables.NAIVE_LABEL}."
-        if runs["fold"].nunique() < 3:
-            unshown = (
-                " Fewer than three folds cannot show that a method is better than"
-                f" {study_tables.NAIVE_LABEL}."
-            )
-    return SimpleNamespace(
-        none_better=bool(compared) and all(gain.verdict == "not better" for gain in compared),
+    if "unclear" in verdicts and "better" not in verdicts:
+        what = "No paired test shows" if folds >= 3 else "Fewer than three folds cannot show"
+        unshown = f" {what} that a method is better than {study_tables.NAIVE_LABEL}."
+    return StudyFacts(
+        none_better=verdicts == {"not better"},
         unshown=unshown,
         leader=", ".join(leaders),
-        won=(
-            f" ({most} of {len(best)} noises{' each' * (len(leaders) > 1)})"
-            if most < len(best)
-            else ""
-        ),
+        won=won,
         runs=len(runs),
         done=status["done"],
         total=count_of(len(runs), "run"),
@@ -154,7 +201,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         unfinished=status["left"] + status["running"],
         test="test" in set(results.scores["split"]),
         patients=study.get("patients") is not None,
-        folds=runs["fold"].nunique(),
+        folds=folds,
         planned_folds=int(study["folds"]),
         composition=_composition(results),
         best="Lowest" if metric.lower_is_better else "Highest",
@@ -167,7 +214,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         somewhere=", under some noise" if runs["noise"].nunique() > 1 else "",
         garg="garg" in set(runs["method"]),
         condition=results.noise["condition_number"].astype(float).max(),
-        kinds={parse_noise(name).kind for name in study_figures.study_noises(results)},
+        kinds=frozenset(parse_noise(name).kind for name in study_figures.study_noises(results)),
     )
 
 
@@ -183,7 +230,8 @@ def _composition(results: StudyResults) -> str:
 
 def _gains(results: StudyResults, purpose: Purpose) -> dict[tuple[str, str, str], Gain]:
     """Method, variant and noise → what it gains over one grade for all."""
-    scores, ratio = study_tables.finished(results), study_tables.test_train_ratio(results)
+    scores = study_tables.finished(results)
+    ratio = study_tables.test_train_ratio(results)
     return gains_over_one_grade(scores, results.naive, metric=purpose, test_train_ratio=ratio)
 
 
@@ -195,20 +243,23 @@ def best_means(
 
     gains: over one grade for all; without them, that is not known.
     """
-    tables, found = study_tables.StudyTables(results), {}
+    tables = study_tables.StudyTables(results)
+    best_of = {}
     choose = min if METRICS[metric].lower_is_better else max
     for noise in itertools.chain(*tables.kinds.values()):
-        of_noise = (
-            (source, tables.values.get((*source, noise, metric))) for source in tables.compared
-        )
-        values = {source: own for source, own in of_noise if own is not None}
+        values = {}
+        for source in tables.compared:
+            scores = tables.values.get((*source, noise, metric))
+            if scores is not None:
+                values[source] = scores
         means = study_tables.comparable_means(values)
         if len(means) < 2:
             continue
         best = [source for source, mean in means.items() if mean == choose(means.values())]
         gain = (gains or {}).get((*best[0], noise))
-        plain, naive = ("standard", ""), study_tables.naive_values(results, noise, metric)
-        found[noise] = Best(
+        plain = ("standard", "")
+        naive = study_tables.naive_values(results, noise, metric)
+        best_of[noise] = Best(
             names=" and ".join(display_name(*source) for source in best),
             text=study_tables.mean_cell(values[best[0]]).text,
             mean=means[best[0]],
@@ -216,19 +267,21 @@ def best_means(
             naive=float(naive.mean()) if len(naive) else None,
             verdict="unknown" if gain is None else gain.verdict,
         )
-    return found
+    return best_of
 
 
 def _tested(results: StudyResults, metric: str, best: Mapping[str, Best]) -> bool:
     """Whether paired tests show that each of the best methods differs from plain training."""
-    ratio, metrics = study_tables.test_train_ratio(results), [metric] if best else []
+    ratio = study_tables.test_train_ratio(results)
+    metrics = [metric] if best else []
     tests = compare_ours(study_tables.finished(results), test_train_ratio=ratio, metrics=metrics)
-    low, high = (pd.to_numeric(tests[end]) for end in ("low", "high"))
+    low = pd.to_numeric(tests["low"])
+    high = pd.to_numeric(tests["high"])
     shown = tests[(tests["against"] == "standard") & (low * high > 0)]
     pairs = {
         (noise, display_name(method)) for noise, method in shown[["noise", "method"]].to_numpy()
     }
-    return all((noise, own.names) in pairs for noise, own in best.items() if own.plain is not None)
+    return all((noise, one.names) in pairs for noise, one in best.items() if one.plain is not None)
 
 
 def _not_better(gains: Mapping[tuple[str, str, str], Gain]) -> str:
@@ -240,7 +293,7 @@ def _not_better(gains: Mapping[tuple[str, str, str], Gain]) -> str:
 
 def study_verdict(results: StudyResults) -> str:
     """Title and lead of the page as sentences, for a terminal."""
-    return ". ".join(filter(None, verdict(VERDICT, study_facts(results))))
+    return ". ".join(filter(None, verdict_of(study_facts(results))))
 
 
 @page_of.register(StudyResults)
@@ -250,13 +303,18 @@ def study_page(
     """The page of a study, finished or not."""
     shown = Grades(map(str, results.facts["grades"]), results.facts["study"]["grade_names"]).shown
     results = replace(results, facts={**results.facts, "grades": shown})
-    facts, noises = study_facts(results), study_figures.study_noises(results)
+    facts = study_facts(results)
+    title, lead = verdict_of(facts)
+    noises = study_figures.study_noises(results)
     curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
     first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
     errors = [("Errors; the tracebacks are in errors/", "\n".join(problem_lines(results)))]
     return Page(
         kind=f"Study: {results.facts.get('name') or results.folder.name or 'Study'}",
-        **said(facts, VERDICT, warnings=WARNINGS, remarks=NOISE),
+        title=title,
+        lead=lead,
+        warnings=list(warnings_of(facts)),
+        remarks=list(remarks_of(facts)),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
         details=errors if facts.failed else [],
@@ -272,10 +330,9 @@ def study_page(
     )
 
 
-def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
-    compared = (
-        facts.composition if facts.leader and facts.gain and not facts.none_better else ""
-    )  # else it is the lead
+def _key_numbers(facts: StudyFacts) -> list[KeyNumber]:
+    in_lead = facts.none_better or not (facts.leader and facts.gain)
+    compared = "" if in_lead else facts.composition
     numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=compared)]
     for noise, best in list(facts.best_means.items())[:NAMED]:
         label = f"{facts.metric}, {study_tables.noise_name(noise)}"
@@ -294,23 +351,38 @@ def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
 
 # The learning curve of a study: would more images or better labels help more?
 
-# learnt: whether the networks beat one grade for all, by a paired test over folds; better: the mean
-# gain by better labels, nan if not known; test: of the gain by better labels minus that by more
-# images, paired within the folds
-GAIN_VERDICT: list[Rule[Any]] = [
-    (lambda f: not f.learnt, "what would help is not shown, because the networks are not shown to be better than one "
-     "grade for all samples."),
-    (lambda f: math.isnan(f.better), "whether better labels would help more cannot be told, because no "
-     "noise was injected and the data have no column true_grade or verified_grade."),
-    (lambda f: f.test.p_value is None, "whether more images or better labels help more is not shown: a test needs "
-     "three folds or more."),
-    (lambda f: (f.test.low or 0) > 0, "better labels help more than more images (paired test, "
-     "p = {f.test.p_value:.3f})."),
-    (lambda f: (f.test.high or 0) < 0, "more images help more than better labels (paired test, "
-     "p = {f.test.p_value:.3f})."),
-    (lambda f: f.test.p_value is not None, "whether more images or better labels help more is not shown: the gains "
-     "differ by no more than chance (paired test, p = {f.test.p_value:.3f})."),
-]  # fmt: skip
+
+def gain_verdict(*, learnt: bool, better: float, test: PairedTest) -> str:
+    """Whether more images or better labels would help more.
+
+    learnt: whether the networks beat one grade for all, by a paired test over folds. better: the
+    mean gain by better labels, nan if not known. test: of the gain by better labels minus that by
+    more images, paired within the folds.
+    """
+    if not learnt:
+        return (
+            "what would help is not shown, because the networks are not shown to be better than"
+            " one grade for all samples."
+        )
+    if math.isnan(better):
+        return (
+            "whether better labels would help more cannot be told, because no noise was injected"
+            " and the data have no column true_grade or verified_grade."
+        )
+    if test.p_value is None:
+        return (
+            "whether more images or better labels help more is not shown: a test needs three folds"
+            " or more."
+        )
+    paired = f"(paired test, p = {test.p_value:.3f})"
+    if (test.low or 0) > 0:
+        return f"better labels help more than more images {paired}."
+    if (test.high or 0) < 0:
+        return f"more images help more than better labels {paired}."
+    return (
+        "whether more images or better labels help more is not shown: the gains differ by no more"
+        f" than chance {paired}."
+    )
 
 
 def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Section]:
@@ -319,17 +391,19 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
 
     Empty if the study has no shares of the training patients, or no scores yet.
     """
-    sign, scores = -1.0 if METRICS[metric].lower_is_better else 1.0, results.scores
-    own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
+    sign = -1.0 if METRICS[metric].lower_is_better else 1.0
+    scores = results.scores
+    scores = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
     index = ["method", "variant", "fold", "seed"]
-    wide = own.pivot_table(index=index, columns="noise", values="value", sort=False)
+    wide = scores.pivot_table(index=index, columns="noise", values="value", sort=False)
     ratio = study_tables.test_train_ratio(results)
     over_one_grade: dict[tuple[str, str, str], Gain] = {}
     if len(results.naive):
         over_one_grade = gains_over_one_grade(
-            own, results.naive, metric=metric, test_train_ratio=ratio
+            scores, results.naive, metric=metric, test_train_ratio=ratio
         )
-    texts, rows = [], []
+    texts = []
+    rows = []
     for noise in dict.fromkeys(
         spec.labels for spec in map(parse_noise, wide.columns) if spec.share < 1.0
     ):
@@ -339,20 +413,20 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
             "true or verified grades" if cleaner == CORRECTED else "half of the noise",
         )
         arms = sign * wide.reindex(columns=[f"{noise}@0.5", noise, cleaner])
-        whole, gains = arms.iloc[:, 1], arms.diff(axis=1).iloc[:, 1:].set_axis(changes, axis=1)
+        whole = arms.iloc[:, 1]
+        gains = arms.diff(axis=1).iloc[:, 1:].set_axis(changes, axis=1)
         for source in dict.fromkeys(
             (method, variant) for method, variant, *_ in whole.dropna().index
         ):
-            name, found = display_name(*source), gains.loc[source].agg(["mean", "min", "max"]).T
-            facts = SimpleNamespace(
+            name = display_name(*source)
+            extent = gains.loc[source].agg(["mean", "min", "max"]).T
+            helps = gain_verdict(
                 learnt=_may_have_learnt(over_one_grade.get((*source, noise))),
-                better=found["mean"].iloc[1],
+                better=extent["mean"].iloc[1],
                 test=_test_of_gains(gains.loc[source], test_train_ratio=ratio),
             )
-            texts.append(
-                f"{name}, {study_tables.noise_name(noise)}: {sentences(GAIN_VERDICT, facts)[0]}"
-            )
-            rows += [(name, study_tables.noise_label(noise), *row) for row in found.itertuples()]
+            texts.append(f"{name}, {study_tables.noise_name(noise)}: {helps}")
+            rows += [(name, study_tables.noise_label(noise), *row) for row in extent.itertuples()]
     table = data_table(
         pd.DataFrame(
             rows, columns=["method", "training", "change", "improvement", "smallest", "largest"]
@@ -365,9 +439,8 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
         ),
         formats=dict.fromkeys(("improvement", "smallest", "largest"), "+.3f"),
     )
-    section = Section(
-        "learning-curve", "More images or better labels?", text=texts, tables=[table], brief=True
-    )
+    heading = "More images or better labels?"
+    section = Section("learning-curve", heading, text=texts, tables=[table], brief=True)
     return [section] if texts else []
 
 
@@ -390,10 +463,8 @@ def _test_of_gains(gains: pd.DataFrame, *, test_train_ratio: float) -> PairedTes
 
 
 def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
-    tables, held_out = (
-        study_tables.StudyTables(results, metrics),
-        f"Each {_column(results)} held out",
-    )
+    tables = study_tables.StudyTables(results, metrics)
+    held_out = f"Each {_column(results)} held out"
     tests = [*tables.pooled(), *tables.paired()]
     sections = [
         Section("tables", "Results", tables=_said_once(tables.comparison()), brief=True),
@@ -406,11 +477,11 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
 
 def _said_once(tables: Sequence[Table]) -> list[Table]:
     """The caption of several tables below the last of them."""
-    before = [
-        replace(table, caption="") if table.caption == tables[-1].caption else table
-        for table in tables[:-1]
-    ]
-    return [*before, *tables[-1:]]
+    shown = list(tables)
+    for place, table in enumerate(tables[:-1]):
+        if table.caption == tables[-1].caption:
+            shown[place] = replace(table, caption="")
+    return shown
 
 
 def _column(results: StudyResults) -> str:
@@ -420,7 +491,8 @@ def _column(results: StudyResults) -> str:
 
 def _held_out(results: StudyResults) -> list[Table]:
     """Methods and one grade for all, by the site, or other value, that is the test side."""
-    names, noises = results.facts.get("held_out") or [], study_figures.study_noises(results)
+    names = results.facts.get("held_out") or []
+    noises = study_figures.study_noises(results)
     if not names:
         return []
     purpose = str(results.facts["study"]["train"].get("optimise", "mae"))
@@ -433,39 +505,33 @@ def _held_out(results: StudyResults) -> list[Table]:
     )
     frame = pd.concat([by_fold.loc[[noise]] for noise in noises if noise in by_fold.index])
     new_noise = ~frame.index.get_level_values("noise").duplicated()
-    frame = frame.rename(index=study_tables.noise_name, level="noise").reindex(
-        columns=range(len(names))
+    frame = frame.rename(index=study_tables.noise_name, level="noise")
+    frame = frame.reindex(columns=range(len(names))).set_axis(names, axis=1)
+    seeds = count_of(len(results.facts["study"]["seeds"]), "seed")
+    table = data_table(
+        frame.reset_index(allow_duplicates=True),
+        title=f"Test {METRICS[purpose].long_name}",
+        caption=f"Trained on the others; {seeds}.",
+        slug="held-out",
+        rule_before=np.flatnonzero(new_noise)[1:].tolist(),
     )
-    return [
-        data_table(
-            frame.set_axis(names, axis=1).reset_index(allow_duplicates=True),
-            title=f"Test {METRICS[purpose].long_name}",
-            caption=(
-                f"Trained on the others; {count_of(len(results.facts['study']['seeds']), 'seed')}."
-            ),
-            slug="held-out",
-            rule_before=np.flatnonzero(new_noise)[1:].tolist(),
-        )
-    ]
+    return [table]
 
 
 def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
     """but: the names of figures that stand elsewhere."""
+
+    def part(slug: str, heading: str, figures: Sequence[CaptionedFigure]) -> Section:
+        shown = [figure for figure in figures if figure.name not in but]
+        return Section(slug, heading, figures=shown)
+
     parts = []
     for number, noise in enumerate(study_figures.study_noises(results)):
-        shown = [
-            figure
-            for figure in study_figures.noise_figures(results, noise)
-            if figure.name not in but
-        ]
-        if shown:
-            parts.append(
-                Section(f"figures-{number}", study_tables.noise_name(noise), figures=shown)
-            )
-    if further := [
-        figure for figure in study_figures.mae_against_rate(results) if figure.name not in but
-    ]:
-        parts.append(Section("figures-rate", "Error against noise rate", figures=further))
+        figures = study_figures.noise_figures(results, noise)
+        parts.append(part(f"figures-{number}", study_tables.noise_name(noise), figures))
+    rates = study_figures.mae_against_rate(results)
+    parts.append(part("figures-rate", "Error against noise rate", rates))
+    parts = [part for part in parts if part.figures]
     return [Section("figures", "Figures", parts=parts)] if parts else []
 
 
@@ -478,25 +544,25 @@ def _noise(results: StudyResults) -> Section:
         results.noise[rates].astype(float).groupby(results.noise["noise"]).mean().reindex(noises)
     )
     for noise, rates_used in estimating.groupby("noise")["used_rate"]:
-        low, high = rates_used.min(), rates_used.max()
+        low = rates_used.min()
+        high = rates_used.max()
         if math.isfinite(low):
             frame.loc[noise, "used"] = between(low, high) if high > low else f"{low:.3f}"
     for noise, rows in results.noise.groupby("noise"):
-        low, high = rows["estimated_low"].min(), rows["estimated_high"].max()
+        low = rows["estimated_low"].min()
         if math.isfinite(low):
-            frame.loc[noise, "interval"] = between(low, high)
+            frame.loc[noise, "interval"] = between(low, rows["estimated_high"].max())
         # a number only where the labels determine it, in every fold
         if rows["determined"].all():
             frame.loc[noise, "estimated"] = rows["estimated_rate"].astype(float).mean()
     frame = frame.reindex(columns=[*NOISE_COLUMNS]).dropna(axis=1, how="all")
     frame = frame.rename(index=study_tables.noise_name, columns=NOISE_COLUMNS)
+    captions = [text for name, text in NOISE_CAPTIONS.items() if name in frame]
     table = data_table(
         frame.rename_axis("noise").reset_index(),
         title="Share of wrong labels among the training samples",
         slug="noise",
-        caption=" ".join(
-            ["Means over folds.", *(text for name, text in NOISE_CAPTIONS.items() if name in frame)]
-        ),
+        caption=" ".join(["Means over folds.", *captions]),
         formats={"condition number": ".1f"},
     )
     matrices = filter(None, (study_figures.noise_matrix(results, name) for name in noises))
@@ -507,7 +573,8 @@ def _runs(results: StudyResults) -> Section:
     test = results.scores[results.scores["split"] == "test"].pivot_table(
         index="key", columns="metric", values="value", aggfunc="last"
     )
-    runs, held_out = results.runs, dict(enumerate(results.facts.get("held_out") or []))
+    runs = results.runs
+    held_out = dict(enumerate(results.facts.get("held_out") or []))
     seconds = pd.to_numeric(runs["seconds"]).astype(float)
     frame = runs[["method", "noise", "fold", "seed", "status"]].assign(minutes=seconds / 60)
     frame["method"] = [
@@ -519,34 +586,44 @@ def _runs(results: StudyResults) -> Section:
     for metric in study_tables.PAPER_METRICS:
         of_runs = test.reindex(index=runs["key"], columns=[metric])[metric]
         frame[METRICS[metric].short_name] = of_runs.to_numpy(float)
-    total, networks = float(seconds.sum()), study_tables.networks_phrase(results.facts)
+    total = duration(float(seconds.sum()))
+    networks = study_tables.networks_phrase(results.facts)
     table = data_table(
         frame,
         title="Every run",
         slug="runs",
         caption=(
-            f"Test side, mean over the last ten epochs (all, if fewer){networks}; {duration(total)}"
-            " of training in all."
+            f"Test side, mean over the last ten epochs (all, if fewer){networks}; {total} of"
+            " training in all."
         ),
-        formats={"minutes": lambda minutes: "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"},
+        formats={"minutes": _minutes},
     )
     return Section("runs", "Runs", tables=[table], closed=True)
 
 
+def _minutes(minutes: float) -> str:
+    return "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"
+
+
 def _data(results: StudyResults) -> Section:
-    study, patients = results.facts, results.facts.get("patients")
+    study = results.facts
+    patients = study.get("patients")
     counts = [int(count) for count in study["class_counts"]]
-    folds, used = int(study["folds"]), results.runs["fold"].nunique()
-    split = count_of(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
+    folds = int(study["folds"])
+    used = results.runs["fold"].nunique()
+    split = count_of(folds, "fold")
+    if 0 < used < folds:
+        split += f", {used} of them used"
     if study.get("held_out"):
-        split += (
-            f", each with one {_column(results)} as its test side: {', '.join(study['held_out'])}"
-        )
+        named = ", ".join(study["held_out"])
+        split += f", each with one {_column(results)} as its test side: {named}"
+    if patients is not None:
+        split += ", each patient on one side only"
     entries = {
         "source": str(study["study"]["source"] or MISSING),
         "samples": f"{sum(counts):,}",
         "patients": "unknown" if patients is None else f"{patients:,}",
-        "split": split + ("" if patients is None else ", each patient on one side only"),
+        "split": split,
         "preset": study["study"]["preset"] or "",
         "noise rate": str(study["study"]["noise_rate"] or ""),
     }
@@ -555,13 +632,12 @@ def _data(results: StudyResults) -> Section:
 
 
 def _reproduce(facts: dict[str, Any]) -> Section:
+    versions = facts.get("versions", {}).items()
     entries = [
-        (
-            "versions",
-            ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()),
-        ),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions)),
         ("seeds", ", ".join(map(str, facts["study"]["seeds"]))),
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
     ]
-    code, settings = str(facts.get("command") or ""), settings_section(facts["study"]["train"])
+    code = str(facts.get("command") or "")
+    settings = settings_section(facts["study"]["train"])
     return Section("reproduce", "Reproduce", code=code, facts=entries, parts=settings)
