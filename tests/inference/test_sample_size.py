@@ -23,7 +23,6 @@ from srjt.inference.sample_size import (
 from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.metrics import METRICS, Interval, wrong_by
-from srjt.reports.page import sentences
 from srjt.reports.pages import answers as page
 from srjt.training.trained import Trained
 
@@ -290,7 +289,7 @@ def test_the_page_of_a_run(run: Trained) -> None:
     assert found.pilot == 30
     shown = found.report()
     assert shown.sections[0].facts == [("reader error", "0.1")]
-    assert shown.remarks == sentences(page.NOTES, found)
+    assert shown.remarks == list(page.plan_notes(found))
     assert shown.title == f"{found.patients} patients give the mean absolute error within ± 0.1"
     assert found.to_dict()["table"][2]["patients"] == found.patients
     assert math.isclose(found.to_dict()["readings"][0]["wrong"], 0.1)

@@ -19,8 +19,7 @@ from srjt.inference.answers import Answers
 from srjt.inference.subgroups import Subgroups, _Permuted, gap_interval, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.ordinal.metrics import METRICS, TOO_FEW, ScoreDraws, holm
-from srjt.reports.aspects.subgroups import SUBGROUPS
-from srjt.reports.page import sentences
+from srjt.reports.aspects.subgroups import comparison_of
 from srjt.training.trained import Trained
 
 SITES = ("a", "b", "c", "d")
@@ -71,7 +70,7 @@ def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
     assert gap.difference.low > 0.2
     assert gap.p_value <= gap.adjusted < 0.01
     assert "site c" in found.differing
-    assert sentences(SUBGROUPS, found)[0].endswith("The worst is site c.")
+    assert comparison_of(found).endswith("The worst is site c.")
 
 
 @pytest.mark.slow
@@ -253,9 +252,7 @@ def test_small_groups_are_shown_and_say_nothing() -> None:
     both = Subgroups(groups=(small, large))
     assert len(both.table()) == 1 + len(large.scores)
     assert both.tests == 0
-    assert sentences(SUBGROUPS, Subgroups(groups=(small,)))[0].startswith(
-        f"No group has {TOO_FEW} patients"
-    )
+    assert comparison_of(Subgroups(groups=(small,))).startswith(f"No group has {TOO_FEW} patients")
 
 
 def names(values: list[object], by: str, units: list[int] | None = None) -> list[str]:

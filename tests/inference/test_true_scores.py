@@ -18,8 +18,7 @@ from srjt.noise.quality import NoiseBounds, given_noise
 from srjt.noise.verified import exact_interval
 from srjt.ordinal.metrics import summary
 from srjt.readers import Readings
-from srjt.reports.aspects.true_scores import WHY
-from srjt.reports.page import sentences
+from srjt.reports.aspects.true_scores import basis_of
 from srjt.reports.pages.evaluation import evaluation_page
 from srjt.training.trained import Trained
 
@@ -280,7 +279,7 @@ def test_an_evaluation_says_what_is_known_of_the_true_grades(
         assert found.to_dict()["true_scores"] == found.true_scores.to_dict()
         shown = evaluation_page(found)
         section = next(one for one in all_sections(shown) if one.slug == "true-scores")
-        assert section.text == sentences(WHY, found.true_scores)
+        assert section.text == [basis_of(found.true_scores)]
         assert f"{found.true_scores.scores['mae'].high:.3f}" in shown.lead
     assert by_part.true_scores.basis == "verified grades"
     assert by_part.true_scores.verified == len(test) // 2

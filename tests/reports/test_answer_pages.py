@@ -19,7 +19,7 @@ from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
 from srjt.readers import Readings
-from srjt.reports.page import Page, page_text, render, sentences, verdict
+from srjt.reports.page import Page, page_text, render
 from srjt.reports.pages import answers, evaluation
 from srjt.reports.pages.answers import prediction_facts, predictions_page
 from srjt.reports.pages.evaluation import confusion_table, evaluation_facts, evaluation_page
@@ -71,8 +71,8 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     )
     assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
     assert bool(facts.ranges) == ("coverage" in options)
-    assert (page.title, page.lead) == verdict(answers.VERDICT, facts)
-    assert page.remarks == sentences(answers.REMARKS, facts)
+    assert (page.title, page.lead) == answers.verdict_of(facts)
+    assert page.remarks == list(answers.remarks_of(facts))
     rule = "the most likely grade" if "decoding" in options else expected.grade_rule
     assert f"A predicted grade is {rule}." in page.remarks
     assert page.details == [("Which, and why", "a.png: <i>bad</i>")]
@@ -149,21 +149,21 @@ def test_the_page_of_an_evaluation(
     people = len(set(judged.patients or ()))
     whose = f"40 images of {people} patients" if patients else "40 images"
     assert facts.samples == (f"{found.samples} patients (40 images)" if per else whose)
-    assert (facts.judged_by, facts.by_patient) == (
+    assert (found.judged_by, found.by_patient) == (
         "true grades" if truth else "given grades",
         patients,
     )
-    assert (facts.views, facts.per) == (options.get("views", 1), "patient" if per else "")
+    assert (found.views, facts.per) == (options.get("views", 1), "patient" if per else "")
     wrong = (rows["label"].astype(int) - rows["grade"].astype(int)).abs()
     assert facts.score == pytest.approx(wrong.mean())
     chosen_by = rows["label"].tolist() if per else list(run.training_labels.values())
     median = sorted(map(int, chosen_by))[(len(chosen_by) - 1) // 2]
     assert facts.naive == pytest.approx((rows["label"].astype(int) - median).abs().mean())
     assert (facts.verdict == "not better") == (facts.score >= facts.naive)
-    assert (facts.verdict == "better") == (facts.score < facts.naive and facts.gain.low > 0)
-    assert (page.title, page.lead) == verdict(evaluation.VERDICT, facts)
+    assert (facts.verdict == "better") == (facts.score < facts.naive and found.gain.low > 0)
+    assert (page.title, page.lead) == evaluation.verdict_of(facts)
     assert page.title.endswith("by mean absolute error")
-    assert page.remarks == sentences(evaluation.NOTES, facts)
+    assert page.remarks == list(evaluation.notes_of(facts))
     learnt = len(set(run.training_ids) & set(judged.ids))
     warnings = page.warnings
     assert any(
@@ -250,7 +250,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     )  # fmt: skip
     found = srjt.evaluate(run, data, readings=readers, resamples=10)
     compared = evaluation_page(found, run=run, data=data)
-    assert evaluation_facts(found).judged_by == "consensus grades"
+    assert found.judged_by == "consensus grades"
     table = _tables(compared)["The network as one more reader"]
     assert [row.cells[0].text for row in table.rows] == ["<i>A", "B", "C"]
     assert [row.cells[2].value for row in table.rows] == found.readers.by_reader[

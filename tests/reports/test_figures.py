@@ -42,12 +42,12 @@ from srjt.reports.figures.results import (
     forest_figure,
     run_figures,
 )
-from srjt.reports.page import render, sentences, verdict
+from srjt.reports.page import render
 from srjt.reports.pages.evaluation import (
-    COMPARED,
-    COMPARED_NOTES,
     comparison_facts,
+    comparison_notes,
     comparison_page,
+    comparison_verdict,
 )
 from srjt.studies.results import DISPLAY_NAMES
 
@@ -426,14 +426,12 @@ def test_the_verdict_of_a_comparison(
         "better": (["run 2"], []), "worse": ([], ["run 2"]), "": ([], []), "several": (["run 3"], [])
     }[outcome]  # fmt: skip
     page = comparison_page(found)
-    assert (page.title, page.lead) == verdict(COMPARED, facts)
-    assert page.remarks == sentences(COMPARED_NOTES, facts)
+    assert (page.title, page.lead) == comparison_verdict(facts)
+    assert page.remarks == list(comparison_notes(facts))
     assert page.warnings == [
         "run 2 was trained on 3 of the samples (same ids): its numbers look too good."
     ]
-    assert ("resample patients" in " ".join(sentences(COMPARED_NOTES, facts))) == (
-        patients is not None
-    )
+    assert ("resample patients" in " ".join(comparison_notes(facts))) == (patients is not None)
     (table,) = page.sections[0].tables
     assert {row.cells[1].text for row in table.rows} == set(found.runs[1:])
 

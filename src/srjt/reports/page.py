@@ -17,7 +17,7 @@ from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cache, singledispatch
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
@@ -224,36 +224,6 @@ def save_figures(page: Page, folder: str | Path | None) -> list[Path]:
     """Write every figure of a page as SVG and PNG; None: none of them."""
     figures = [] if folder is None else page_figures(page)
     return [file for figure in figures for file in save_figure(figure, Path(folder or ""))]
-
-
-# Sentences: a rule is a condition on facts and a template that is filled with them.
-
-Facts = TypeVar("Facts")
-Rule = tuple[Callable[[Facts], Any], str]
-Verdict = tuple[Callable[[Facts], Any], str, str]  # condition, title, lead
-
-
-def sentences(rules: Iterable[Rule[Facts]], facts: Facts) -> list[str]:
-    """The templates whose condition holds, filled: ``"{f.samples:,} samples"`` with ``f =
-    facts``."""
-    return [template.format(f=facts) for holds, template in rules if holds(facts)]
-
-
-def verdict(rules: Iterable[Verdict[Facts]], facts: Facts) -> tuple[str, str]:
-    """Title and lead of the first rule whose condition holds, filled."""
-    title, lead = next((title, lead) for holds, title, lead in rules if holds(facts))
-    return title.format(f=facts), lead.format(f=facts)
-
-
-def said(
-    facts: Facts, verdicts: Iterable[Verdict[Facts]], **more: Iterable[Rule[Facts]]
-) -> dict[str, Any]:
-    """The fields of a page that are sentences. more: the rules of its ``warnings`` and
-    ``remarks``."""
-    title, lead = verdict(verdicts, facts)
-    return {"title": title, "lead": lead} | {
-        name: sentences(rules, facts) for name, rules in more.items()
-    }
 
 
 # HTML: a whole file, or the part of it that a notebook shows.

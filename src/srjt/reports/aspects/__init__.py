@@ -14,7 +14,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, singledispatch
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -25,34 +25,35 @@ from srjt.reports.page import KeyNumber, Section
 # a checklist's name → its items, as checklists.csv numbers them
 Items = Mapping[str, Sequence[str]]
 Facts = Iterator[tuple[str, str]]  # name of a fact, sentence
+Part = TypeVar("Part")
 
 
 @singledispatch
-def sections_of(judged: object, found: Evaluation) -> Sequence[Section]:
+def sections_of(judged: object, evaluation: Evaluation) -> Sequence[Section]:
     """Sections of the page of an evaluation."""
     return ()
 
 
 @singledispatch
-def key_numbers_of(judged: object, found: Evaluation) -> Sequence[KeyNumber]:
+def key_numbers_of(judged: object, evaluation: Evaluation) -> Sequence[KeyNumber]:
     """Numbers on the first screen of the page of an evaluation."""
     return ()
 
 
 @singledispatch
-def warnings_of(judged: object, found: Evaluation) -> Sequence[str]:
+def warnings_of(judged: object, evaluation: Evaluation) -> Sequence[str]:
     """Sentences that a reader of the scores must not miss."""
     return ()
 
 
 @singledispatch
-def lead_of(judged: object, found: Evaluation) -> str:
+def lead_of(judged: object, evaluation: Evaluation) -> str:
     """A further sentence for the top of the page."""
     return ""
 
 
 @singledispatch
-def add_to_grades(judged: object, found: Evaluation, table: pd.DataFrame) -> str:
+def add_to_grades(judged: object, evaluation: Evaluation, table: pd.DataFrame) -> str:
     """Add columns to the table of grades, which has a row per grade; return what its caption says
     of them."""
     return ""
@@ -98,43 +99,56 @@ def _import_folder() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-def aspect_sections(found: Evaluation) -> list[Section]:
+def _gathered(
+    of_aspect: Callable[[Any, Evaluation], Sequence[Part]], evaluation: Evaluation
+) -> list[Part]:
+    """What a function returns for each aspect of an evaluation, in their order."""
+    _import_folder()
+    parts: list[Part] = []
+    for judged in evaluation.aspects.values():
+        parts += of_aspect(judged, evaluation)
+    return parts
+
+
+def aspect_sections(evaluation: Evaluation) -> list[Section]:
     """Sections of the aspects of an evaluation, in their order."""
-    _import_folder()
-    return [section for judged in found.aspects.values() for section in sections_of(judged, found)]
+    return _gathered(sections_of, evaluation)
 
 
-def aspect_key_numbers(found: Evaluation) -> list[KeyNumber]:
+def aspect_key_numbers(evaluation: Evaluation) -> list[KeyNumber]:
     """Key numbers of the aspects of an evaluation, in their order."""
-    _import_folder()
-    return [number for judged in found.aspects.values() for number in key_numbers_of(judged, found)]
+    return _gathered(key_numbers_of, evaluation)
 
 
-def aspect_warnings(found: Evaluation) -> list[str]:
+def aspect_warnings(evaluation: Evaluation) -> list[str]:
     """Warnings of the aspects of an evaluation, in their order."""
-    _import_folder()
-    return [text for judged in found.aspects.values() for text in warnings_of(judged, found)]
+    return _gathered(warnings_of, evaluation)
 
 
-def aspect_grade_columns(found: Evaluation, table: pd.DataFrame) -> str:
+def aspect_grade_columns(evaluation: Evaluation, table: pd.DataFrame) -> str:
     """Add the columns of all aspects to the table of grades; return its caption."""
     _import_folder()
-    captions = [add_to_grades(judged, found, table) for judged in found.aspects.values()]
+    captions = [add_to_grades(judged, evaluation, table) for judged in evaluation.aspects.values()]
     return " ".join(filter(None, captions))
 
 
-def aspect_lead(found: Evaluation) -> str:
+def aspect_lead(evaluation: Evaluation) -> str:
     """Sentences of the aspects for the top of the page, each after a space."""
     _import_folder()
-    sentences = [lead_of(judged, found) for judged in found.aspects.values()]
-    return "".join(f" {sentence}" for sentence in sentences if sentence)
+    lead = ""
+    for judged in evaluation.aspects.values():
+        if sentence := lead_of(judged, evaluation):
+            lead += f" {sentence}"
+    return lead
 
 
 def aspect_predicted_numbers(predictions: Predictions) -> list[KeyNumber]:
     """Key numbers of the aspects of predictions, in their order."""
     _import_folder()
-    aspects = predictions.asked.aspects()
-    return [number for aspect in aspects for number in predicted_numbers(aspect, predictions)]
+    numbers: list[KeyNumber] = []
+    for aspect in predictions.asked.aspects():
+        numbers += predicted_numbers(aspect, predictions)
+    return numbers
 
 
 def facts_of_file(file: Mapping[str, Any], answers: str) -> Facts:

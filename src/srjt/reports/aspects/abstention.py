@@ -26,7 +26,7 @@ from srjt.reports.sections import scores_with_intervals
 
 
 @sections_of.register
-def _sections(judged: Abstention, found: Evaluation) -> list[Section]:
+def _sections(judged: Abstention, evaluation: Evaluation) -> list[Section]:
     if judged.wanted is None:
         return []
     left = f"{judged.share:.1%} of the answers"
@@ -51,7 +51,7 @@ def _sections(judged: Abstention, found: Evaluation) -> list[Section]:
 
 
 @key_numbers_of.register
-def _key_numbers(judged: Abstention, found: Evaluation) -> list[KeyNumber]:
+def _key_numbers(judged: Abstention, evaluation: Evaluation) -> list[KeyNumber]:
     if "accuracy" not in judged.kept:
         return []
     left = f"{judged.share:.1%} left to a person"

@@ -25,19 +25,19 @@ FEW = 15  # patients, below which intervals about ranges hold less often than th
 
 
 @sections_of.register
-def _sections(judged: RangeEvaluation, found: Evaluation) -> list[Section]:
+def _sections(judged: RangeEvaluation, evaluation: Evaluation) -> list[Section]:
     text = judged.promise
     if judged.coverage.high < judged.promised:
         text += f" Here fewer do: {between(*judged.coverage[1:], '.0%')}."
-    if found.patients is not None and 0 < found.patients < FEW:
+    if evaluation.patients is not None and 0 < evaluation.patients < FEW:
         text += " With so few patients, the intervals of coverage and width are too short."
     return [Section("ranges", "Ranges of grades", text=[text], brief=True)]
 
 
 @key_numbers_of.register
-def _key_numbers(judged: RangeEvaluation, found: Evaluation) -> list[KeyNumber]:
+def _key_numbers(judged: RangeEvaluation, evaluation: Evaluation) -> list[KeyNumber]:
     promised = f"promised: {judged.promised:g}"
-    grades = f"of {len(found.grades)}"
+    grades = f"of {len(evaluation.grades)}"
     return [
         KeyNumber.of("coverage of the ranges", judged.coverage, compared=promised),
         KeyNumber.of("grades in a range", judged.width, compared=grades),
@@ -45,7 +45,7 @@ def _key_numbers(judged: RangeEvaluation, found: Evaluation) -> list[KeyNumber]:
 
 
 @warnings_of.register
-def _warnings(judged: RangeEvaluation, found: Evaluation) -> list[str]:
+def _warnings(judged: RangeEvaluation, evaluation: Evaluation) -> list[str]:
     """Grades that samples have and that the range of none of them contains."""
     places = [
         place
@@ -54,8 +54,8 @@ def _warnings(judged: RangeEvaluation, found: Evaluation) -> list[str]:
     ]
     if not places:
         return []
-    uncovered = f"{named_grades(found.grades, places)} in none of the ranges"
-    if found.coverage_by == "grade":
+    uncovered = f"{named_grades(evaluation.grades, places)} in none of the ranges"
+    if evaluation.coverage_by == "grade":
         return [f"{uncovered}."]
     return [
         f"{uncovered}, whose promise is for all grades together: srjt predict --coverage-by grade"
@@ -64,12 +64,12 @@ def _warnings(judged: RangeEvaluation, found: Evaluation) -> list[str]:
 
 
 @add_to_grades.register
-def _by_grade(judged: RangeEvaluation, found: Evaluation, table: pd.DataFrame) -> str:
+def _by_grade(judged: RangeEvaluation, evaluation: Evaluation, table: pd.DataFrame) -> str:
     coverage = [interval for _, interval in judged.grades]
     table["coverage"] = [interval.value for interval in coverage]
     table["95 %, coverage"] = [between(*interval[1:]) for interval in coverage]
     caption = "Coverage: how often the range contains the grade"
-    return caption + ("; all patients count equally." if found.by_patient else ".")
+    return caption + ("; all patients count equally." if evaluation.by_patient else ".")
 
 
 @file_facts("ranges")

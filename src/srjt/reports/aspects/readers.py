@@ -17,7 +17,7 @@ COLUMNS = {
 
 
 @sections_of.register
-def _sections(judged: NetworkComparison, found: Evaluation) -> list[Section]:
+def _sections(judged: NetworkComparison, evaluation: Evaluation) -> list[Section]:
     table = data_table(
         judged.by_reader[["reader", *COLUMNS]].rename(columns=COLUMNS),
         title="The network as one more reader",
@@ -33,5 +33,5 @@ def _sections(judged: NetworkComparison, found: Evaluation) -> list[Section]:
 
 
 @warnings_of.register
-def _warnings(judged: NotCompared, found: Evaluation) -> list[str]:
+def _warnings(judged: NotCompared, evaluation: Evaluation) -> list[str]:
     return [judged.reason]

@@ -32,8 +32,8 @@ BINARY = {
 
 
 @sections_of.register
-def _sections(judged: Decision, found: Evaluation) -> list[Section]:
-    grade = found.grades.show(judged.refer_from)
+def _sections(judged: Decision, evaluation: Evaluation) -> list[Section]:
+    grade = evaluation.grades.show(judged.refer_from)
     # the first screen has sensitivity and specificity
     scores = {
         name: score for name, score in judged.operating_point.items() if name.endswith("value")
@@ -53,8 +53,8 @@ def _sections(judged: Decision, found: Evaluation) -> list[Section]:
 
 
 @key_numbers_of.register
-def _key_numbers(judged: Decision, found: Evaluation) -> list[KeyNumber]:
-    refer = f"refer from {found.grades.show(judged.refer_from)}"
+def _key_numbers(judged: Decision, evaluation: Evaluation) -> list[KeyNumber]:
+    refer = f"refer from {evaluation.grades.show(judged.refer_from)}"
     return [
         KeyNumber.of(name, judged.operating_point[name], compared=refer)
         for name in ("sensitivity", "specificity")
@@ -73,7 +73,7 @@ def _facts(values: Mapping[str, Any], answers: str) -> Facts:
         f"{words} {interval_text(point[name])}" for name, words in BINARY.items() if name in point
     ]
     rule = refer_if(values["refer_from"], values["threshold"])
-    yield "decision", f"Referral of {answers} {rule}: {', '.join(shown)}. {values['found']}"
+    yield "decision", f"Referral of {answers} {rule}: {', '.join(shown)}. {values['evaluation']}"
 
 
 # The curves of a decision.

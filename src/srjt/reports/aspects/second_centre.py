@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -10,35 +11,36 @@ from srjt.inference.evaluate import Evaluation
 from srjt.inference.subgroups import External
 from srjt.ordinal.metrics import MAIN
 from srjt.reports.aspects import sections_of
-from srjt.reports.page import Rule, Section, sentences
+from srjt.reports.page import Section
 from srjt.reports.table import between, data_table, metric_heading
 
-EXTERNAL: list[Rule[External]] = [
-    (
-        lambda f: math.isfinite(f.by_mix),
-        "Mean absolute error {f.here.intervals[mae].value:.3f} here and"
-        " {f.home.intervals[mae].value:.3f} on the run's own test side: {f.by_mix:+.3f} by another"
-        " mix of grades, {f.by_answers:+.3f} by answers to the same grades.",
-    ),
-    (
-        lambda f: not math.isfinite(f.by_mix),
-        "Mean absolute error {f.here.intervals[mae].value:.3f} here and"
-        " {f.home.intervals[mae].value:.3f} on the run's own test side, which lacks a grade that is"
-        " here.",
-    ),
-    (
-        lambda f: f.recalibrated is not None,
-        "Recalibrated on {f.calibrated_on[0]:,} samples: mean absolute error"
-        " {f.recalibrated.intervals[mae].value:.3f}, calibration error"
-        " {f.here.calibration_error:.3f} → {f.recalibrated.calibration_error:.3f}.",
-    ),
-]
+
+def sentences_of(external: External) -> Iterator[str]:
+    """What changed and why."""
+    here = external.here.intervals["mae"].value
+    home = external.home.intervals["mae"].value
+    errors = f"Mean absolute error {here:.3f} here and {home:.3f} on the run's own test side"
+    if not math.isfinite(external.by_mix):
+        yield f"{errors}, which lacks a grade that is here."
+    else:
+        changes = (
+            f"{external.by_mix:+.3f} by another mix of grades, {external.by_answers:+.3f} by"
+            " answers to the same grades."
+        )
+        yield f"{errors}: {changes.replace('-', '−')}"
+    after = external.recalibrated
+    if after is not None:
+        yield (
+            f"Recalibrated on {external.calibrated_on[0]:,} samples: mean absolute error"
+            f" {after.intervals['mae'].value:.3f}, calibration error"
+            f" {external.here.calibration_error:.3f} → {after.calibration_error:.3f}."
+        )
 
 
 @sections_of.register
-def _sections(judged: External, found: Evaluation) -> list[Section]:
+def _sections(judged: External, evaluation: Evaluation) -> list[Section]:
     """What changed and why, as sentences; then the scores at home and here."""
-    text = [sentence.replace(" -", " −") for sentence in sentences(EXTERNAL, judged)]
+    text = list(sentences_of(judged))
     sets = {"home": judged.home, "here": judged.here}
     if judged.recalibrated is not None:
         sets["recalibrated"] = judged.recalibrated
@@ -52,7 +54,7 @@ def _sections(judged: External, found: Evaluation) -> list[Section]:
     caption = (
         "With 95 % intervals. Home: the run's own test side. Both are by the run as it was trained."
     )
-    if found.views > 1:
+    if evaluation.views > 1:
         caption += " Both are of one view of each image."
     table = data_table(frame, title="", slug="external-scores", caption=caption)
     beside = Section("external-scores", "Scores at home and here", tables=[table])

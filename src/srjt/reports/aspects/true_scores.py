@@ -12,37 +12,39 @@ from srjt.inference.evaluate import Evaluation
 from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.aspects import Facts, file_facts, lead_of, sections_of
-from srjt.reports.page import Rule, Section, sentences
+from srjt.reports.page import Section
 from srjt.reports.sections import interval_text
 from srjt.reports.table import between, data_table, metric_heading
 
-WHY: list[Rule[TrueScores]] = [
-    (
-        lambda f: f.basis == "verified grades",
-        "From all labels, corrected by {f.verified:,} verified grades. These must be a random part,"
-        " or weighted by how they were drawn; nothing is assumed about the errors of the others.",
-    ),
-    (
-        lambda f: f.basis == "readings",
-        "From what the readings tell about the true grades. The bounds include errors that all"
-        " readers share, up to the rate of one reader's own; a few verified grades tell much more.",
-    ),
-    (
-        lambda f: f.basis == "noise matrix",
-        "From the noise of the run's labels ({f.wrong[0]:.0%} to {f.wrong[1]:.0%} wrong), if these"
-        " labels are as noisy.",
-    ),
-    (
-        lambda f: f.basis == "share of wrong labels",
-        "How many of the labels are wrong is not determined ({f.wrong[0]:.0%} to {f.wrong[1]:.0%}"
-        " are plausible). These are bounds, whatever the errors depend on.",
-    ),
-]
+
+def basis_of(scores: TrueScores) -> str:
+    """What the scores rest on, as sentences."""
+    if scores.basis == "verified grades":
+        return (
+            f"From all labels, corrected by {scores.verified:,} verified grades. These must be a"
+            " random part, or weighted by how they were drawn; nothing is assumed about the errors"
+            " of the others."
+        )
+    if scores.basis == "readings":
+        return (
+            "From what the readings tell about the true grades. The bounds include errors that all"
+            " readers share, up to the rate of one reader's own; a few verified grades tell much"
+            " more."
+        )
+    assert scores.wrong is not None  # both other ways rest on it
+    low, high = scores.wrong
+    wrong = f"{low:.0%} to {high:.0%}"
+    if scores.basis == "noise matrix":
+        return f"From the noise of the run's labels ({wrong} wrong), if these labels are as noisy."
+    return (
+        f"How many of the labels are wrong is not determined ({wrong} are plausible). These are"
+        " bounds, whatever the errors depend on."
+    )
 
 
 @lead_of.register
-def _lead(judged: TrueScores, found: Evaluation) -> str:
-    purpose = found.purpose if found.purpose in judged.scores else "mae"
+def _lead(judged: TrueScores, evaluation: Evaluation) -> str:
+    purpose = evaluation.purpose if evaluation.purpose in judged.scores else "mae"
     value, low, high = judged.scores[purpose]
     if math.isnan(low):
         return ""
@@ -51,17 +53,17 @@ def _lead(judged: TrueScores, found: Evaluation) -> str:
         return f"{against} {value:.3f}, {between(low, high)}."
     # bounds that contain the score of one grade for all do not say whether the answers are better:
     # not at the top
-    if low <= float(getattr(found.naive, purpose, math.nan)) <= high:
+    if low <= float(getattr(evaluation.naive, purpose, math.nan)) <= high:
         return ""
     return f"{against} {between(low, high)}."
 
 
 @sections_of.register
-def _sections(judged: TrueScores, found: Evaluation) -> list[Section]:
+def _sections(judged: TrueScores, evaluation: Evaluation) -> list[Section]:
     """Scores by the labels and against the true grades."""
-    by_label = dict(found.intervals)
-    if found.decision is not None:
-        by_label |= found.decision.operating_point
+    by_label = dict(evaluation.intervals)
+    if evaluation.decision is not None:
+        by_label |= evaluation.decision.operating_point
     scores = {
         name: score
         for name, score in judged.scores.items()
@@ -80,7 +82,7 @@ def _sections(judged: TrueScores, found: Evaluation) -> list[Section]:
     frame[interval] = [between(*score[1:]) for score in scores.values()]
     heading = "Against the true grades"
     table = data_table(frame, title=heading, slug="true-scores")
-    text = sentences(WHY, judged)
+    text = [basis_of(judged)]
     return [Section("true-scores", heading, text=text, tables=[table], brief=True)]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import replace
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,20 +21,12 @@ from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
+from srjt.ordinal.baseline import Verdict as GainVerdict
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.aspects import aspect_predicted_numbers, counted_yes
-from srjt.reports.page import (
-    KeyNumber,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    Verdict,
-    page_of,
-    said,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.pages.evaluation import (
+    EvaluationFacts,
     answered,
     evaluation_facts,
     never_predicted,
@@ -49,126 +40,159 @@ ALL = 500  # answers in the table of the page
 PICTURES = 100  # of them with a picture: each image is read
 NAMED = 50  # samples that were left out
 
-VERDICT: list[Verdict[Any]] = [
-    (
-        lambda f: f.verdict == "not better",
-        "No better than one grade for all, by {f.metric}",
-        "{f.counted}. {f.error}",
-    ),
-    (
-        lambda f: f.verdict == "unclear",
-        "Not clearly better than one grade for all, by {f.metric}",
-        "{f.counted}. {f.error}",
-    ),
-    (lambda f: True, "{f.counted}", "{f.error}"),
-]
-# missed: grades that neither these answers nor those for the held-out side, where they occur, give;
-# outside: grades of training labels that no range contains
-WARNINGS: list[Rule[Any]] = [
-    (
-        lambda f: f.missed,
-        "{f.missed} never predicted, neither here nor on the {f.side} side, where "
-        "{f.missed_samples:,} of {f.side_samples:,} have {f.it}. What helps: {f.helps}.",
-    ),
-    (
-        lambda f: f.outside,
-        "{f.outside} in none of the ranges, whose promise is for all grades together: "
-        "srjt predict --coverage-by grade promises it for each grade.",
-    ),
-]
-REMARKS: list[Rule[Any]] = [
-    (lambda f: f.ranges, "{f.ranges}"),  # the first remark is all that a terminal shows
-    (lambda f: True, "A predicted grade is {f.grade_rule}."),
-    (
-        lambda f: True,
-        "No label of these samples is used: nothing here says how good the answers are.",
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class Missed:
+    """Grades that are never predicted, neither here nor on the held-out side, where they occur."""
+
+    missed: str = ""
+    missed_samples: int = 0
+    it: str = ""  # "it", "them": the missed grades
+    side: str = ""
+    side_samples: int = 0
+    helps: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionFacts:
+    """What the page knows."""
+
+    answers: int
+    per: tuple[str, ...]
+    counts: pd.Series[int]  # of each grade
+    counted: str  # "120 images: most often grade 2"
+    grade_rule: str
+    ranges: str  # what they promise
+    error: str  # what to expect of an answer
+    verdict: GainVerdict
+    metric: str
+    missed: Missed
+    outside: str  # grades of training labels that no range contains
+
+
+def verdict_of(f: PredictionFacts) -> tuple[str, str]:
+    """Title and lead of the page of predictions."""
+    if f.verdict == "not better":
+        return f"No better than one grade for all, by {f.metric}", f"{f.counted}. {f.error}"
+    if f.verdict == "unclear":
+        title = f"Not clearly better than one grade for all, by {f.metric}"
+        return title, f"{f.counted}. {f.error}"
+    return f.counted, f.error
+
+
+def warnings_of(f: PredictionFacts) -> Iterator[str]:
+    """Grades that these answers leave out."""
+    if f.missed.missed:
+        never = f.missed
+        yield (
+            f"{never.missed} never predicted, neither here nor on the {never.side} side, where"
+            f" {never.missed_samples:,} of {never.side_samples:,} have {never.it}. What helps:"
+            f" {never.helps}."
+        )
+    if f.outside:
+        yield (
+            f"{f.outside} in none of the ranges, whose promise is for all grades together: srjt"
+            " predict --coverage-by grade promises it for each grade."
+        )
+
+
+def remarks_of(f: PredictionFacts) -> Iterator[str]:
+    """How the answers came about. The first remark is all that a terminal shows."""
+    if f.ranges:
+        yield f.ranges
+    yield f"A predicted grade is {f.grade_rule}."
+    yield "No label of these samples is used: nothing here says how good the answers are."
 
 
 def prediction_facts(
     predictions: Predictions, expected: Evaluation | None = None
-) -> SimpleNamespace:
-    """What the page knows. counts: of each grade. expected: the answers for the run's own held-out
-    side."""
+) -> PredictionFacts:
+    """What the page knows. expected: the answers for the run's own held-out side."""
     run = predictions.run
-    how = predictions.attrs["how"]
     per = tuple(predictions.attrs["per"])
-    images = int(predictions["images"].sum()) if per else len(predictions)
+    images = len(predictions)
+    if per:
+        images = int(predictions["images"].sum())
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
-    error = "How good the answers are is not known: the run held no samples out."
-    judged_facts = None
+    verdict: GainVerdict = "unknown"
+    metric = ""
     if expected is not None:
-        value, low, high = expected.intervals["mae"]
-        judged_facts = evaluation_facts(expected)
-        judged = f"{judged_facts.samples}, by {expected.judged_by}"
-        if predictions.asked.views > 1:
-            judged += ", of one view of each"
-        if predictions.asked.calibrate_on is not None:
-            judged += ", calibrated on the validation side"
-        interval = between(low, high, ".2f")
-        error = (
-            f"Expect an answer to be {value:.2f} grades off on average ({interval}), as on the"
-            f" run's {judged}."
-        )
-        error += _beside_one_grade(judged_facts)
-    elif run.held_out and per:
-        lacking = (
-            name for name in per if any(name not in side.table for side in run.held_out.values())
-        )
-        error = (
-            f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of"
-            " what it held out."
-        )
-
-    of = answered(len(predictions), images, per, features=len(run.in_shape) == 1)
-    most = " or ".join(
-        run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]
-    )
-    counted = f"{of}: {'' if counts.max() == len(predictions) else 'most often '}grade {most}"
+        judged = evaluation_facts(expected)
+        verdict = judged.verdict
+        metric = judged.metric
+    answers = answered(len(predictions), images, per, features=len(run.in_shape) == 1)
+    most = " or ".join(map(run.grades.show, counts.index[counts == counts.max()].astype(str)))
+    often = "most often " if counts.max() < len(predictions) else ""
+    counted = f"{answers}: {often}grade {most}"
     referred = counted_yes(predictions, "refer")
     if referred is not None:
-        counted = f"Refer {referred:,} of {of}"
-    return SimpleNamespace(
+        counted = f"Refer {referred:,} of {answers}"
+    return PredictionFacts(
         answers=len(predictions),
         per=per,
         counts=counts,
         counted=counted,
-        grade_rule=how["grade"],
+        grade_rule=predictions.attrs["how"]["grade"],
         ranges=predictions.attrs["ranges"],
-        error=error,
-        verdict="unknown" if judged_facts is None else judged_facts.verdict,
-        metric="" if judged_facts is None else judged_facts.metric,
+        error=_expected_error(predictions, expected),
+        verdict=verdict,
+        metric=metric,
         outside=named_grades(run.grades, _outside_ranges(predictions)),
-        **_never_predicted(counts, expected, ranges=predictions.asked.coverage is not None),
+        missed=_never_predicted(counts, expected, ranges=predictions.asked.coverage is not None),
     )
 
 
-def _beside_one_grade(judged: SimpleNamespace) -> str:
+def _expected_error(predictions: Predictions, expected: Evaluation | None) -> str:
+    """How far off answers are likely to be, by those for the held-out side."""
+    run = predictions.run
+    per = predictions.attrs["per"]
+    if expected is not None:
+        judged = evaluation_facts(expected)
+        value, low, high = expected.intervals["mae"]
+        side = f"{judged.samples}, by {expected.judged_by}"
+        if predictions.asked.views > 1:
+            side += ", of one view of each"
+        if predictions.asked.calibrate_on is not None:
+            side += ", calibrated on the validation side"
+        return (
+            f"Expect an answer to be {value:.2f} grades off on average"
+            f" ({between(low, high, '.2f')}), as on the run's {side}.{_beside_one_grade(judged)}"
+        )
+    if not (run.held_out and per):
+        return "How good the answers are is not known: the run held no samples out."
+    lacking = []
+    for name in per:
+        if any(name not in side.table for side in run.held_out.values()):
+            lacking.append(name)
+    return (
+        f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of what"
+        " it held out."
+    )
+
+
+def _beside_one_grade(judged: EvaluationFacts) -> str:
     """The same of one grade for all, as a further sentence; "" if it is not known."""
     if judged.verdict == "unknown":
         return ""
-    if judged.purpose == "mae":
+    if judged.evaluation.purpose == "mae":
         return f" One grade for all: {judged.naive:.2f}."
     return f" By {judged.metric}: {judged.score:.3f}, and {judged.naive:.3f} for one grade for all."
 
 
 def _never_predicted(
     counts: pd.Series[int], expected: Evaluation | None, *, ranges: bool
-) -> dict[str, Any]:
-    """The grades that are never predicted, neither here nor on the held-out side, where they
-    occur."""
+) -> Missed:
     if expected is None:
-        return {"missed": ""}
+        return Missed()
     places = [place for place in never_predicted(expected) if counts.iloc[place] == 0]
-    return {
-        "missed": named_grades(expected.grades, places),
-        "missed_samples": int(np.asarray(expected.confusion).sum(axis=1)[places].sum()),
-        "it": "it" if len(places) == 1 else "them",
-        "side": f"run's {expected.side}",
-        "side_samples": expected.samples,
-        "helps": what_helps(expected, ranges=ranges),
-    }
+    return Missed(
+        missed=named_grades(expected.grades, places),
+        missed_samples=int(np.asarray(expected.confusion).sum(axis=1)[places].sum()),
+        it="it" if len(places) == 1 else "them",
+        side=f"run's {expected.side}",
+        side_samples=expected.samples,
+        helps=what_helps(expected, ranges=ranges),
+    )
 
 
 def _outside_ranges(predictions: Predictions) -> list[int]:
@@ -181,13 +205,13 @@ def _outside_ranges(predictions: Predictions) -> list[int]:
     ):
         return []
     grades = predictions.run.grades
-    low, high = (predictions[name].map(grades.index) for name in ("grade_low", "grade_high"))
-    trained = predictions.run.facts.data.get("class_counts") or []
-    return [
-        place
-        for place, labels in enumerate(trained)
-        if labels and not ((low <= place) & (place <= high)).any()
-    ]
+    low = predictions["grade_low"].map(grades.index)
+    high = predictions["grade_high"].map(grades.index)
+    outside = []
+    for place, labels in enumerate(predictions.run.facts.data.get("class_counts") or []):
+        if labels and not ((low <= place) & (place <= high)).any():
+            outside.append(place)
+    return outside
 
 
 @page_of.register(Predictions)
@@ -207,10 +231,10 @@ def predictions_page(
     before, in addition to those that the predictions know of.
     """
     run = predictions.run
-    how = predictions.attrs["how"]
     expected = best_side(run, _graded_alike(predictions.asked))
     facts = prediction_facts(predictions, expected)
-    warnings = sentences(WARNINGS, facts)
+    title, lead = verdict_of(facts)
+    warnings = list(warnings_of(facts))
     details = []
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
@@ -218,9 +242,12 @@ def predictions_page(
             lines.append(f"… and {len(left_out) - NAMED:,} more")
         warnings.append(f"{count_of(len(left_out), 'file or row', 'files or rows')} left out.")
         details.append(("Which, and why", "\n".join(lines)))
+    rules = list(predictions.attrs["how"].items())
     return Page(
         kind=f"Predictions of {run_name(run)}",
-        **said(facts, VERDICT, remarks=REMARKS),
+        title=title,
+        lead=lead,
+        remarks=list(remarks_of(facts)),
         key_numbers=_key_numbers(predictions, facts),
         warnings=warnings,
         details=details,
@@ -229,22 +256,24 @@ def predictions_page(
                 "every-answer", "Answers", tables=[_table(predictions, data, pictures=pictures)]
             ),
             *_least_certain(predictions, facts, data),
-            Section("how", "How these answers came about", facts=[*how.items()], closed=True),
+            Section("how", "How these answers came about", facts=rules, closed=True),
             run_section(run, sources=sources, command=command),
         ],
     )
 
 
-def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNumber]:
+def _key_numbers(predictions: Predictions, facts: PredictionFacts) -> list[KeyNumber]:
     """How many answers aspects have marked, and of each grade, beside the training labels."""
     run = predictions.run
-    trained = [] if facts.per else run.facts.data.get("class_counts", [])
+    trained: Sequence[int] = []
+    if not facts.per:  # labels are of images
+        trained = run.facts.data.get("class_counts", [])
     numbers = aspect_predicted_numbers(predictions)
     for place, (grade, count) in enumerate(facts.counts.items()):
         beside = ""
         if any(trained):
             beside = f"training labels: {trained[place] / sum(trained):.0%}"
-        label = f"grade {run.grades.show(grade)}"
+        label = f"grade {run.grades.show(str(grade))}"
         share = f"{count / max(facts.answers, 1):.0%}"
         numbers.append(KeyNumber(label, f"{count:,}", share, beside))
     return numbers
@@ -258,11 +287,12 @@ def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -
     graded = ["grade", "grade_low", "grade_high"]
     numbers = ["expected_grade", "entropy", "disagreement"]
     # on a telephone only the first columns are seen without scrolling
-    wanted = [*per, "images"] if per else ["image"]
-    wanted += graded
-    for aspect in registered_aspects():
-        wanted += [name for name in aspect.added_columns if name not in graded]
-    wanted += ["probability", *([] if per else ["patient"]), *numbers]
+    whose = [*per, "images"] if per else ["image"]
+    added = [name for aspect in registered_aspects() for name in aspect.added_columns]
+    wanted = dict.fromkeys([*whose, *graded, *added, "probability"])
+    if not per:
+        wanted["patient"] = None
+    wanted |= dict.fromkeys(numbers)
     frame = pd.DataFrame(predictions[:ALL])
     frame["probability"] = frame.apply(_probability, axis=1)
     frame = frame[[name for name in wanted if name in frame]]
@@ -272,7 +302,9 @@ def _table(predictions: Predictions, data: Manifest | None, *, pictures: bool) -
     caption = "Probability: of the predicted grade."
     if "disagreement" in frame:
         caption += " Disagreement: distance of the networks' probabilities."
-    part = f"The first {ALL:,} of {len(predictions):,}" if len(predictions) > ALL else ""
+    part = ""
+    if len(predictions) > ALL:
+        part = f"The first {ALL:,} of {len(predictions):,}"
     extra = [labels.get(name, name) for name in numbers]
     table = data_table(
         frame.rename(columns=labels), title=part, caption=caption, slug="answers", extra=extra
@@ -296,7 +328,7 @@ def _probability(answer: Any) -> float:
 
 
 def _least_certain(
-    predictions: Predictions, facts: SimpleNamespace, data: Manifest | None
+    predictions: Predictions, facts: PredictionFacts, data: Manifest | None
 ) -> list[Section]:
     """Pictures of the answers with the largest entropy; none without images, or of one answer."""
     if facts.answers < 2 or len(predictions.run.in_shape) == 1:
@@ -308,8 +340,8 @@ def _least_certain(
         image = str(answer["highest_image" if facts.per else "image"])
         whose = [", ".join(f"{name} {answer[name]}" for name in facts.per)]
         if "grade_low" in answer:
-            ends = dict.fromkeys(grades.show(answer[name]) for name in ("grade_low", "grade_high"))
-            whose.append(f"range {' to '.join(ends)}")
+            ends = map(grades.show, (answer["grade_low"], answer["grade_high"]))
+            whose.append(f"range {' to '.join(dict.fromkeys(ends))}")
         tile = Tile(
             picture=picture(image),
             title=f"grade {grades.show(answer['grade'])}",
@@ -322,8 +354,9 @@ def _least_certain(
     text = "Largest entropy first; the bar is full where all grades are equally probable."
     if facts.per:
         text += " Of the images of an answer, the one with the highest grade is shown."
-    shown = any(tile.picture for tile in tiles)
-    return [Section("least-certain", "Least certain", text=[text], tiles=tiles)] if shown else []
+    if not any(tile.picture for tile in tiles):
+        return []
+    return [Section("least-certain", "Least certain", text=[text], tiles=tiles)]
 
 
 def _graded_alike(asked: Answering) -> Answering:
@@ -344,99 +377,115 @@ EXPLAINED = (
 
 
 @page_of.register(Explanation)
-def explain_page(found: Explanation, *, title: str = "run") -> Page:
+def explain_page(explanation: Explanation, *, title: str = "run") -> Page:
     """The page for a result of ``srjt.explain``; ``title`` names the run."""
     numbers = []
-    if (alike := found.network_correlation) is not None:
+    if (alike := explanation.network_correlation) is not None:
         numbers = [
             KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))
         ]
-    size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
-    skipped = f"Files or rows that could not be read: {len(found.skipped):,}."
-    tiles = [_image(found, row) for row in range(len(found.images))]
+    size = f"{explanation.maps.shape[2]} × {explanation.maps.shape[3]}"
+    warnings = []
+    if explanation.skipped:
+        warnings.append(f"Files or rows that could not be read: {len(explanation.skipped):,}.")
+    networks = "the two networks look"
+    if len(explanation.maps) == 1:
+        networks = "the network looks"
+    tiles = [_image(explanation, row) for row in range(len(explanation.images))]
     return Page(
         kind=f"Explanation of {title}",
-        title=f"Where {'the network looks' if len(found.maps) == 1 else 'the two networks look'}",
+        title=f"Where {networks}",
         lead=(
-            f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue"
+            f"{count_of(len(explanation.images), 'image')}: orange raises the expected grade, blue"
             " lowers it."
         ),
         key_numbers=numbers,
-        warnings=[skipped] if found.skipped else [],
+        warnings=warnings,
         remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
         sections=[Section("images", "Images", tiles=tiles, brief=True)],
     )
 
 
-def _image(found: Explanation, row: int) -> Tile:
-    prediction = found.predictions.iloc[row]
-    image = found.images[row]
-    maps = found.maps[:, row]
-    show = found.grades.show
+def _image(explanation: Explanation, row: int) -> Tile:
+    prediction = explanation.predictions.iloc[row]
+    image = explanation.images[row]
+    maps = explanation.maps[:, row]
+    show = explanation.grades.show
     probabilities = ", ".join(
-        f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in found.grades
+        f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in explanation.grades
     )
-    names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
-    training: Any = found.training
-    places = () if found.neighbours is None or training is None else found.neighbours[row]
-    labels = [
-        f"labelled {show(training.grades[training.labels[at]])}: {training.ids[at]}"
-        for at in places
-    ]
-    pictures = [thumbnail(training, at, size=SIMILAR) for at in places]
+    beside = []
+    for number, heat in enumerate(maps, start=1):
+        name = f"network {number}" if len(maps) > 1 else "network"
+        text = f"{name}, ± {np.abs(heat).max():.2g}"
+        beside.append((data_uri(overlay(image, heat, side=PICTURE)), text))
+    similar = []
+    training = explanation.training
+    if explanation.neighbours is not None and training is not None:
+        for at in explanation.neighbours[row]:
+            grade = show(training.grades[training.labels[at]])
+            picture = thumbnail(training, at, size=SIMILAR)
+            similar.append((picture, f"labelled {grade}: {training.ids[at]}"))
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
         title=f"grade {show(str(prediction['grade']))}",
         number=f"expected {prediction['expected_grade']:.2f}",
         detail=probabilities,
         text=str(prediction["image"]),
-        beside=[
-            (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, ± {np.abs(heat).max():.2g}")
-            for name, heat in zip(names, maps, strict=True)
-        ],
-        similar=list(zip(pictures, labels, strict=True)),
+        beside=beside,
+        similar=similar,
     )
 
 
 # How many patients a study needs.
 
-PLANNED: list[Verdict[Any]] = [
-    (
-        lambda f: f.metric == "noise-rate",
-        "Verify {f.images:,} labels, drawn at random",
-        "The share of wrong labels is then known within ± {f.half_width:g}.",
-    ),
-    (
-        lambda f: True,
-        "{f.patients:,} patients give the {f.name} within ± {f.half_width:g}",
-        "More patients do not help "
-        "against wrong labels: have images read several times, or verify a random part.",
-    ),
-]
-NOTES: list[Rule[Any]] = [
-    (
-        lambda f: f.plausible,
-        "A pilot of {f.pilot} patients tells this number roughly: {f.plausible[0]:,} to"
-        " {f.plausible[1]:,} patients are plausible. Plan for more than {f.patients:,}, or"
-        " have a larger pilot.",
-    ),
-    (
-        lambda f: f.pilot > 0,
-        "Patients are taken to differ as much as those of the pilot; elsewhere they may differ "
-        "more.",
-    ),
-    (
-        lambda f: f.metric == "mae" and not f.pilot and "spread" not in f.assumed,
-        "Errors are taken to be by one grade: "
-        "if some are by more, give their spread, or more patients are needed than said here.",
-    ),
-    (
-        lambda f: f.metric == "qwk" and not f.pilot,
-        "The deviation of κ depends much on how frequent the grades are: give their shares."
-        " Of errors by one grade and errors in the severity, the kind that needs more"
-        " patients is assumed; rare errors by many grades need still more: have a pilot.",
-    ),
-]
+
+def plan_verdict(plan: SamplePlan) -> tuple[str, str]:
+    """Title and lead: the number that is needed."""
+    if plan.metric == "noise-rate":
+        lead = f"The share of wrong labels is then known within ± {plan.half_width:g}."
+        return f"Verify {plan.images:,} labels, drawn at random", lead
+    title = (
+        f"{plan.patients:,} patients give the {_planned_name(plan)} within ± {plan.half_width:g}"
+    )
+    lead = (
+        "More patients do not help against wrong labels: have images read several times, or verify"
+        " a random part."
+    )
+    return title, lead
+
+
+def plan_notes(plan: SamplePlan) -> Iterator[str]:
+    """What the number rests on."""
+    if plan.plausible:
+        low, high = plan.plausible
+        yield (
+            f"A pilot of {plan.pilot} patients tells this number roughly: {low:,} to {high:,}"
+            f" patients are plausible. Plan for more than {plan.patients:,}, or have a larger"
+            " pilot."
+        )
+    if plan.pilot > 0:
+        yield (
+            "Patients are taken to differ as much as those of the pilot; elsewhere they may differ"
+            " more."
+        )
+    if plan.metric == "mae" and not plan.pilot and "spread" not in plan.assumed:
+        yield (
+            "Errors are taken to be by one grade: if some are by more, give their spread, or more"
+            " patients are needed than said here."
+        )
+    if plan.metric == "qwk" and not plan.pilot:
+        yield (
+            "The deviation of κ depends much on how frequent the grades are: give their shares. Of"
+            " errors by one grade and errors in the severity, the kind that needs more patients is"
+            " assumed; rare errors by many grades need still more: have a pilot."
+        )
+
+
+def _planned_name(plan: SamplePlan) -> str:
+    if plan.metric in METRICS:
+        return METRICS[plan.metric].long_name
+    return plan.metric.replace("-", " ")
 
 
 def _width_formula(plan: SamplePlan) -> str:
@@ -462,9 +511,7 @@ def _width_formula(plan: SamplePlan) -> str:
 @page_of.register(SamplePlan)
 def plan_page(plan: SamplePlan) -> Page:
     """The number as a sentence, and what other half-widths take."""
-    name = (
-        METRICS[plan.metric].long_name if plan.metric in METRICS else plan.metric.replace("-", " ")
-    )
+    title, lead = plan_verdict(plan)
     table = data_table(
         plan.table.rename(columns={"half_width": "± half-width"}),
         title="",
@@ -472,14 +519,13 @@ def plan_page(plan: SamplePlan) -> Page:
         formats={"± half-width": ".3g"},
         slug="plan",
     )
-    assumed = [
-        (option.replace("_", " "), value if isinstance(value, str) else f"{value:g}")
-        for option, value in plan.assumed.items()
-    ]
-    sections = [
-        *([Section("assumed", "Assumed", facts=assumed)] if assumed else []),
-        Section("widths", "Other half-widths", tables=[table], brief=True),
-    ]
+    assumed = []
+    for option, value in plan.assumed.items():
+        text = value if isinstance(value, str) else f"{value:g}"
+        assumed.append((option.replace("_", " "), text))
+    sections = [Section("widths", "Other half-widths", tables=[table], brief=True)]
+    if assumed:
+        sections.insert(0, Section("assumed", "Assumed", facts=assumed))
     if len(plan.readings):
         readings = data_table(
             plan.readings.rename(columns={"wrong": "wrong medians"}),
@@ -492,10 +538,15 @@ def plan_page(plan: SamplePlan) -> Page:
     other = "patients" if plan.metric == "noise-rate" else "images"
     return Page(
         kind="Plan",
-        **said(SimpleNamespace(**vars(plan), name=name), PLANNED, remarks=NOTES),
+        title=title,
+        lead=lead,
+        remarks=list(plan_notes(plan)),
         key_numbers=[
             KeyNumber(
-                name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source
+                _planned_name(plan),
+                f"{plan.value:.3f}",
+                interval=f"± {plan.half_width:g}",
+                compared=plan.source,
             ),
             KeyNumber(other, f"{getattr(plan, other):,}"),
         ],

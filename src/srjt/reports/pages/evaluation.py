@@ -4,22 +4,19 @@ and the sections that the page of a run shares.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
-from srjt.inference.aspects import registered_aspects
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
-from srjt.ordinal.baseline import Gain
+from srjt.ordinal.baseline import Gain, Verdict as GainVerdict
 from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Ints
 from srjt.reports.aspects import (
     aspect_grade_columns,
@@ -30,167 +27,181 @@ from srjt.reports.aspects import (
 )
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.page import (
-    KeyNumber,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    Verdict,
-    page_of,
-    said,
-    sentences,
-    verdict,
-)
+from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.sections import interval_frame, named_grades, pictures_of, run_section
 from srjt.reports.table import ONE_LABEL, Table, between, data_table, metric_heading
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
 
-ONE_SCORE = "The {f.metric} is {f.score:.3f} on {f.samples}"
-BOTH_SCORES = "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
-MAYBE_CHANCE = "Better than one grade for all, maybe by chance, by {f.metric}"
-VERDICT: list[Verdict[Any]] = [
-    (lambda f: f.verdict == "unknown", ONE_SCORE, "How one grade for all would do is not known."),
-    (
-        lambda f: f.verdict == "not better",
-        "No better than one grade for all, by {f.metric}",
-        BOTH_SCORES,
-    ),
-    (lambda f: f.verdict == "unclear" and f.untested, MAYBE_CHANCE, BOTH_SCORES + " {f.untested}"),
-    (
-        lambda f: f.verdict == "unclear",
-        "Not clearly better than one grade for all, by {f.metric}",
-        BOTH_SCORES,
-    ),
-    (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
-]
-# missed: grades that occur and are never predicted
-RARE: list[Rule[Any]] = [
-    (
-        lambda f: f.missed,
-        "{f.missed} never predicted; {f.missed_samples:,} of {f.samples} have {f.it}. What helps:"
-        " {f.helps}.",
-    ),
-]
-NOTES: list[Rule[Any]] = [
-    (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
-    (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
-    (
-        lambda f: f.judged_by == "given grades" and f.true_scores is None and not (f.per or f.side),
-        "What the scores against the true grades are cannot be told: verify a random part of"
-        " the labels (column verified_grade), or have images read twice.",
-    ),
-    (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
-    (
-        lambda f: f.scarce,
-        "{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be too "
-        "short.",
-    ),
-    (
-        lambda f: len(f.grades) > 2,
-        "Intervals allow for errors that have not occurred if they are by one grade; if rare "
-        "ones are by more, those of the absolute error and of κ are too short.",
-    ),
-    (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
-    (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
-    (
-        lambda f: not (f.per or math.isnan(f.naive)),
-        "One grade for all is the most frequent training label; for the "
-        "absolute error their median.",
-    ),
-    (
-        lambda f: bool(f.per),
-        "Each {f.per} has one answer (pool: {f.pool}) and is judged by the highest label. One "
-        "grade for all is the most frequent of these; for the absolute error their median.",
-    ),
-    (
-        lambda f: f.learned_pooling is not None,
-        "The pooling is fitted on the validation side. {f.pooling_labels}",
-    ),
-    (
-        lambda f: bool(f.per) and f.judged_by != "true grades",
-        "The highest of several labels is too high where labels are wrong.",
-    ),
-    (
-        lambda f: f.unknown_units > 0,
-        "Images without a {f.per}, each judged alone: {f.unknown_units:,}.",
-    ),
-]
 # patients with a grade (samples, without patients), below which a mean over grades rests on a few
 # of them
 SCARCE = 10
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
+@dataclass(frozen=True, kw_only=True)
+class BesideOneGrade:
+    """A score beside that of one grade for all samples."""
+
+    verdict: GainVerdict
+    metric: str
+    score: float
+    naive: float  # of one grade for all; nan: not known
+    samples: str  # "40 images of 12 patients"
+    untested: str  # why chance cannot be judged, as a sentence; "": it can
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationFacts(BesideOneGrade):
+    """What the sentences are about."""
+
+    evaluation: Evaluation
+    per: str
+    missed: str  # grades that occur and are never predicted
+    missed_samples: int
+    it: str  # "it", "them": the missed grades
+    helps: str  # against missed grades
+    scarce: str  # grades that few patients have
+
+
+def verdict_of(f: BesideOneGrade) -> tuple[str, str]:
+    """Title and lead: whether the score is better than that of one grade for all."""
+    if f.verdict == "unknown":
+        title = f"The {f.metric} is {f.score:.3f} on {f.samples}"
+        return title, "How one grade for all would do is not known."
+    both = f"{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
+    if f.verdict == "not better":
+        return f"No better than one grade for all, by {f.metric}", both
+    if f.verdict == "unclear" and f.untested:
+        title = f"Better than one grade for all, maybe by chance, by {f.metric}"
+        return title, f"{both} {f.untested}"
+    if f.verdict == "unclear":
+        return f"Not clearly better than one grade for all, by {f.metric}", both
+    return f"Better than one grade for all, by {f.metric}", both
+
+
+def notes_of(f: EvaluationFacts) -> Iterator[str]:
+    """How the numbers were made, and what they leave open."""
+    judged = f.evaluation
+    by_given = judged.judged_by == "given grades"
+    yield f"Compared with {judged.judged_by}. A predicted grade is {judged.grade_rule}."
+    if by_given:
+        yield "Given grades may be wrong themselves."
+    if by_given and judged.true_scores is None and not (f.per or judged.side):
+        yield (
+            "What the scores against the true grades are cannot be told: verify a random part of"
+            " the labels (column verified_grade), or have images read twice."
+        )
+    if judged.by_patient:
+        yield "The 95 % intervals resample patients, not trainings."
+    if f.scarce:
+        yield (
+            f"{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be"
+            " too short."
+        )
+    if len(judged.grades) > 2:
+        yield (
+            "Intervals allow for errors that have not occurred if they are by one grade; if rare"
+            " ones are by more, those of the absolute error and of κ are too short."
+        )
+    if judged.recalibration:
+        yield f"Probabilities are recalibrated: {judged.recalibration}."
+    if judged.views > 1:
+        yield f"Probabilities are averaged over {judged.views} views of each image."
+    if not (f.per or math.isnan(f.naive)):
+        yield (
+            "One grade for all is the most frequent training label; for the absolute error their"
+            " median."
+        )
+    if f.per:
+        yield (
+            f"Each {f.per} has one answer (pool: {judged.pool}) and is judged by the highest label."
+            " One grade for all is the most frequent of these; for the absolute error their median."
+        )
+    if judged.learned_pooling is not None:
+        yield f"The pooling is fitted on the validation side. {judged.pooling_labels}"
+    if f.per and judged.judged_by != "true grades":
+        yield "The highest of several labels is too high where labels are wrong."
+    if judged.unknown_units > 0:
+        yield f"Images without a {f.per}, each judged alone: {judged.unknown_units:,}."
+
+
 def answered(
     answers: int, images: int, per: Sequence[str], *, features: bool, side: str = ""
 ) -> str:
     """ "120 test images", "30 patients (120 images)"."""
-    nouns = ("row of features", "rows of features") if features else ("image", "images")
-    samples = count_of(images, *(f"{side} {noun}".strip() for noun in nouns))
-    of = "patient" if tuple(per) == ("patient",) else "answer"
-    return f"{count_of(answers, of)} ({samples})" if per else samples
+    before = f"{side} " if side else ""
+    samples = count_of(images, f"{before}image")
+    if features:
+        samples = count_of(images, f"{before}row of features", f"{before}rows of features")
+    if not per:
+        return samples
+    unit = "patient" if tuple(per) == ("patient",) else "answer"
+    return f"{count_of(answers, unit)} ({samples})"
 
 
-def evaluation_facts(found: Evaluation) -> SimpleNamespace:
-    """What the sentences are about. verdict: of the one rule about one grade for all, whose score
-    is naive, nan if it is not known; untested: why chance cannot be judged; missed: as in
-    ``RARE``."""
-    naive = float(getattr(found.naive, found.purpose, math.nan))
-    images = found.images or found.samples
-    samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
-    if not found.per and found.patients is not None:
-        samples += f" of {count_of(found.patients, 'patient')}"
-    gain = found.gain
+def evaluation_facts(evaluation: Evaluation) -> EvaluationFacts:
+    """What the sentences are about."""
+    images = evaluation.images or evaluation.samples
+    samples = answered(
+        evaluation.samples,
+        images,
+        evaluation.per,
+        features=evaluation.features,
+        side=evaluation.side,
+    )
+    if not evaluation.per and evaluation.patients is not None:
+        samples += f" of {count_of(evaluation.patients, 'patient')}"
+    verdict: GainVerdict = "unknown"
     untested = ""
-    if gain is not None and math.isnan(gain.low):
-        untested = (
-            f"So few {'patients' if found.by_patient else 'samples'} cannot tell it from chance."
-        )
-    missed = never_predicted(found)
-    occurring = np.asarray(found.confusion).sum(axis=1)
-    independent = _patients_of_grades(found) if "patient" in found.answers else occurring
-    own = {
-        "metric": METRICS[found.purpose].long_name,
-        "score": found.score,
-        "naive": naive,
-        "verdict": "unknown" if gain is None else gain.verdict,
-        "untested": untested,
-        "samples": samples,
-        "per": " and ".join(found.per),
-        "missed": named_grades(found.grades, missed),
-        "missed_samples": int(occurring[missed].sum()),
-        "it": "it" if len(missed) == 1 else "them",
-        "helps": what_helps(found, ranges=found.ranges is not None),
-        "scarce": named_grades(
-            found.grades, np.flatnonzero((occurring > 0) & (independent < SCARCE)).tolist()
-        ),
-    }
-    judged = {aspect.name: getattr(found, aspect.name) for aspect in registered_aspects()}
-    return SimpleNamespace(**{**vars(found), **judged, **own})
+    if evaluation.gain is not None:
+        verdict = evaluation.gain.verdict
+        if math.isnan(evaluation.gain.low):
+            unit = "patients" if evaluation.by_patient else "samples"
+            untested = f"So few {unit} cannot tell it from chance."
+    missed = never_predicted(evaluation)
+    occurring = np.asarray(evaluation.confusion).sum(axis=1)
+    independent = occurring
+    if "patient" in evaluation.answers:
+        independent = _patients_of_grades(evaluation)
+    scarce = np.flatnonzero((occurring > 0) & (independent < SCARCE)).tolist()
+    return EvaluationFacts(
+        evaluation=evaluation,
+        metric=METRICS[evaluation.purpose].long_name,
+        score=evaluation.score,
+        naive=float(getattr(evaluation.naive, evaluation.purpose, math.nan)),
+        verdict=verdict,
+        untested=untested,
+        samples=samples,
+        per=" and ".join(evaluation.per),
+        missed=named_grades(evaluation.grades, missed),
+        missed_samples=int(occurring[missed].sum()),
+        it="it" if len(missed) == 1 else "them",
+        helps=what_helps(evaluation, ranges=evaluation.ranges is not None),
+        scarce=named_grades(evaluation.grades, scarce),
+    )
 
 
-def _patients_of_grades(found: Evaluation) -> Ints:
+def _patients_of_grades(evaluation: Evaluation) -> Ints:
     """(C,) how many patients have a sample of each grade."""
-    rows = found.answers[["label", "patient"]].drop_duplicates()
-    return np.array([(rows["label"] == grade).sum() for grade in found.grades], dtype=np.int64)
+    rows = evaluation.answers[["label", "patient"]].drop_duplicates()
+    return np.array([(rows["label"] == grade).sum() for grade in evaluation.grades], dtype=np.int64)
 
 
-def never_predicted(found: Evaluation) -> list[int]:
+def never_predicted(evaluation: Evaluation) -> list[int]:
     """The places of the grades that samples have and no answer gives."""
-    counts = np.asarray(found.confusion)
+    counts = np.asarray(evaluation.confusion)
     return np.flatnonzero((counts.sum(axis=1) > 0) & (counts.sum(axis=0) == 0)).tolist()
 
 
-def what_helps(found: Evaluation, *, ranges: bool) -> str:
+def what_helps(evaluation: Evaluation, *, ranges: bool) -> str:
     """Against grades that are never predicted. ranges: whether there are ranges of grades
     already."""
-    parts = [f"more training {'samples' if found.features else 'images'} of such grades"]
-    if not found.features:
-        parts.append("a larger network, on a GPU")
-    if found.purpose != "qwk":
+    parts = ["more training images of such grades", "a larger network, on a GPU"]
+    if evaluation.features:
+        parts = ["more training samples of such grades"]
+    if evaluation.purpose != "qwk":
         parts.append("srjt predict --optimise qwk, which gives rare grades more often")
     if not ranges:
         parts.append(
@@ -199,27 +210,33 @@ def what_helps(found: Evaluation, *, ranges: bool) -> str:
     return "; ".join(parts)
 
 
-def judgement(found: Evaluation) -> tuple[str, str]:
+def judgement(evaluation: Evaluation) -> tuple[str, str]:
     """Title and lead: how good the answers are, beside one grade for all."""
-    return verdict(VERDICT, evaluation_facts(found))
+    return verdict_of(evaluation_facts(evaluation))
 
 
-def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
+def evaluation_notes(evaluation: Evaluation) -> tuple[list[str], list[str]]:
     """Warnings and remarks of the evaluation itself."""
-    facts = evaluation_facts(found)
+    facts = evaluation_facts(evaluation)
     # samples that were trained on come first: they make every other sentence doubtful
-    warnings = [found.trained_on] if found.trained_on else []
-    warnings += sentences(RARE, facts)
-    warnings += aspect_warnings(found)
-    if not found.by_patient:
+    warnings = []
+    if evaluation.trained_on:
+        warnings.append(evaluation.trained_on)
+    if facts.missed:
+        warnings.append(
+            f"{facts.missed} never predicted; {facts.missed_samples:,} of {facts.samples} have"
+            f" {facts.it}. What helps: {facts.helps}."
+        )
+    warnings += aspect_warnings(evaluation)
+    if not evaluation.by_patient:
         warnings.append(NO_PATIENTS)
-    warnings += [str(overlap) for overlap in found.overlaps]
-    return warnings, sentences(NOTES, facts)
+    warnings += map(str, evaluation.overlaps)
+    return warnings, list(notes_of(facts))
 
 
 @page_of.register(Evaluation)
 def evaluation_page(
-    found: Evaluation,
+    evaluation: Evaluation,
     *,
     run: Trained | None = None,
     data: Manifest | None = None,
@@ -232,81 +249,86 @@ def evaluation_page(
     their pictures and ids. sources: the files that they were read from.
     """
     sections = [
-        Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
-        *aspect_sections(found),
-        *examples_section(found, data),
-        calibration_section(found),
-        *([] if run is None else [run_section(run, sources=sources, command=command)]),
+        Section("scores", "Scores", tables=[scores_table(evaluation), by_grade_table(evaluation)]),
+        *aspect_sections(evaluation),
+        *examples_section(evaluation, data),
+        calibration_section(evaluation),
     ]
-    (title, lead) = judgement(found)
-    (warnings, remarks) = evaluation_notes(found)
+    if run is not None:
+        sections.append(run_section(run, sources=sources, command=command))
+    title, lead = judgement(evaluation)
+    warnings, remarks = evaluation_notes(evaluation)
+    kind = "Evaluation"
+    if evaluation.run:
+        kind += f" of {evaluation.run}"
     return Page(
-        kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
+        kind=kind,
         title=title,
-        lead=lead + aspect_lead(found),
-        key_numbers=key_numbers(found),
-        figure=confusion_of(found),
-        figure_table=confusion_table(found),
+        lead=lead + aspect_lead(evaluation),
+        key_numbers=key_numbers(evaluation),
+        figure=confusion_of(evaluation),
+        figure_table=confusion_table(evaluation),
         warnings=warnings,
         remarks=remarks,
         sections=sections,
     )
 
 
-def key_numbers(found: Evaluation) -> list[KeyNumber]:
+def key_numbers(evaluation: Evaluation) -> list[KeyNumber]:
     """The usual metrics, and the first numbers of whatever else was asked for."""
-    one = {
-        name: f"one grade: {getattr(found.naive, name):.3f}"
-        for name in MAIN
-        if found.naive is not None
-    }
-    numbers = [
-        KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, ""))
-        for name in MAIN
-    ]
-    numbers += aspect_key_numbers(found)
-    return numbers
+    numbers = []
+    for name in MAIN:
+        beside = ""
+        if evaluation.naive is not None:
+            beside = f"one grade: {getattr(evaluation.naive, name):.3f}"
+        numbers.append(
+            KeyNumber.of(metric_heading(name), evaluation.intervals[name], compared=beside)
+        )
+    return numbers + aspect_key_numbers(evaluation)
 
 
 # Sections that the page of a run has too.
 
 
-def scores_table(found: Evaluation) -> Table:
+def scores_table(evaluation: Evaluation) -> Table:
     """Every metric with its interval, beside that of one grade for all."""
+    headings = map(metric_heading, evaluation.intervals)
     frame = interval_frame(
-        {metric_heading(name): score for name, score in found.intervals.items()}, "metric"
+        dict(zip(headings, evaluation.intervals.values(), strict=True)), "metric"
     )
-    if found.naive is not None:
-        frame["one grade"] = [getattr(found.naive, name, math.nan) for name in found.intervals]
+    if evaluation.naive is not None:
+        frame["one grade"] = [
+            getattr(evaluation.naive, name, math.nan) for name in evaluation.intervals
+        ]
     return data_table(frame, title="All metrics", slug="answers-scores")
 
 
-def by_grade_table(found: Evaluation) -> Table:
+def by_grade_table(evaluation: Evaluation) -> Table:
     """Samples, recall, precision and error of each grade, and how often the range contains it."""
-    counts = pd.DataFrame(found.confusion)
+    counts = pd.DataFrame(evaluation.confusion)
     samples = counts.sum(axis=1)
     right = np.diag(counts)
     frame = pd.DataFrame(
         {
-            "grade": found.grades.shown,
+            "grade": evaluation.grades.shown,
             "samples": samples,
             "recall": right / samples,
             "precision": right / counts.sum(),
-            "MAE": found.grade_errors,
+            "MAE": evaluation.grade_errors,
         }
     )
-    caption = aspect_grade_columns(found, frame)
+    caption = aspect_grade_columns(evaluation, frame)
     return data_table(frame, title="By grade", caption=caption, slug="answers-by-grade")
 
 
-def confusion_of(found: Evaluation) -> CaptionedFigure:
+def confusion_of(evaluation: Evaluation) -> CaptionedFigure:
     """The confusion matrix of the answers as a figure."""
-    where = f"{found.side.capitalize()} side" if found.side else "These samples"
-    counts = np.asarray(found.confusion, dtype=np.float64)
-    rows = ONE_LABEL[found.judged_by]
+    where = f"{evaluation.side.capitalize()} side" if evaluation.side else "These samples"
+    counts = np.asarray(evaluation.confusion, dtype=np.float64)
+    rows = ONE_LABEL[evaluation.judged_by]
     return CaptionedFigure(
-        name=f"answers-{found.side or 'these'}",
-        figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
+        name=f"answers-{evaluation.side or 'these'}",
+        figure=confusion_figure({where: counts}, grades=evaluation.grades.shown, rows=rows),
         caption="Share of the row, and below it the count.",
         alt=(
             "Confusion matrix. Share predicted correctly:"
@@ -315,23 +337,25 @@ def confusion_of(found: Evaluation) -> CaptionedFigure:
     )
 
 
-def confusion_table(found: Evaluation) -> Table:
+def confusion_table(evaluation: Evaluation) -> Table:
     """The confusion matrix as a table, for a terminal: its columns have no names of grades."""
-    frame = pd.DataFrame(found.confusion, columns=list(found.grades))
+    frame = pd.DataFrame(evaluation.confusion, columns=list(evaluation.grades))
     frame["recall"] = np.diag(frame) / frame.sum(axis=1)
-    frame.insert(0, f"{ONE_LABEL[found.judged_by]} ╲ predicted", found.grades.shown)
+    frame.insert(0, f"{ONE_LABEL[evaluation.judged_by]} ╲ predicted", evaluation.grades.shown)
     return data_table(frame, title="", slug="confusion")
 
 
-def calibration_section(found: Evaluation) -> Section:
+def calibration_section(evaluation: Evaluation) -> Section:
     """Whether probabilities mean what they say: at home, before recalibration, and as they are."""
     panels = {}
-    error = f"{found.calibration_error:.3f}"
-    if found.external is not None:
-        panels["The run's own test side"] = found.external.home.calibration
-    if found.uncalibrated:
-        panels["As the networks give them"] = found.uncalibrated
-    panels["Recalibrated" if found.uncalibrated else "Probabilities"] = found.calibration
+    error = f"{evaluation.calibration_error:.3f}"
+    if evaluation.external is not None:
+        panels["The run's own test side"] = evaluation.external.home.calibration
+    name = "Probabilities"
+    if evaluation.uncalibrated:
+        panels["As the networks give them"] = evaluation.uncalibrated
+        name = "Recalibrated"
+    panels[name] = evaluation.calibration
     figure = CaptionedFigure(
         name="reliability",
         figure=results.reliability_figure(panels),
@@ -343,17 +367,17 @@ def calibration_section(found: Evaluation) -> Section:
     )
     facts = [
         ("calibration error", error),
-        ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
+        ("ranked probability score", f"{evaluation.ranked_probability_score:.3f}"),
     ]
     return Section("calibration", "Calibration", facts=facts, figures=[figure])
 
 
-def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
+def examples_section(evaluation: Evaluation, data: Manifest | None = None) -> list[Section]:
     """Right, near and far answers with their images; none without images. data: where they are, if
     not in files."""
-    rows = found.answers.reset_index(drop=True)
-    grades = found.grades
-    if found.per or rows.empty or found.features:  # a patient is not one picture
+    rows = evaluation.answers.reset_index(drop=True)
+    grades = evaluation.grades
+    if evaluation.per or rows.empty or evaluation.features:  # a patient is not one picture
         return []
     rows = rows.assign(
         file=rows["file" if "file" in rows else "image"].astype(str),
@@ -363,109 +387,140 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
     tiles = []
     picture = pictures_of(data)
     for off, kind in enumerate(("right", "off by one", "off by more")):
-        own = rows[rows["off"] == off].drop_duplicates("owner")[
-            : 4 * EXAMPLES
-        ]  # some cannot be read
-        pictures = (
-            (one, image) for one in own.to_dict("records") if (image := picture(one["file"]))
-        )
-        for one, image in itertools.islice(pictures, EXAMPLES):
-            title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
-            tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
-    arrow = f"“A → B”: {ONE_LABEL[found.judged_by]} A, predicted B."
+        shown = 0
+        of_kind = rows[rows["off"] == off].drop_duplicates("owner")[: 4 * EXAMPLES]
+        for answer in of_kind.to_dict("records"):
+            image = picture(answer["file"])
+            if image:  # some cannot be read
+                title = " → ".join(
+                    dict.fromkeys(map(grades.show, (answer["label"], answer["grade"])))
+                )
+                tiles.append(
+                    Tile(picture=image, title=title, number=kind, text=str(answer["image"]))
+                )
+                shown += 1
+            if shown == EXAMPLES:
+                break
+    if not tiles:
+        return []
+    arrow = f"“A → B”: {ONE_LABEL[evaluation.judged_by]} A, predicted B."
     text = f"Up to {EXAMPLES} of each kind, of as many patients, chosen at random. {arrow}"
-    return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
+    return [Section("examples", "Examples", text=[text], tiles=tiles)]
 
 
 # The page of a comparison of runs.
 
-JUDGED = "Judged by {f.metric} on {f.samples}, with their {f.judged_by}."
-BESIDE = "{f.outcome}, on {f.samples}, with their {f.judged_by}."
-COMPARED: list[Verdict[Any]] = [
-    (lambda f: f.none_better, "No run is better than one grade for all, by {f.metric}", BESIDE),
-    (
-        lambda f: f.none_clear,
-        "No run is clearly better than one grade for all, by {f.metric}",
-        BESIDE,
-    ),
-    (lambda f: True, "{f.outcome}", JUDGED),
-]
-COMPARED_WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.not_naive, "No better than one grade for all: {f.not_naive}."),
-    (lambda f: f.unclear, "Not clearly better than one grade for all: {f.unclear}."),
-]
-COMPARED_NOTES: list[Rule[Any]] = [
-    (lambda f: f.too_few, "{f.samples} are too few to show a difference."),
-    (
-        lambda f: max(f.trainings) == 1,
-        "One training per method: the interval does not contain the variation between trainings.",
-    ),
-    (
-        lambda f: max(f.trainings) > 1,
-        "Intervals and p-values contain the variation between trainings (Student's t); a "
-        "method with one training is taken to vary as the others do.",
-    ),
-    (lambda f: f.patients, "Intervals and p-values resample patients, the same ones for all runs."),
-    (
-        lambda f: not f.patients,
-        "No patient ids: intervals and p-values resample images, and are too narrow if a "
-        "patient has several.",
-    ),
-    (
-        lambda f: f.rare_grades,
-        "Of fewer than ten patients: grade {f.rare}. So differences of scores that average over"
-        " grades, and of κ, have no interval and no p-value.",
-    ),
-    (
-        lambda f: True,
-        "p-values of several runs are corrected for their number (Holm), not for that of the"
-        " metrics.",
-    ),
-]
 
-
-def comparison_facts(comparison: Comparison) -> SimpleNamespace:
+@dataclass(frozen=True, kw_only=True)
+class ComparisonFacts:
     """What the sentences are about. better, worse: the runs of which neither interval nor corrected
     p-value allows for no difference; none with too few patients."""
-    rows = [row for row in comparison.differences if row.metric == comparison.purpose]
+
+    better: Sequence[str]
+    worse: Sequence[str]
+    outcome: str  # "b is better than a"
+    metric: str
+    samples: str
+    judged_by: str
+    none_better: bool  # than one grade for all
+    none_clear: bool
+    not_naive: str  # runs that are not better than one grade for all
+    unclear: str
+    too_few: bool
+    trainings: Sequence[int]
+    patients: int | None
+    rare: str  # grades of fewer than ten patients
+
+
+def comparison_verdict(f: ComparisonFacts) -> tuple[str, str]:
+    """Title and lead."""
+    labels = f"on {f.samples}, with their {f.judged_by}."
+    if f.none_better:
+        return f"No run is better than one grade for all, by {f.metric}", f"{f.outcome}, {labels}"
+    if f.none_clear:
+        title = f"No run is clearly better than one grade for all, by {f.metric}"
+        return title, f"{f.outcome}, {labels}"
+    return f.outcome, f"Judged by {f.metric} {labels}"
+
+
+def comparison_notes(f: ComparisonFacts) -> Iterator[str]:
+    """How far the differences can be trusted."""
+    if f.too_few:
+        yield f"{f.samples} are too few to show a difference."
+    if max(f.trainings) == 1:
+        yield (
+            "One training per method: the interval does not contain the variation between"
+            " trainings."
+        )
+    if max(f.trainings) > 1:
+        yield (
+            "Intervals and p-values contain the variation between trainings (Student's t); a"
+            " method with one training is taken to vary as the others do."
+        )
+    if f.patients:
+        yield "Intervals and p-values resample patients, the same ones for all runs."
+    if not f.patients:
+        yield (
+            "No patient ids: intervals and p-values resample images, and are too narrow if a"
+            " patient has several."
+        )
+    if f.rare:
+        yield (
+            f"Of fewer than ten patients: grade {f.rare}. So differences of scores that average"
+            " over grades, and of κ, have no interval and no p-value."
+        )
+    yield (
+        "p-values of several runs are corrected for their number (Holm), not for that of the"
+        " metrics."
+    )
+
+
+def comparison_facts(comparison: Comparison) -> ComparisonFacts:
+    """What the sentences are about."""
     metric = METRICS[comparison.purpose]
     too_few = (comparison.patients or comparison.samples) < TOO_FEW
     groups: dict[str, list[str]] = {"better": [], "worse": [], "not shown to differ": []}
-    for row in rows:
+    for row in comparison.differences:
+        if row.metric != comparison.purpose:
+            continue
         value, low, high = row.difference
-        clear = not (too_few or low <= 0 <= high) and row.adjusted <= 1 - comparison.level
-        better = "better" if (value < 0) == metric.lower_is_better else "worse"
-        groups[better if clear else "not shown to differ"].append(row.run)
-    patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
+        group = "not shown to differ"
+        if not (too_few or low <= 0 <= high) and row.adjusted <= 1 - comparison.level:
+            group = "better" if (value < 0) == metric.lower_is_better else "worse"
+        groups[group].append(row.run)
     naive: dict[str, list[str]] = {"better": [], "not better": [], "unclear": []}
     for name, gains in comparison.gains.items():
         verdicts = {gain.verdict for gain in gains}
-        naive[verdicts.pop() if len(verdicts) == 1 else "unclear"].append(_with_scores(name, gains))
-    own = {
-        **groups,
-        "none_better": len(naive["not better"]) == len(comparison.runs),
-        "none_clear": len(naive["not better"]) + len(naive["unclear"]) == len(comparison.runs),
-        "not_naive": "; ".join(naive["not better"]),
-        "unclear": "; ".join(naive["unclear"]),
-        "first": comparison.runs[0],
-        "others": ", ".join(comparison.runs[1:]),
-        "too_few": too_few,
-        "rare": ", ".join(comparison.rare_grades),
-        "two": len(comparison.runs) == 2,
-        "metric": metric.long_name,
-        "outcome": _outcome(comparison.runs, groups),
-        "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
-        "trainings": comparison.trainings or (1,),
-    }
-    return SimpleNamespace(**{**vars(comparison), **own})
+        verdict = verdicts.pop() if len(verdicts) == 1 else "unclear"
+        naive[verdict].append(_with_scores(name, gains))
+    samples = count_of(comparison.samples, "test sample")
+    if comparison.patients:
+        samples += f" of {count_of(comparison.patients, 'patient')}"
+    not_better = len(naive["not better"])
+    return ComparisonFacts(
+        better=groups["better"],
+        worse=groups["worse"],
+        outcome=_outcome(comparison.runs, groups),
+        metric=metric.long_name,
+        samples=samples,
+        judged_by=comparison.judged_by,
+        none_better=not_better == len(comparison.runs),
+        none_clear=not_better + len(naive["unclear"]) == len(comparison.runs),
+        not_naive="; ".join(naive["not better"]),
+        unclear="; ".join(naive["unclear"]),
+        too_few=too_few,
+        trainings=comparison.trainings or (1,),
+        patients=comparison.patients,
+        rare=", ".join(comparison.rare_grades),
+    )
 
 
 def _outcome(runs: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
     """ "b is better than a", "Against a: b: better; c: not shown to differ"."""
-    named = [(", ".join(sorted(own)), name) for name, own in groups.items() if own]
+    named = {", ".join(sorted(group)): name for name, group in groups.items() if group}
     if len(runs) > 2 or not named:
-        return f"Against {runs[0]}: " + "; ".join(f"{names}: {name}" for names, name in named)
-    other, name = named[0]
+        return f"Against {runs[0]}: " + "; ".join(map(": ".join, named.items()))
+    (other, name), *_ = named.items()
     if name in ("better", "worse"):
         return f"{other} is {name} than {runs[0]}"
     return f"No difference is shown between {other} and {runs[0]}"
@@ -473,13 +528,17 @@ def _outcome(runs: Sequence[str], groups: Mapping[str, Sequence[str]]) -> str:
 
 def _with_scores(run: str, gains: Sequence[Gain]) -> str:
     """ "run 1 (0.900; one grade: 0.933)", means over its trainings."""
-    score, naive = (np.mean([getattr(gain, name) for gain in gains]) for name in ("score", "naive"))
+    score = np.mean([gain.score for gain in gains])
+    naive = np.mean([gain.naive for gain in gains])
     return f"{run} ({score:.3f}; one grade: {naive:.3f})"
 
 
-def _difference_numbers(comparison: Comparison, *, two: bool) -> list[KeyNumber]:
+def _difference_numbers(comparison: Comparison) -> list[KeyNumber]:
     """The differences by the metric that the grades are for; of two runs also by the others."""
-    usual = dict.fromkeys([comparison.purpose, *MAIN]) if two else [comparison.purpose]
+    two = len(comparison.runs) == 2
+    usual: list[str] = [comparison.purpose]
+    if two:
+        usual = list(dict.fromkeys([comparison.purpose, *MAIN]))
     numbers = []
     for metric in usual:
         for row in comparison.differences:
@@ -497,44 +556,43 @@ def _difference_numbers(comparison: Comparison, *, two: bool) -> list[KeyNumber]
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
+    title, lead = comparison_verdict(facts)
+    warnings = []
+    if facts.not_naive:
+        warnings.append(f"No better than one grade for all: {facts.not_naive}.")
+    if facts.unclear:
+        warnings.append(f"Not clearly better than one grade for all: {facts.unclear}.")
+    for run, count in comparison.trained_on.items():
+        warnings.append(
+            f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
+        )
     return Page(
         kind="Comparison",
-        **said(facts, COMPARED, remarks=COMPARED_NOTES),
-        key_numbers=_difference_numbers(comparison, two=facts.two),
+        title=title,
+        lead=lead,
+        remarks=list(comparison_notes(facts)),
+        key_numbers=_difference_numbers(comparison),
         figure=results.forest_figure(comparison),
-        warnings=sentences(COMPARED_WARNINGS, facts)
-        + [
-            f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
-            for run, count in comparison.trained_on.items()
-        ],
+        warnings=warnings,
         sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison)])],
     )
 
 
 def _difference_table(comparison: Comparison) -> Table:
-    rows = [
-        (
-            metric_heading(row.metric),
-            row.run,
-            row.difference.value,
-            between(*row.difference[1:], "+.3f"),
-            row.adjusted,
-            row.value,
-            row.first,
-        )
-        for row in comparison.differences
-    ]
-    columns = [
-        "metric",
-        "run",
-        "difference",
-        f"{comparison.level:.0%} interval",
-        "p",
-        "this run",
-        "first run",
-    ]
+    rows = []
+    for row in comparison.differences:
+        cells = {
+            "metric": metric_heading(row.metric),
+            "run": row.run,
+            "difference": row.difference.value,
+            f"{comparison.level:.0%} interval": between(*row.difference[1:], "+.3f"),
+            "p": row.adjusted,
+            "this run": row.value,
+            "first run": row.first,
+        }
+        rows.append(cells)
     return data_table(
-        pd.DataFrame(rows, columns=columns),
+        pd.DataFrame(rows),
         title=f"Differences from {comparison.runs[0]}",
         formats={"difference": "+.3f"},
         slug="differences",

@@ -14,11 +14,11 @@ from srjt import methods
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
-from srjt.ordinal.baseline import Gain, Verdict as GainVerdict
+from srjt.ordinal.baseline import Gain
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import run_figures
-from srjt.reports.page import KeyNumber, Page, Section, page_of, verdict
+from srjt.reports.page import KeyNumber, Page, Section, page_of
 from srjt.reports.pages import evaluation
 from srjt.reports.sections import counts_table, provenance_section
 from srjt.reports.table import between, metric_heading
@@ -48,7 +48,7 @@ class SidesApart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunPageFacts(SidesApart):
+class RunPageFacts(SidesApart, evaluation.BesideOneGrade):
     """What the sentences are about; those about the answers of ``srjt predict`` are on the page of
     an evaluation. None, nan, "": not known, or nothing to say."""
 
@@ -63,14 +63,8 @@ class RunPageFacts(SidesApart):
     averaged: int  # epochs that the scores are means over
     answers: bool  # whether those of srjt predict are known
     side: str  # that the scores are of
-    samples: str
-    metric: str
     scores: Mapping[str, float]  # by metric: means over the last epochs of the networks' own grades
-    score: float  # the one that the grades are for
     baseline: NaiveBaseline | None  # one grade for all
-    naive: float  # its score
-    verdict: GainVerdict
-    untested: str
     truth: bool  # whether true grades are known
     wrong: float  # the share of wrong training labels
     frozen: Sequence[str]  # sentences about the frozen backbone
@@ -93,7 +87,7 @@ def verdict_of(f: RunPageFacts) -> tuple[str, str]:
     if not f.side:
         lead = f"All {f.training:,} samples were used for training."
         return "How good the run is, is not known", lead
-    return verdict(evaluation.VERDICT, f)
+    return evaluation.verdict_of(f)
 
 
 def warnings_of(f: RunPageFacts) -> Iterator[str]:
