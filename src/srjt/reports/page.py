@@ -14,7 +14,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from functools import cache, singledispatch
+from functools import cache, partial, singledispatch
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,26 +157,25 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
     """
     known = {name for name in names if len(name) > 2}
 
+    def clean_word(word: re.Match[str]) -> str:
+        if word[0].rstrip(".:") in known:
+            return LEFT_OUT
+        return word[0]
+
     def clean(text: str) -> str:
         if text.startswith("data:"):  # a picture
             return text
-        return _WORD.sub(
-            lambda word: LEFT_OUT if word[0].rstrip(".:") in known else word[0],
-            _PATH.sub(LEFT_OUT, text),
-        )
+        return _WORD.sub(clean_word, _PATH.sub(LEFT_OUT, text))
 
     def clean_table(table: Table) -> Table:
-        hidden = {
-            place for place, column in enumerate(table.columns) if column.name.casefold() in NAMING
-        }
         rows = []
         for number, row in enumerate(table.rows, start=1):
-            cells = [walk(cell) for cell in row.cells]
-            for place in hidden:
-                if cells[place].text not in ("", MISSING, "all"):
-                    cells[place] = replace(
-                        cells[place], text=f"{table.columns[place].name} {number}"
-                    )
+            cells = []
+            for column, cell in zip(table.columns, walk(row.cells), strict=True):
+                names = column.name.casefold() in NAMING
+                if names and cell.text not in ("", MISSING, "all"):
+                    cell = replace(cell, text=f"{column.name} {number}")
+                cells.append(cell)
             rows.append(replace(row, cells=tuple(cells)))
         return replace(
             table, title=clean(table.title), caption=clean(table.caption), rows=tuple(rows)
@@ -195,16 +194,17 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
                 value, title=clean(value.title), detail=clean(value.detail), text="", **others
             )
         if isinstance(value, (Page, Section, TableCell)):
-            return replace(
-                value,
-                **{own.name: walk(getattr(value, own.name)) for own in fields(value) if own.init},
-            )
+            cleaned = {}
+            for field in fields(value):
+                if field.init:
+                    cleaned[field.name] = walk(getattr(value, field.name))
+            return replace(value, **cleaned)
         if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
             return type(value)(walk(part) for part in value)
         return value
 
-    cleaned: Page = walk(page)
-    return replace(cleaned, without_ids=True)
+    without: Page = walk(page)
+    return replace(without, without_ids=True)
 
 
 @singledispatch
@@ -216,14 +216,20 @@ def page_of(result: object) -> Page:
 
 def page_figures(page: Page) -> list[CaptionedFigure]:
     """All figures of a page."""
-    parts = [part for section in page.sections for part in (section, *section.parts)]
-    return [*filter(None, [page.figure]), *(figure for part in parts for figure in part.figures)]
+    figures = [*filter(None, [page.figure])]
+    for section in page.sections:
+        for part in (section, *section.parts):
+            figures += part.figures
+    return figures
 
 
 def save_figures(page: Page, folder: str | Path | None) -> list[Path]:
     """Write every figure of a page as SVG and PNG; None: none of them."""
-    figures = [] if folder is None else page_figures(page)
-    return [file for figure in figures for file in save_figure(figure, Path(folder or ""))]
+    files: list[Path] = []
+    if folder is not None:
+        for figure in page_figures(page):
+            files += save_figure(figure, Path(folder))
+    return files
 
 
 # HTML: a whole file, or the part of it that a notebook shows.
@@ -252,9 +258,13 @@ def notebook_html(page: Page) -> str:
     notebook."""
     parts: Any = templates().get_template("parts.html").module
     shown = str(parts.first(page))
-    for section in filter(lambda section: section.brief, page.sections):
+    for section in page.sections:
+        if not section.brief:
+            continue
+        text = list(section.text)
         more = len(section.tiles) - TILES
-        text = [*section.text, f"The whole page has {more:,} more."] if more > 0 else section.text
+        if more > 0:
+            text.append(f"The whole page has {more:,} more.")
         shown += str(parts.whole(replace(section, text=text, tiles=section.tiles[:TILES])))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
@@ -313,10 +323,10 @@ def terminal(page: Page) -> Iterator[RenderableType]:
         yield page.figure_table.rich()
     for section in page.sections:
         if section.brief:
-            yield from (table.rich() for table in section.tables)
+            yield from map(Table.rich, section.tables)
             yield from map(Text, section.text)
-    yield from (Text(warning, style="yellow") for warning in page.warnings)
-    yield from (Text(remark, style="dim") for remark in page.remarks[:REMARKS])
+    yield from map(partial(Text, style="yellow"), page.warnings)
+    yield from map(partial(Text, style="dim"), page.remarks[:REMARKS])
 
 
 def page_text(page: Page) -> str:
@@ -342,10 +352,8 @@ def markdown(page: Page) -> str:
     """Title, lead, texts and tables as Markdown. Section headings are of the second level."""
     parts = [f"# {escape_markdown(page.title)}", escape_markdown(page.lead)]
     for section in page.sections:
-        tables = [table.markdown().rstrip() for table in section.tables]
-        parts += [
-            f"## {escape_markdown(section.heading)}",
-            *map(escape_markdown, section.text),
-            *tables,
-        ]
+        parts.append(f"## {escape_markdown(section.heading)}")
+        parts += map(escape_markdown, section.text)
+        for table in section.tables:
+            parts.append(table.markdown().rstrip())
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -61,7 +61,10 @@ def noise_label(noise: str) -> str:
 def _noise_numbers(spec: NoiseSpec) -> list[str]:
     """What there is of rate, ρ and share."""
     numbers = (("ε", spec.rate), ("ρ", spec.rho))
-    parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None]
+    parts = []
+    for sign, number in numbers:
+        if number is not None:
+            parts.append(f"{sign} = {number:g}")
     if spec.share < 1:
         parts.append(f"{spec.share:.0%} of the patients")
     return parts
@@ -102,13 +105,15 @@ def ablation(sources: Iterable[MethodVariant]) -> dict[str, dict[LossUsage, Meth
             usage |= chosen or {}
             of_host = usages.setdefault(host or method, {})
             of_host.setdefault((usage["select"], usage["update"]), (method, variant))
-    hosts = paper_order(
-        host_of(m) or m for m, variant in every if host_of(m) or loss_usage(variant)
-    )
-    return {
-        host: {usage: usages[host][usage] for usage in LOSS_USAGES if usage in usages[host]}
-        for host in hosts
-    }
+    hosts = []
+    for method, variant in every:
+        if host_of(method) or loss_usage(variant):
+            hosts.append(host_of(method) or method)
+    ordered = {}
+    for host in paper_order(hosts):
+        of_host = usages[host]
+        ordered[host] = {usage: of_host[usage] for usage in LOSS_USAGES if usage in of_host}
+    return ordered
 
 
 def loss_usage(variant: str) -> dict[str, str] | None:
@@ -223,8 +228,11 @@ def networks_phrase(facts: Mapping[str, Any]) -> str:
     combined = " and the networks"
     if config.get("convention") == "published-code":
         combined = ", predictions of the networks pooled"
-    variants = [str(cell.get("variant", "")).split(",") for cell in facts.get("cells", [])]
-    if config.get("keep") == "best" or any("keep=best" in variant for variant in variants):
+    keeps = [config.get("keep")]
+    for cell in facts.get("cells", []):
+        if "keep=best" in str(cell.get("variant", "")).split(","):
+            keeps.append("best")
+    if "best" in keeps:
         combined += "; with early stopping of the epoch that was best on the validation side"
     return combined
 
@@ -300,13 +308,13 @@ class StudyTables:
     @property
     def kinds(self) -> dict[str, list[str]]:
         """Kind of noise, in the paper's order → its noises from weak to strong."""
-        specs = {noise: parse_noise(noise) for noise in self.results.runs["noise"].unique()}
-        weak_first = sorted(specs, key=lambda noise: specs[noise].rate or specs[noise].rho or 0.0)
-        kinds: dict[str, list[str]] = {kind: [] for kind in NOISE_NAMES}
-        for noise in weak_first:
-            if specs[noise].kind in kinds:
-                kinds[specs[noise].kind].append(noise)
-        return {kind: noises for kind, noises in kinds.items() if noises}
+        kinds = {}
+        weak_first = sorted(self.results.runs["noise"].unique(), key=_weight_of_noise)
+        for kind in NOISE_NAMES:
+            noises = [noise for noise in weak_first if parse_noise(noise).kind == kind]
+            if noises:
+                kinds[kind] = noises
+        return kinds
 
     # Tables of means
 
@@ -315,10 +323,11 @@ class StudyTables:
         """The methods of the comparison, in the paper's order, without the variants of the
         ablation."""
         order = paper_order(method for method, _, _ in self.planned)
-        sources = {
-            (method, variant) for method, variant, _ in self.planned if loss_usage(variant) is None
-        }
-        return sorted(sources, key=lambda source: (order.index(source[0]), source[1]))
+        sources = set()
+        for method, variant, _ in self.planned:
+            if loss_usage(variant) is None:
+                sources.add((order.index(method), variant))
+        return [(order[place], variant) for place, variant in sorted(sources)]
 
     def comparison(self) -> list[Table]:
         """One table per kind of noise: methods in the paper's order, the rates side by side, naive
@@ -329,7 +338,9 @@ class StudyTables:
             host = host_of(method)
             of_host = None
             if host:
-                of_host = (host, variant) if (host, variant) in self.compared else (host, "")
+                of_host = (host, variant)
+                if of_host not in self.compared:
+                    of_host = (host, "")
             family = host or ""
             if not host and method in hosts:
                 family = method
@@ -365,17 +376,16 @@ class StudyTables:
                 rows.append(row)
         soft = [row for row in rows if row.labels[1] == "soft"]
         labels = ("host", "selection", "updating")
-        return [
-            self._mean_table(rows, kind, "Selection and updating", labels)
-            for kind, noises in self.kinds.items()
-            if self._planned_among(soft, noises)
-        ]
+        tables = []
+        for kind, noises in self.kinds.items():
+            if self._planned_among(soft, noises):
+                tables.append(self._mean_table(rows, kind, "Selection and updating", labels))
+        return tables
 
     def _planned_among(self, rows: Sequence[MeanRow], noises: Sequence[str]) -> list[MeanRow]:
         """The rows with a run under one of the noises."""
-        return [
-            row for row in rows if any((*row.source, noise) in self.planned for noise in noises)
-        ]
+        planned = {(method, variant) for method, variant, noise in self.planned if noise in noises}
+        return [row for row in rows if row.source in planned]
 
     def _mean_table(
         self, rows: Sequence[MeanRow], kind: str, what: str, labels: tuple[str, ...]
@@ -402,7 +412,7 @@ class StudyTables:
                 naive_scores = naive_scores[:0]  # there is no such row
             columns[column] = self._mean_cells(rows, noise, metric, naive_scores)
             printed = [self._paper_cell(row, noise, metric) for row in rows]
-            if any(cell.value is not None for cell in printed):
+            if _has_numbers(printed):
                 beside = Column(
                     name=f"{column.name} paper",
                     label=f"{label}, paper",
@@ -412,17 +422,16 @@ class StudyTables:
                 columns[beside] = [*printed, TableCell()]
         *lines, naive = zip(*columns.values(), strict=True)
         body: list[Row] = []
-        before = rows[0] if rows else None
+        family = rows[0].family if rows else ""
         for row, line in zip(rows, lines, strict=True):
-            new_family = before is not None and row.family != before.family
-            body.append(Row(cells=line, rule=new_family, ours=row.host is not None))
-            before = row
-        with_naive = is_comparison and any(cell.value is not None for cell in naive)
+            body.append(Row(cells=line, rule=row.family != family, ours=row.host is not None))
+            family = row.family
+        with_naive = is_comparison and _has_numbers(naive)
         if with_naive:
             body.append(Row(cells=naive, rule=True))
         quoted = any(column.kind == "quoted" for column in columns)
         return Table(
-            slug=f"comparison-{kind}" if is_comparison else f"ablation-{kind}",
+            slug=f"{'comparison' if is_comparison else 'ablation'}-{kind}",
             title=f"{what}, {NOISE_NAMES[kind]}",
             caption=self._caption(noises, naive=with_naive, paper=quoted),
             columns=tuple(columns),
@@ -468,9 +477,7 @@ class StudyTables:
             if row.host is not None:
                 host = self.values.get((*row.host, noise, metric))
             bold = host is not None and _is_better(values, host, metric)
-            block = {
-                other.source: of_row[other.source] for other in rows if other.block == row.block
-            }
+            block = {one.source: of_row[one.source] for one in rows if one.block == row.block}
             means = comparable_means(block, naive if len(naive) else None)
             mark = _mark(means.get(row.source), list(means.values()), metric)
             cells.append(replace(mean_cell(values), mark=mark, bold=bold, partial=partial))
@@ -498,7 +505,9 @@ class StudyTables:
         printed = paper_value(
             self._paper_dataset or "", noise, method, metric, select=select, update=update
         )
-        return TableCell() if printed is None else _number_cell(*printed)
+        if printed is None:
+            return TableCell()
+        return _number_cell(*printed)
 
     # Tables of tests
 
@@ -518,14 +527,15 @@ class StudyTables:
         by_noise = tests["noise"].map(noises.index)
         by_method = tests["method"].map(methods.index)
         tests = tests.iloc[np.lexsort((by_noise, by_method))]
+        against = []
+        for names, role in zip(tests["against"], tests["role"], strict=True):
+            shown = ", ".join(map(display_name, names.split(", ")))
+            against.append(f"{shown} ({role})")
         labels = {
             "Method": tests["method"].map(display_name),
             "Noise": tests["noise"].map(noise_name),
             "Metric": tests["metric"].map(partial(metric_heading, short=True)),
-            "Against": [
-                f"{', '.join(map(display_name, names.split(', ')))} ({role})"
-                for names, role in zip(tests["against"], tests["role"], strict=True)
-            ],
+            "Against": against,
         }
         return [self._test_table(tests, labels, "paired", "Paired comparison")]
 
@@ -535,20 +545,18 @@ class StudyTables:
         alike: dict[tuple[Any, ...], list[str]] = {}
         for noise in itertools.chain(*self.kinds.values()):  # from weak to strong
             alike.setdefault(_strength(noise), []).append(noise)
-        groups = {_pooled_name(noises): noises for noises in alike.values()}
+        groups = dict(zip(map(_pooled_name, alike.values()), alike.values(), strict=True))
         if len(groups) > 1:
-            groups["all"] = [noise for noises in groups.values() for noise in noises]
+            groups["all"] = list(itertools.chain(*alike.values()))
         tests = pool_ours(
             finished(self.results), groups, test_train_ratio=self.ratio, metrics=self.metrics
         )
         if tests.empty:
             return []
-        pairs = zip(tests["hosts"], tests["noises"], strict=True)
+        products = tests["hosts"].astype(str) + " × " + tests["noises"].astype(str)
         labels = {
             "Noise": tests["group"],
-            "Hosts × noises": [
-                f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs
-            ],
+            "Hosts × noises": products.str.removesuffix(" × 1"),
             "Metric": tests["metric"].map(partial(metric_heading, short=True)),
         }
         return [self._test_table(tests, labels, "pooled", "“+ Ours” against hosts, pooled")]
@@ -610,17 +618,30 @@ def _pooled_name(noises: Sequence[str]) -> str:
     they differ in it."""
     if len(noises) == 1:
         return noise_name(noises[0])
-    specs = [parse_noise(noise) for noise in noises]
-    names = [NOISE_NAMES[spec.kind].removesuffix(" noise") for spec in specs]
-    rate = _noise_numbers(replace(specs[0], rho=None))
-    return ", ".join([" and ".join(dict.fromkeys(names)) + " noise", *rate])
+    names: dict[str, None] = {}
+    for noise in noises:
+        names[NOISE_NAMES[parse_noise(noise).kind].removesuffix(" noise")] = None
+    rate = _noise_numbers(replace(parse_noise(noises[0]), rho=None))
+    return ", ".join([" and ".join(names) + " noise", *rate])
+
+
+def _weight_of_noise(noise: str) -> float:
+    """From weak to strong."""
+    spec = parse_noise(noise)
+    return spec.rate or spec.rho or 0.0
+
+
+def _has_numbers(cells: Iterable[TableCell]) -> bool:
+    return any(cell.value is not None for cell in cells)
 
 
 def mean_cell(values: pd.Series[float]) -> TableCell:
     """Mean ± standard deviation of the population of the values of runs."""
     if not len(values):
         return TableCell(text=MISSING, runs=0)
-    std = _rounded(values.std(ddof=0)) if len(values) > 1 else None
+    std = None
+    if len(values) > 1:
+        std = _rounded(values.std(ddof=0))
     return _number_cell(_rounded(values.mean()), std, runs=len(values))
 
 
@@ -630,7 +651,9 @@ def _is_better(values: pd.Series[float], host: pd.Series[float], metric: str) ->
     if not len(gain):
         return False
     mean = _rounded(gain.mean())
-    return mean < 0 if metric in LOWER_IS_BETTER else mean > 0
+    if metric in LOWER_IS_BETTER:
+        return mean < 0
+    return mean > 0
 
 
 def _rounded(number: float) -> float:
@@ -654,7 +677,9 @@ def _mark(mean: float | None, means: Sequence[float], metric: str) -> Literal[""
     best, second = sorted(means, reverse=metric not in LOWER_IS_BETTER)[:2]
     if mean == best:
         return "best"
-    return "second" if len(means) > 2 and mean == second else ""
+    if mean == second and len(means) > 2:
+        return "second"
+    return ""
 
 
 def _difference(one: Difference) -> str:
@@ -671,8 +696,12 @@ def _setting(value: Any) -> str:
         return ", ".join(map(_setting, value))
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def _p_value(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.3f}"

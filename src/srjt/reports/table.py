@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -53,7 +54,14 @@ class Column:
 
     def full_heading(self, separator: str) -> str:
         """With that of its group, where there is one row of headings."""
-        return f"{self.group}{separator}{self.heading}" if self.group else self.heading
+        return separator.join(filter(None, [self.group, self.heading]))
+
+    @property
+    def align(self) -> Literal["left", "right"]:
+        """Where its cells stand in a terminal."""
+        if self.kind == "text":
+            return "left"
+        return "right"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,18 +96,20 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """The upper row of the heading: label (may be empty) and the number of columns it spans."""
-        return [
-            (group, len(list(columns)))
-            for group, columns in groupby(self.columns, lambda c: c.group)
-        ]
+        groups = []
+        for group, columns in groupby(self.columns, attrgetter("group")):
+            groups.append((group, len(list(columns))))
+        return groups
 
     @property
     def wide(self) -> bool:
         """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 8, a
         margin 20, names 187."""
-        texts = [[column.heading for column in self.columns]]
-        texts += [[cell.text for cell in row.cells] for row in self.rows]
-        first, *others = (20 + 8 * max(map(len, column)) for column in zip(*texts, strict=True))
+        widths = []
+        for place, column in enumerate(self.columns):
+            texts = [column.heading, *(row.cells[place].text for row in self.rows)]
+            widths.append(20 + 8 * max(map(len, texts)))
+        first, *others = widths
         return max(187, first) + sum(others) > 580
 
     @property
@@ -135,10 +145,11 @@ class Table:
             "missing": MISSING,
         }
         heads = [escape_markdown(column.full_heading(": ")) for column in self.columns]
-        align = [":--" if column.kind == "text" else ":-:" for column in self.columns]
+        sides = {"left": ":--", "right": ":-:"}
+        align = [sides[column.align] for column in self.columns]
         lines = [f"### {escape_markdown(self.title)}", "", pipe_row(heads), pipe_row(align)]
         for row in self.rows:
-            lines.append(pipe_row(list(map(_markdown_cell, row.cells))))
+            lines.append(pipe_row(map(_markdown_cell, row.cells)))
         lines += ["", self._explained(escape_markdown(self.caption), signs)]
         return "\n".join(lines) + "\n"
 
@@ -158,7 +169,7 @@ class Table:
         for column in self.columns:
             table.add_column(
                 printable(column.full_heading(" ")),
-                justify="left" if column.kind == "text" else "right",
+                justify=column.align,
                 overflow="fold",
             )
         for row in self.rows:
@@ -189,7 +200,8 @@ class Table:
             "partial": r"$^{\dagger n}$",
             "missing": "--",
         }
-        align = "".join("l" if column.kind == "text" else "c" for column in self.columns)
+        sides = {"left": "l", "right": "c"}
+        align = "".join(sides[column.align] for column in self.columns)
         lines = [
             r"% needs \usepackage{booktabs,graphicx,xcolor}",
             r"\providecommand{\srjtbest}[1]{\textcolor{red}{#1}}",
@@ -203,27 +215,28 @@ class Table:
             rf"\begin{{tabular}}{{{align}}}",
             r"\toprule",
             *self._latex_groups(),
-            " & ".join(_latex(column.heading) for column in self.columns) + r" \\",
+            _latex_row(_latex(column.heading) for column in self.columns),
         ]
         for number, row in enumerate(self.rows):
             if row.rule or number == 0:
                 lines.append(r"\midrule")
-            lines.append(" & ".join(_latex_cell(cell) for cell in row.cells) + r" \\")
+            lines.append(_latex_row(map(_latex_cell, row.cells)))
         lines += [r"\bottomrule", r"\end{tabular}}", r"\end{table*}"]
         return "\n".join(lines) + "\n"
 
     def _latex_groups(self) -> list[str]:
-        if not any(label for label, _ in self.groups):
-            return []
-        heads = [rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}" for label, span in self.groups]
+        heads = []
         rules = []
         start = 1
         for label, span in self.groups:
+            heads.append(rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}")
             end = start + span - 1
             if label:
                 rules.append(rf"\cmidrule(lr){{{start}-{end}}}")
             start = end + 1
-        return [" & ".join(heads) + r" \\", " ".join(rules)]
+        if not rules:
+            return []
+        return [_latex_row(heads), " ".join(rules)]
 
 
 Format = str | Callable[[Any], str]  # ".3f", ",", "+.2f", ".1%", or a function
@@ -256,10 +269,9 @@ def data_table(
         columns.append(Column(name=name, label=name, group=group, kind=kind, extra=name in extra))
         pattern = (formats or {}).get(name, pattern)
         cells.append([_cell(value, pattern, at) for value, at in zip(values, order, strict=True)])
-    rows = [
-        Row(cells=row, rule=place in rule_before)
-        for place, row in enumerate(zip(*cells, strict=True))
-    ]
+    rows = []
+    for place, row in enumerate(zip(*cells, strict=True)):
+        rows.append(Row(cells=row, rule=place in rule_before))
     return Table(
         slug=slug or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),
         title=title,
@@ -272,8 +284,9 @@ def data_table(
 def _written(values: pd.Series[Any]) -> tuple[Literal["number", "text"], Format, Sequence[Any]]:
     """The kind of a column, how its values are usually written, and by what it is sorted."""
     if pd.api.types.is_numeric_dtype(values) and values.dtype != bool:
-        pattern = "," if pd.api.types.is_integer_dtype(values) else ".3f"
-        return "number", pattern, values.tolist()
+        if pd.api.types.is_integer_dtype(values):
+            return "number", ",", values.tolist()
+        return "number", ".3f", values.tolist()
     if isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered:
         return "text", "", values.cat.codes.tolist()
     return "text", "", [None] * len(values)
@@ -302,17 +315,20 @@ def between(low: float, high: float, pattern: str = ".3f") -> str:
 def _signed(number: float, pattern: str) -> str:
     """A number with a minus sign, and none at zero."""
     text = f"{number:{pattern}}"
-    return text.replace("-", "−") if text.strip("-0.%") else text.lstrip("-")
+    if not text.strip("-0.%"):
+        return text.lstrip("-")
+    return text.replace("-", "−")
 
 
 def metric_heading(name: str, *, short: bool = False) -> str:
     """A metric in words, with an arrow in the better direction."""
     metric = METRICS[name]
     words = metric.short_name if short else metric.long_name
-    return f"{words} ↓" if metric.lower_is_better else f"{words} ↑"
+    arrow = "↓" if metric.lower_is_better else "↑"
+    return f"{words} {arrow}"
 
 
-def pipe_row(cells: Sequence[str]) -> str:
+def pipe_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
@@ -328,7 +344,9 @@ def _markdown_cell(cell: TableCell) -> str:
     if cell.bold:
         text = f"**{text}**"
     text += {"": "", "best": " ¹", "second": " ²"}[cell.mark]
-    return f"{text} †{cell.runs}" if cell.partial else text
+    if cell.partial:
+        text += f" †{cell.runs}"
+    return text
 
 
 _LATEX: dict[str, str] = {
@@ -367,4 +385,10 @@ def _latex_cell(cell: TableCell) -> str:
         text = rf"\srjtbetter{{{text}}}"
     if cell.mark:
         text = rf"\srjt{cell.mark}{{{text}}}"
-    return rf"{text}$^{{\dagger {cell.runs}}}$" if cell.partial else text
+    if cell.partial:
+        text += rf"$^{{\dagger {cell.runs}}}$"
+    return text
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"

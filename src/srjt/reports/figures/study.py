@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,20 @@ def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
 
 def no_selection(rate: float | None) -> tuple[float, str] | None:
     """1 − ε, the label precision without selection, and its name."""
-    return None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection")
+    if rate is None:
+        return None
+    return 1 - rate, f"1 − ε = {1 - rate:.2f}: no selection"
 
 
 def describe_ends(curves: Sequence[canvas.Curve]) -> str:
     """The last values as a sentence, highest first, for readers who cannot see the curves."""
     last = sorted(((float(curve.y[-1]), curve.name) for curve in curves), reverse=True)
-    return "At the end: " + ", ".join(f"{name} {value:.3f}" for value, name in last) + "."
+    return f"At the end: {_numbered([(name, value) for value, name in last], '.3f')}."
+
+
+def _numbered(numbers: Iterable[tuple[str, float]], pattern: str = ".2f") -> str:
+    """ "a 0.25, b 0.50"."""
+    return ", ".join(f"{name} {number:{pattern}}" for name, number in numbers)
 
 
 def file_name(text: str) -> str:
@@ -92,7 +99,9 @@ def score_curves(
 ) -> canvas.CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
     naive = tables.naive_values(results, noise, metric)
-    level = (float(naive.mean()), tables.NAIVE_LABEL) if len(naive) else None
+    level = None
+    if len(naive):
+        level = (float(naive.mean()), tables.NAIVE_LABEL)
     return _over_epochs(
         results,
         noise,
@@ -135,7 +144,7 @@ def _over_epochs(
 def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
     """The share of each grade's correctly labelled samples that is selected: are rare grades
     neglected?"""
-    grades = [str(grade) for grade in results.facts["grades"]]
+    grades = list(map(str, results.facts["grades"]))
     metrics = _finished(results, noise)
     metrics = metrics[metrics["epoch"] > metrics.groupby("key")["epoch"].transform("max") - LAST]
     places = {f"label_recall[{c}]": c for c in range(len(grades))}
@@ -160,13 +169,13 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
     rates = nominal_rates(results)
     scores = results.scores
     scores = scores[(scores[["split", "metric", "variant"]] == ["test", "mae", ""]).all(axis=1)]
-    specs = {noise: parse_noise(noise) for noise in study_noises(results) if noise in rates}
     figures = []
     for kind, name in tables.NOISE_NAMES.items():
         rate_of = {}
         naive = {}
-        for noise, spec in specs.items():
-            if spec.kind == kind and spec.share == 1.0:
+        for noise in study_noises(results):
+            spec = parse_noise(noise)
+            if noise in rates and spec.kind == kind and spec.share == 1.0:
                 rate_of[noise] = rates[noise]
                 naive[rates[noise]] = tables.naive_values(results, noise, "mae").mean()
         if len(rate_of) < 2:
@@ -184,8 +193,8 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
             metric="mae",
             naive=naive,
         )
-        figures.append(figure)
-    return [figure for figure in figures if figure is not None]
+        figures += filter(None, [figure])
+    return figures
 
 
 def _finished(results: StudyResults, noise: str) -> pd.DataFrame:
@@ -216,7 +225,9 @@ def _curves(
     """
     runs = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
     folds = runs.groupby(["method", "fold", "x"]).mean().unstack("x")
-    most = len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0
+    most = 1.0
+    if metric == "mae":
+        most = len(results.facts["grades"]) - 1.0
     curves = []
     for method in methods:
         if method in folds.index:
@@ -225,15 +236,16 @@ def _curves(
     if not curves:
         return None
     if any(curve.spread is not None for curve in curves):
-        seeds = ", means over the seeds" if values["seed"].nunique() > 1 else ""
-        caption += f"; bands: one standard deviation over the folds{seeds} (population, ddof = 0)"
-    styles = {
-        display_name(name): style
-        for name, style in canvas.method_styles(study_methods(results)).items()
-    }
-    known = sorted((x, y) for x, y in (naive or {}).items() if np.isfinite(y))
-    if known:
-        x, y = np.array(known).T
+        caption += "; bands: one standard deviation over the folds"
+        if values["seed"].nunique() > 1:
+            caption += ", means over the seeds"
+        caption += " (population, ddof = 0)"
+    of_methods = canvas.method_styles(study_methods(results))
+    styles = dict(zip(map(display_name, of_methods), of_methods.values(), strict=True))
+    known = pd.Series(naive, dtype=np.float64).dropna().sort_index()
+    if len(known):
+        x = known.index.to_numpy(np.float64)
+        y = known.to_numpy()
         curves.append(canvas.Curve(name=tables.NAIVE_LABEL, x=x, y=y))
         styles[tables.NAIVE_LABEL] = canvas.Style(
             colour=canvas.INK, dashes=(0, (1, 2)), prominent=False
@@ -254,18 +266,22 @@ def _curves(
 
 def _mean_curve(name: str, folds: pd.DataFrame, *, most: float) -> canvas.Curve:
     """folds: x in columns."""
+    spread = None
+    if len(folds) > 1:
+        spread = folds.std(ddof=0).to_numpy(np.float64)
     return canvas.Curve(
         name=name,
         x=folds.columns.to_numpy(np.float64),
         y=folds.mean().to_numpy(np.float64),
-        spread=folds.std(ddof=0).to_numpy(np.float64) if len(folds) > 1 else None,
+        spread=spread,
         most=most,
     )
 
 
 def _describe_points(curve: canvas.Curve, text_of: Mapping[float, str]) -> str:
-    points = [f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True)]
-    return f"{curve.name}: {', '.join(points)}"
+    return (
+        f"{curve.name}: {_numbered(zip(map(text_of.__getitem__, curve.x), curve.y, strict=True))}"
+    )
 
 
 # Matrices.
@@ -287,15 +303,17 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
     panels: dict[str, npt.NDArray[np.float64]] = {}
     seeds = max(runs["seed"].nunique(), 1)
     for method in study_methods(results):
-        keys = [key for key in runs["key"][runs["method"] == method] if key in results.confusions]
-        if keys:
-            total = np.sum([results.confusions[key] for key in keys], axis=0)
-            panels[display_name(method)] = total / seeds
+        keys = runs["key"][runs["method"] == method]
+        matrices = [results.confusions[key] for key in keys if key in results.confusions]
+        if matrices:
+            panels[display_name(method)] = np.sum(matrices, axis=0) / seeds
     if not panels:
         return None
     averaged = "; mean over seeds" if seeds > 1 else ""
-    right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
-    emphasised = [display_name(method) for method in study_methods(results) if is_ours(method)]
+    right = {}
+    for name, counts in panels.items():
+        right[name] = np.trace(counts) / max(counts.sum(), 1)
+    emphasised = list(map(display_name, filter(is_ours, study_methods(results))))
     return canvas.CaptionedFigure(
         name=file_name(f"confusion-{noise}"),
         figure=canvas.confusion_figure(
@@ -311,7 +329,7 @@ def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFig
         ),
         alt=(
             f"Confusion matrices, {tables.noise_name(noise)}. Share of the test side predicted"
-            f" correctly: {right}."
+            f" correctly: {_numbered(right.items())}."
         ),
     )
 
@@ -329,16 +347,17 @@ def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | 
         title = "Estimated, mean over folds" if determined else "Estimated, not determined"
     panels: dict[str, npt.NDArray[np.float64]] = {}
     for column, name in (("matrix", title), ("realised_matrix", "Realised, mean over folds")):
-        recorded = [
-            np.asarray(matrix, float) for matrix in rows.get(column, ()) if matrix is not None
-        ]
+        recorded = []
+        for matrix in rows.get(column, ()):
+            if matrix is not None:
+                recorded.append(np.asarray(matrix, float))
         if recorded:
             panels[name] = np.nan_to_num(np.nanmean(recorded, axis=0))
     if not panels:
         return None
-    grades = [str(grade) for grade in results.facts["grades"]]
+    grades = list(map(str, results.facts["grades"]))
     unchanged = np.diag(next(iter(panels.values())))
-    correct = ", ".join(f"{g} {p:.2f}" for g, p in zip(grades, unchanged, strict=True))
+    correct = _numbered(zip(grades, unchanged, strict=True))
     return canvas.CaptionedFigure(
         name=file_name(f"noise-{noise}"),
         figure=canvas.transition_figure(panels, grades=grades, rows=before),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -156,7 +156,9 @@ class Best(NamedTuple):
     @property
     def winner(self) -> str:
         """One grade for all takes part."""
-        return study_tables.NAIVE_LABEL if self.verdict == "not better" else self.names
+        if self.verdict == "not better":
+            return study_tables.NAIVE_LABEL
+        return self.names
 
 
 def study_facts(results: StudyResults) -> StudyFacts:
@@ -170,9 +172,6 @@ def study_facts(results: StudyResults) -> StudyFacts:
     folds = runs["fold"].nunique()
     best = best_means(results, purpose, gains)
     ahead = {noise: mean for noise, mean in best.items() if mean.verdict != "not better"}
-    over_plain = sorted(
-        abs(mean.mean - mean.plain) for mean in ahead.values() if mean.plain is not None
-    )
     winners = Counter(mean.winner for mean in best.values())
     most = max(winners.values(), default=0)
     leaders = [name for name, count in winners.items() if count == most]
@@ -180,15 +179,19 @@ def study_facts(results: StudyResults) -> StudyFacts:
     if most < len(best):
         each = " each" if len(leaders) > 1 else ""
         won = f" ({most} of {len(best)} noises{each})"
-    verdicts = {
-        gain.verdict
-        for (_, variant, _), gain in gains.items()
-        if study_tables.loss_usage(variant) is None
-    }
+    verdicts = set()
+    for (_, variant, _), gain in gains.items():
+        if study_tables.loss_usage(variant) is None:
+            verdicts.add(gain.verdict)
     unshown = ""
     if "unclear" in verdicts and "better" not in verdicts:
-        what = "No paired test shows" if folds >= 3 else "Fewer than three folds cannot show"
-        unshown = f" {what} that a method is better than {study_tables.NAIVE_LABEL}."
+        unshown = " No paired test shows"
+        if folds < 3:
+            unshown = " Fewer than three folds cannot show"
+        unshown += f" that a method is better than {study_tables.NAIVE_LABEL}."
+    doubt = "; no paired test shows this difference"
+    if _tested(results, purpose, ahead):
+        doubt = ""
     return StudyFacts(
         none_better=verdicts == {"not better"},
         unshown=unshown,
@@ -205,9 +208,9 @@ def study_facts(results: StudyResults) -> StudyFacts:
         planned_folds=int(study["folds"]),
         composition=_composition(results),
         best="Lowest" if metric.lower_is_better else "Highest",
-        gain=" to ".join(dict.fromkeys(f"{gain:.3f}" for gain in over_plain[:1] + over_plain[-1:])),
+        gain=_gain_over_plain(ahead.values()),
         side="below" if metric.lower_is_better else "above",
-        doubt="" if _tested(results, purpose, ahead) else "; no paired test shows this difference",
+        doubt=doubt,
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_means=best,
         not_better=_not_better(gains),
@@ -216,6 +219,13 @@ def study_facts(results: StudyResults) -> StudyFacts:
         condition=results.noise["condition_number"].astype(float).max(),
         kinds=frozenset(parse_noise(name).kind for name in study_figures.study_noises(results)),
     )
+
+
+def _gain_over_plain(best: Iterable[Best]) -> str:
+    """ "0.012 to 0.034": the smallest and the largest; "" where plain training is the best."""
+    gains = sorted(abs(mean.mean - mean.plain) for mean in best if mean.plain is not None)
+    smallest_and_largest = [f"{gain:.3f}" for gain in gains[:1] + gains[-1:]]
+    return " to ".join(dict.fromkeys(smallest_and_largest))
 
 
 def _composition(results: StudyResults) -> str:
@@ -246,6 +256,7 @@ def best_means(
     tables = study_tables.StudyTables(results)
     best_of = {}
     choose = min if METRICS[metric].lower_is_better else max
+    plain = ("standard", "")
     for noise in itertools.chain(*tables.kinds.values()):
         values = {}
         for source in tables.compared:
@@ -257,15 +268,17 @@ def best_means(
             continue
         best = [source for source, mean in means.items() if mean == choose(means.values())]
         gain = (gains or {}).get((*best[0], noise))
-        plain = ("standard", "")
+        verdict: baseline.Verdict = "unknown"
+        if gain is not None:
+            verdict = gain.verdict
         naive = study_tables.naive_values(results, noise, metric)
         best_of[noise] = Best(
-            names=" and ".join(display_name(*source) for source in best),
+            names=" and ".join(itertools.starmap(display_name, best)),
             text=study_tables.mean_cell(values[best[0]]).text,
             mean=means[best[0]],
             plain=None if plain in best else means.get(plain),
             naive=float(naive.mean()) if len(naive) else None,
-            verdict="unknown" if gain is None else gain.verdict,
+            verdict=verdict,
         )
     return best_of
 
@@ -278,17 +291,21 @@ def _tested(results: StudyResults, metric: str, best: Mapping[str, Best]) -> boo
     low = pd.to_numeric(tests["low"])
     high = pd.to_numeric(tests["high"])
     shown = tests[(tests["against"] == "standard") & (low * high > 0)]
-    pairs = {
-        (noise, display_name(method)) for noise, method in shown[["noise", "method"]].to_numpy()
-    }
-    return all((noise, one.names) in pairs for noise, one in best.items() if one.plain is not None)
+    pairs = set(zip(shown["noise"], shown["method"].map(display_name), strict=True))
+    for noise, mean in best.items():
+        if mean.plain is not None and (noise, mean.names) not in pairs:
+            return False
+    return True
 
 
 def _not_better(gains: Mapping[tuple[str, str, str], Gain]) -> str:
     """Methods whose mean on the test side does not beat the naive one on the same runs, under some
     noise."""
-    worse = [source for source, gain in gains.items() if gain.verdict == "not better"]
-    return "; ".join(dict.fromkeys(display_name(method, variant) for method, variant, _ in worse))
+    worse: dict[str, None] = {}
+    for (method, variant, _), gain in gains.items():
+        if gain.verdict == "not better":
+            worse[display_name(method, variant)] = None
+    return "; ".join(worse)
 
 
 def study_verdict(results: StudyResults) -> str:
@@ -307,8 +324,12 @@ def study_page(
     title, lead = verdict_of(facts)
     noises = study_figures.study_noises(results)
     curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
-    first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
-    errors = [("Errors; the tracebacks are in errors/", "\n".join(problem_lines(results)))]
+    figures = [*study_figures.mae_against_rate(results), *filter(None, curves), None]
+    first = figures[0]
+    errors = []
+    if facts.failed:
+        lines = "\n".join(problem_lines(results))
+        errors.append(("Errors; the tracebacks are in errors/", lines))
     return Page(
         kind=f"Study: {results.facts.get('name') or results.folder.name or 'Study'}",
         title=title,
@@ -316,12 +337,12 @@ def study_page(
         warnings=list(warnings_of(facts)),
         remarks=list(remarks_of(facts)),
         key_numbers=_key_numbers(facts),
-        figure=first[0] if first else None,
-        details=errors if facts.failed else [],
+        figure=first,
+        details=errors,
         sections=[
             *learning_curve_section(results, metric="mae"),
-            *(_results(results, metrics) if facts.test else []),
-            *_figures(results, but={figure.name for figure in first}),
+            *_results(results, metrics, facts),
+            *_figures(results, but=first),
             _noise(results),
             _runs(results),
             _data(results),
@@ -331,21 +352,23 @@ def study_page(
 
 
 def _key_numbers(facts: StudyFacts) -> list[KeyNumber]:
-    in_lead = facts.none_better or not (facts.leader and facts.gain)
-    compared = "" if in_lead else facts.composition
+    compared = ""
+    if facts.leader and facts.gain and not facts.none_better:  # else the lead has it
+        compared = facts.composition
     numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=compared)]
     for noise, best in list(facts.best_means.items())[:NAMED]:
         label = f"{facts.metric}, {study_tables.noise_name(noise)}"
-        mean, _, std = best.text.partition(" ± ")
+        mean, plus_minus, std = best.text.partition(" ± ")
         if best.winner == study_tables.NAIVE_LABEL:
             compared = f"{best.winner}; best method: {best.names}, {best.text}"
             numbers.append(KeyNumber(label, f"{best.naive:.3f}", "", compared))
             continue
-        beside = {"plain training": best.plain, "one grade": best.naive}
-        means = [f"{name}: {mean:.3f}" for name, mean in beside.items() if mean is not None]
-        numbers.append(
-            KeyNumber(label, mean, f"± {std}" if std else "", "; ".join([best.names, *means]))
-        )
+        compared = best.names
+        if best.plain is not None:
+            compared += f"; plain training: {best.plain:.3f}"
+        if best.naive is not None:
+            compared += f"; one grade: {best.naive:.3f}"
+        numbers.append(KeyNumber(label, mean, f"{plus_minus}{std}".strip(), compared))
     return numbers
 
 
@@ -404,9 +427,7 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
         )
     texts = []
     rows = []
-    for noise in dict.fromkeys(
-        spec.labels for spec in map(parse_noise, wide.columns) if spec.share < 1.0
-    ):
+    for noise in dict.fromkeys(spec.labels for spec in map(parse_noise, wide) if spec.share < 1.0):
         cleaner = better_labels(parse_noise(noise))
         changes = (
             "twice the patients",
@@ -415,9 +436,7 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
         arms = sign * wide.reindex(columns=[f"{noise}@0.5", noise, cleaner])
         whole = arms.iloc[:, 1]
         gains = arms.diff(axis=1).iloc[:, 1:].set_axis(changes, axis=1)
-        for source in dict.fromkeys(
-            (method, variant) for method, variant, *_ in whole.dropna().index
-        ):
+        for source in whole.dropna().index.droplevel(["fold", "seed"]).unique():
             name = display_name(*source)
             extent = gains.loc[source].agg(["mean", "min", "max"]).T
             helps = gain_verdict(
@@ -426,7 +445,10 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
                 test=_test_of_gains(gains.loc[source], test_train_ratio=ratio),
             )
             texts.append(f"{name}, {study_tables.noise_name(noise)}: {helps}")
-            rows += [(name, study_tables.noise_label(noise), *row) for row in extent.itertuples()]
+            for change in extent.itertuples():
+                rows.append((name, study_tables.noise_label(noise), *change))
+    if not texts:
+        return []
     table = data_table(
         pd.DataFrame(
             rows, columns=["method", "training", "change", "improvement", "smallest", "largest"]
@@ -440,8 +462,7 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
         formats=dict.fromkeys(("improvement", "smallest", "largest"), "+.3f"),
     )
     heading = "More images or better labels?"
-    section = Section("learning-curve", heading, text=texts, tables=[table], brief=True)
-    return [section] if texts else []
+    return [Section("learning-curve", heading, text=texts, tables=[table], brief=True)]
 
 
 def _may_have_learnt(gain: Gain | None) -> bool:
@@ -462,7 +483,9 @@ def _test_of_gains(gains: pd.DataFrame, *, test_train_ratio: float) -> PairedTes
 # The other sections.
 
 
-def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
+def _results(results: StudyResults, metrics: Sequence[str], facts: StudyFacts) -> list[Section]:
+    if not facts.test:
+        return []
     tables = study_tables.StudyTables(results, metrics)
     held_out = f"Each {_column(results)} held out"
     tests = [*tables.pooled(), *tables.paired()]
@@ -518,21 +541,22 @@ def _held_out(results: StudyResults) -> list[Table]:
     return [table]
 
 
-def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
-    """but: the names of figures that stand elsewhere."""
+def _figures(results: StudyResults, *, but: CaptionedFigure | None) -> list[Section]:
+    """but: the figure that stands elsewhere."""
+    parts: list[Section] = []
 
-    def part(slug: str, heading: str, figures: Sequence[CaptionedFigure]) -> Section:
-        shown = [figure for figure in figures if figure.name not in but]
-        return Section(slug, heading, figures=shown)
+    def add(slug: str, heading: str, figures: Sequence[CaptionedFigure]) -> None:
+        shown = [figure for figure in figures if but is None or figure.name != but.name]
+        if shown:
+            parts.append(Section(slug, heading, figures=shown))
 
-    parts = []
     for number, noise in enumerate(study_figures.study_noises(results)):
         figures = study_figures.noise_figures(results, noise)
-        parts.append(part(f"figures-{number}", study_tables.noise_name(noise), figures))
-    rates = study_figures.mae_against_rate(results)
-    parts.append(part("figures-rate", "Error against noise rate", rates))
-    parts = [part for part in parts if part.figures]
-    return [Section("figures", "Figures", parts=parts)] if parts else []
+        add(f"figures-{number}", study_tables.noise_name(noise), figures)
+    add("figures-rate", "Error against noise rate", study_figures.mae_against_rate(results))
+    if not parts:
+        return []
+    return [Section("figures", "Figures", parts=parts)]
 
 
 def _noise(results: StudyResults) -> Section:
@@ -547,7 +571,9 @@ def _noise(results: StudyResults) -> Section:
         low = rates_used.min()
         high = rates_used.max()
         if math.isfinite(low):
-            frame.loc[noise, "used"] = between(low, high) if high > low else f"{low:.3f}"
+            frame.loc[noise, "used"] = f"{low:.3f}"
+        if high > low:
+            frame.loc[noise, "used"] = between(low, high)
     for noise, rows in results.noise.groupby("noise"):
         low = rows["estimated_low"].min()
         if math.isfinite(low):
@@ -565,8 +591,8 @@ def _noise(results: StudyResults) -> Section:
         caption=" ".join(["Means over folds.", *captions]),
         formats={"condition number": ".1f"},
     )
-    matrices = filter(None, (study_figures.noise_matrix(results, name) for name in noises))
-    return Section("noise", "Noise", tables=[table], figures=list(matrices))
+    matrices = [study_figures.noise_matrix(results, name) for name in noises]
+    return Section("noise", "Noise", tables=[table], figures=list(filter(None, matrices)))
 
 
 def _runs(results: StudyResults) -> Section:
@@ -577,9 +603,7 @@ def _runs(results: StudyResults) -> Section:
     held_out = dict(enumerate(results.facts.get("held_out") or []))
     seconds = pd.to_numeric(runs["seconds"]).astype(float)
     frame = runs[["method", "noise", "fold", "seed", "status"]].assign(minutes=seconds / 60)
-    frame["method"] = [
-        display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)
-    ]
+    frame["method"] = list(map(display_name, runs["method"], runs["variant"]))
     frame["status"] = frame["status"].replace("left", "not started")
     if held_out:
         frame.insert(3, "held out", frame["fold"].map(held_out))
@@ -602,13 +626,15 @@ def _runs(results: StudyResults) -> Section:
 
 
 def _minutes(minutes: float) -> str:
-    return "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"
+    if 0 < minutes < 0.05:
+        return "< 0.1"
+    return f"{minutes:.1f}"
 
 
 def _data(results: StudyResults) -> Section:
     study = results.facts
     patients = study.get("patients")
-    counts = [int(count) for count in study["class_counts"]]
+    counts = list(map(int, study["class_counts"]))
     folds = int(study["folds"])
     used = results.runs["fold"].nunique()
     split = count_of(folds, "fold")
@@ -617,12 +643,14 @@ def _data(results: StudyResults) -> Section:
     if study.get("held_out"):
         named = ", ".join(study["held_out"])
         split += f", each with one {_column(results)} as its test side: {named}"
+    known_patients = "unknown"
     if patients is not None:
+        known_patients = f"{patients:,}"
         split += ", each patient on one side only"
     entries = {
         "source": str(study["study"]["source"] or MISSING),
         "samples": f"{sum(counts):,}",
-        "patients": "unknown" if patients is None else f"{patients:,}",
+        "patients": known_patients,
         "split": split,
         "preset": study["study"]["preset"] or "",
         "noise rate": str(study["study"]["noise_rate"] or ""),
