@@ -182,10 +182,10 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     yield from _flow(data, "rows of features" if features else "images")
     if (left_out := data.get("left_out")) is not None:
         reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in left_out.items())
-        yield (
-            "left_out",
-            f"Left out, by reason: {reasons}." if reasons else "No row of the table was left out.",
-        )
+        if reasons:
+            yield "left_out", f"Left out, by reason: {reasons}."
+        else:
+            yield "left_out", "No row of the table was left out."
     for side, name in (("training", "class_counts"), ("validation", "validation_counts")):
         if any(data.get(name) or []):
             yield (
@@ -206,22 +206,21 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         used = f"{crop} × {crop} are used, in training at random places, otherwise in the centre"
         if config.backbone is not None:
             used = f"the {crop} × {crop} in the centre are used"
-        mirrored = "; training images are mirrored at random" if config.flip else ""
+        if config.flip:
+            used += "; training images are mirrored at random"
         yield (
             "input",
-            (
-                f"The only input is the image, {resized} {size} × {size} pixels, of which"
-                f" {used}{mirrored}."
-            ),
+            f"The only input is the image, {resized} {size} × {size} pixels, of which {used}.",
         )
-    number = methods.lookup(config.method).networks if config.method in methods.names() else None
+    networks = "networks"
     if config.network == ODDS:
-        number = 1
-    networks = "networks" if number is None else count_of(number, "network")
+        networks = count_of(1, "network")
+    elif config.method in methods.names():
+        networks = count_of(methods.lookup(config.method).networks, "network")
     network = "of the authors' own" if facts.own_network else config.network_name
-    method = display_name(config.method) + (
-        f" ({paper})" if (paper := paper_of(config.method)) else ""
-    )
+    method = display_name(config.method)
+    if paper := paper_of(config.method):
+        method += f" ({paper})"
     if config.backbone is not None:
         yield (
             "model",
@@ -251,45 +250,54 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
             ),
         )
         yield "training", _beginning(facts)
-        kept = (
-            "the last epoch"
-            if config.keep == "last"
-            else "the epoch that was best on the validation side"
-        )
+        kept = "the epoch that was best on the validation side"
+        if config.keep == "last":
+            kept = "the last epoch"
         yield "selection", f"The networks of {kept} were kept."
     if facts.head is not None:
         yield "selection", head_sentence(facts.head)
-    drawn = (
-        f"Rare grades were drawn more often (balance {config.balance:g})." if config.balance else ""
-    )
-    yield "imbalance", drawn or "All samples were drawn equally often, whatever their grade."
+    drawn = "All samples were drawn equally often, whatever their grade."
+    if config.balance:
+        drawn = f"Rare grades were drawn more often (balance {config.balance:g})."
+    yield "imbalance", drawn
     noise = facts.noise or {}
     if isinstance(noise.get("used"), float):
         yield "noise", f"Training took the share of wrong labels to be {noise['used']:.0%}."
-    device = f"; on {made['device']}" if made.get("device") else ""
-    yield "software", f"Software: {versions(made, facts.version)}{device}."
-    yield "command", f"Command: “{made['command']}”." if made.get("command") else ""
+    software = versions(made, facts.version)
+    if made.get("device"):
+        software += f"; on {made['device']}"
+    yield "software", f"Software: {software}."
+    if made.get("command"):
+        yield "command", f"Command: “{made['command']}”."
 
 
 def _flow(data: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
     """How many samples and patients each side has, and whether a patient is on two."""
     patients = data.get("patients")
     by_side = data.get("side_patients") or {}
-    sizes = {name: n for name, n in data.get("samples", {}).items() if n}
-    sides = ", ".join(
-        f"{n:,} for {'training' if name == 'train' else name}"
-        + (f" ({count_of(by_side[name], 'patient')})" if name in by_side else "")
-        for name, n in sizes.items()
-    )
-    yield "flow", f"{sum(sizes.values()):,} {what}{_patients(patients)} were used: {sides}."
+    sizes = data.get("samples", {})
+    sides = []
+    for name, number in sizes.items():
+        if not number:
+            continue
+        side = f"{number:,} for {'training' if name == 'train' else name}"
+        if name in by_side:
+            side += f" ({count_of(by_side[name], 'patient')})"
+        sides.append(side)
+    used = f"{sum(sizes.values()):,} {what}{_patients(patients)}"
+    yield "flow", f"{used} were used: {', '.join(sides)}."
     if by_side:
         shared = sum(by_side.values()) - (patients or 0)
-        several = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
-        yield "disjoint", several if shared else "No patient is on two sides."
+        disjoint = "No patient is on two sides."
+        if shared:
+            disjoint = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
+        yield "disjoint", disjoint
 
 
 def _patients(number: int | None) -> str:
-    return f" of {count_of(number, 'patient')}" if number else ""
+    if not number:
+        return ""
+    return f" of {count_of(number, 'patient')}"
 
 
 def _beginning(facts: RunFacts) -> str:
@@ -300,16 +308,19 @@ def _beginning(facts: RunFacts) -> str:
         return f"It started from the weights in {Path(config.weights).name}."
     row = registry.known(config.backbone or config.network)
     published = row is not None and row.may_be_pretrained and len(facts.data["in_shape"]) > 1
-    return (
-        f"It started from {'published ImageNet' if config.pretrained and published else 'random'}"
-        " weights."
-    )
+    if config.pretrained and published:
+        return "It started from published ImageNet weights."
+    return "It started from random weights."
 
 
 def paper_of(method: str) -> str:
     """The paper of a method; "" if it has none, or is a plug-in that is not installed."""
-    paper = methods.lookup(method).paper if method in methods.names() else ""
-    return "" if paper in ("baseline", "this project") else paper
+    if method not in methods.names():
+        return ""
+    paper = methods.lookup(method).paper
+    if paper in ("baseline", "this project"):
+        return ""
+    return paper
 
 
 def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
@@ -318,14 +329,16 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
     counts = np.asarray(side.confusion)
     off = np.abs(np.subtract.outer(range(len(grades)), range(len(grades))))  # by how many grades
     wrong = f"{counts[off > 0].sum():,} are wrong, {counts[off > 1].sum():,} by more than one grade"
-    unit, clustered = (
-        ("patients", ", corrected for patients") if side.by_patient else ("samples", "")
-    )
+    unit = "samples"
+    clustered = ""
+    if side.by_patient:
+        unit = "patients"
+        clustered = ", corrected for patients"
     scores = {name: interval._asdict() for name, interval in side.intervals.items()}
     answers = f"{side.side.capitalize()} side, {count_of(side.samples, 'answer')}"
-    recalibrated = (
-        f"Probabilities were recalibrated: {side.recalibration}." if side.recalibration else ""
-    )
+    recalibrated = "Probabilities were not recalibrated."
+    if side.recalibration:
+        recalibrated = f"Probabilities were recalibrated: {side.recalibration}."
     yield (
         "counts",
         (
@@ -349,7 +362,7 @@ def _side_facts(side: Evaluation) -> Iterator[tuple[str, str]]:
             "performance",
             f"By {metric} the answers are {UNPROVEN[side.gain.verdict]} than one grade for all.",
         )
-    yield "recalibration", recalibrated or "Probabilities were not recalibrated."
+    yield "recalibration", recalibrated
     yield "failures", f"Of {side.samples:,} predicted grades {wrong}: see the table."
 
 
@@ -357,16 +370,13 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     summary = audit_folder.read_summary(path)
     known = summary["rate"] if summary["identifiable"] else None
     rate = rate_text(known, summary["rate_interval"], name="95 % CI")
-    doubt = (
-        f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
-    )
-    yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
+    if summary["reason"]:
+        rate += f", but does not determine it: {summary['reason'].rstrip('.')}"
+    yield "audit_noise", f"An audit puts the share of wrong labels at {rate}."
     if seen := summary.get("verified"):
-        drawn = (
-            "drawn by doubt, with known probabilities,"
-            if seen.get("by_doubt")
-            else "of a random sample"
-        )
+        drawn = "of a random sample"
+        if seen.get("by_doubt"):
+            drawn = "drawn by doubt, with known probabilities,"
         yield (
             "verified",
             f"{seen['labels']:,} labels {drawn} were verified: {seen['wrong']:,} were wrong.",
@@ -374,14 +384,14 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _reader_facts(about: ReadersFile) -> Iterator[tuple[str, str]]:
-    defined = {
-        words: about.agreement[name] for name, words in AGREEMENT.items() if name in about.agreement
-    }
+    defined = []
+    for name, words in AGREEMENT.items():
+        if name in about.agreement:
+            defined.append(f"{words} {interval_text(about.agreement[name])}")
     read = f" gave {about.readings:,} grades to {about.items:,} {about.noun}s."
     yield "readers", count_of(len(about.readers), "reader") + read
     if defined:
-        shown = [f"{words} {interval_text(values)}" for words, values in defined.items()]
-        yield "agreement", f"Agreement of the readers: {', '.join(shown)}."
+        yield "agreement", f"Agreement of the readers: {', '.join(defined)}."
 
 
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -392,7 +402,9 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         file["samples"], file.get("images") or file["samples"], per, features=features
     )
     if file["own_samples"] == 0:
-        samples = f"Other samples, {answers}{'' if per else _patients(file['patients'])}"
+        samples = f"Other samples, {answers}"
+        if not per:
+            samples += _patients(file["patients"])
         yield (
             "external",
             _performance(samples, file["judged_by"], file["intervals"], file["calibration_error"]),
@@ -432,8 +444,10 @@ def checklist_items(name: str, known: Known) -> pd.DataFrame:
             if fact in known:
                 files |= dict.fromkeys(known[fact].files.split(", "))
         row |= {"known": known.paragraph(" ".join(facts)), "files": ", ".join(files)}
-        if not files or row["authors"]:
-            row["authors"] = f"{AUTHORS}: {row['authors']}." if files else f"{AUTHORS}."
+        if not files:
+            row["authors"] = f"{AUTHORS}."
+        elif row["authors"]:
+            row["authors"] = f"{AUTHORS}: {row['authors']}."
     return pd.DataFrame(items)
 
 
@@ -452,11 +466,10 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
             "from": items["files"],
         }
     )
-    sections = [
-        Section(heading.lower(), f"{heading}, as a paragraph", text=[text])
-        for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()
-        if (text := known.paragraph(facts))
-    ]
+    sections = []
+    for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items():
+        if text := known.paragraph(facts):
+            sections.append(Section(heading.lower(), f"{heading}, as a paragraph", text=[text]))
     sections.append(
         Section("items", "Items", tables=[data_table(frame, title="All items"), *tables])
     )

@@ -85,36 +85,35 @@ def model_card(
     features = len(facts.data["in_shape"]) == 1
     sizes = facts.data.get("samples", {})
     held_out = bool(sizes.get("test") or sizes.get("validation"))
-    metadata: dict[str, Any] = {
-        "library_name": "srjt",
-        "pipeline_tag": "tabular-classification" if features else "image-classification",
-        "tags": [
-            "ordinal-classification",
-            "label-noise",
-            facts.config.method,
-            *(["onnx"] if usage else []),
-        ],
-    }
+    task = "tabular-classification" if features else "image-classification"
+    tags = ["ordinal-classification", "label-noise", facts.config.method]
+    if usage:
+        tags.append("onnx")
+    metadata: dict[str, Any] = {"library_name": "srjt", "pipeline_tag": task, "tags": tags}
     performance = ["Not known: see the limits."]
     tables = []
     if evaluated is not None:
         warnings, remarks = evaluation.evaluation_notes(evaluated)
         tables = [evaluation.scores_table(evaluated), evaluation.by_grade_table(evaluated)]
         performance = [". ".join(evaluation.judgement(evaluated)), " ".join([*warnings, *remarks])]
-        scores = {metric: evaluated.intervals[metric].value for metric in MAIN}
+        scores = []
+        for metric in MAIN:
+            score = evaluated.intervals[metric].value
+            if math.isfinite(score):
+                name_of_metric = METRICS[metric].long_name
+                scores.append({"type": metric, "name": name_of_metric, "value": round(score, 4)})
         result = {
-            "task": {"type": metadata["pipeline_tag"]},
+            "task": {"type": task},
             "dataset": {"name": source_name(facts) or "not recorded", "type": "private"},
-            "metrics": [
-                {"type": metric, "name": METRICS[metric].long_name, "value": round(score, 4)}
-                for metric, score in scores.items()
-                if math.isfinite(score)
-            ],
+            "metrics": scores,
         }
         metadata["model-index"] = [{"name": name, "results": [result]}]
     paper = paper_of(facts.config.method)
-    title = "Self-Relaxed Joint Training, " if paper == OURS else ""
-    cited = f"The method: {title}{paper}. " if paper else ""
+    cited = "The software: srjt, see its CITATION.cff."
+    if paper == OURS:
+        cited = f"The method: Self-Relaxed Joint Training, {paper}. {cited}"
+    elif paper:
+        cited = f"The method: {paper}. {cited}"
     page = Page(
         kind="Model card",
         title=name,
@@ -124,9 +123,7 @@ def model_card(
             Section("data", "Training data", text=[known.paragraph(DATA_FACTS)]),
             Section("performance", "Performance", text=performance, tables=tables),
             Section("limits", "Limits", text=list(limits_of(evaluated, held_out=held_out))),
-            Section(
-                "cite", "How to cite", text=[f"{cited}The software: srjt, see its CITATION.cff."]
-            ),
+            Section("cite", "How to cite", text=[cited]),
         ],
     )
     if not usage:

@@ -41,14 +41,19 @@ def settings_section(
     """The settings that were given; no section if there are none."""
     shown = {name: value for name, value in config.items() if value not in (None, {}, [], ())}
     if features:
-        shown = {name: value for name, value in shown.items() if name not in OF_IMAGES}
+        for name in OF_IMAGES:
+            shown.pop(name, None)
     row = registry.known(shown.get("backbone") or shown.get("network"))
     if own_network or "weights" in shown or (row is not None and not row.may_be_pretrained):
         shown.pop("pretrained", None)
     if own_network:
         shown["network"] = "your own"
-    facts = [(name.replace("_", " "), _text(value)) for name, value in shown.items()]
-    return [Section("settings", "Settings", facts=facts)] if facts else []
+    facts = []
+    for name, value in shown.items():
+        facts.append((name.replace("_", " "), _text(value)))
+    if not facts:
+        return []
+    return [Section("settings", "Settings", facts=facts)]
 
 
 def _text(value: Any) -> str:
@@ -59,9 +64,10 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        return ", ".join(
-            f"{str(name).replace('_', ' ')}: {_text(item)}" for name, item in value.items()
-        )
+        items = []
+        for name, item in value.items():
+            items.append(f"{str(name).replace('_', ' ')}: {_text(item)}")
+        return ", ".join(items)
     if isinstance(value, (list, tuple)):
         nested = any(isinstance(item, (list, tuple)) for item in value)
         separator = "; " if nested else ", "
@@ -71,7 +77,7 @@ def _text(value: Any) -> str:
 
 def counts_table(grades: Sequence[str], counts: Sequence[int], counted: str = "samples") -> Table:
     """How many samples, or what else is counted, have each grade."""
-    shares = [count / max(sum(counts), 1) for count in counts]
+    shares = np.asarray(counts) / max(sum(counts), 1)
     frame = pd.DataFrame({"grade": grades, counted: counts, "share": shares})
     return data_table(frame, title=f"{counted} by grade".capitalize(), formats={"share": ".1%"})
 
@@ -157,11 +163,14 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     settings = settings_section(
         facts.config.to_dict(), own_network=facts.own_network, features=features
     )
+    trained_for = ""
+    if len(seconds):
+        trained_for = duration(float(seconds.sum()))
     data = [
         *_file_facts("features from" if labels else "labels from", source),
         *_file_facts("labels from", labels),
         ("data fingerprint", str(facts.data.get("fingerprint", ""))),
-        ("training time", duration(float(seconds.sum())) if len(seconds) else ""),
+        ("training time", trained_for),
     ]
     return _reproduce(facts.provenance, facts.version, data, settings)
 
@@ -205,7 +214,9 @@ def versions(made: Mapping[str, Any], version: str) -> str:
 def source_name(facts: RunFacts) -> str:
     """The name of the file or folder that the labels were read from; empty if it is not known."""
     source = facts.data.get("source")
-    return Path(source["path"]).name if source else ""
+    if not source:
+        return ""
+    return Path(source["path"]).name
 
 
 # Scores with their intervals.
@@ -228,9 +239,8 @@ def scores_with_intervals(scores: Mapping[str, Interval], title: str) -> Table:
 
 def interval_text(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
     """ "0.310 (95 % CI 0.280 to 0.350)", of an interval as a file has it: None is not a number."""
-    value, low, high = np.array(
-        [values.get(name) for name in ("value", "low", "high")], dtype=float
-    )  # None: nan
+    # None becomes nan
+    value, low, high = np.array([values.get(name) for name in ("value", "low", "high")], float)
     if math.isnan(value):
         return "not defined"
     text = f"{value:{pattern}}"

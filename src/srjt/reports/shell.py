@@ -20,7 +20,9 @@ FLAGS = {
 
 def as_typed(text: str) -> str:
     """A message with its options as they are typed in a shell; other text as it is."""
-    return text.written(typed_option) if isinstance(text, Message) else text
+    if isinstance(text, Message):
+        return text.written(typed_option)
+    return text
 
 
 def typed_option(option: Option) -> str:
@@ -31,7 +33,10 @@ def typed_option(option: Option) -> str:
         return flag
     if isinstance(value, dict):  # options of a method
         return " ".join(f"--set {option.name}.{key}={one}".lower() for key, one in value.items())
-    if isinstance(value, bool):
-        return flag if value else f"--no-{flag[2:]}"
-    values = value if isinstance(value, list) else [value]
-    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
+    if value is True:
+        return flag
+    if value is False:
+        return f"--no-{flag[2:]}"
+    if isinstance(value, list):
+        return " ".join(f"{flag} {shlex.quote(str(one))}" for one in value)
+    return f"{flag} {shlex.quote(str(value))}"

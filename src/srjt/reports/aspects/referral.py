@@ -73,7 +73,7 @@ def _facts(values: Mapping[str, Any], answers: str) -> Facts:
         f"{words} {interval_text(point[name])}" for name, words in BINARY.items() if name in point
     ]
     rule = refer_if(values["refer_from"], values["threshold"])
-    yield "decision", f"Referral of {answers} {rule}: {', '.join(shown)}. {values['evaluation']}"
+    yield "decision", f"Referral of {answers} {rule}: {', '.join(shown)}. {values['found']}"
 
 
 # The curves of a decision.

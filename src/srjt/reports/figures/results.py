@@ -82,7 +82,9 @@ def run_figures(
     curves = partial(_curves, metrics, pooled=pooled)
     shown: list[tuple[str, str, list[canvas.Curve], tuple[float, str] | None]] = []
     for name, title in SCORES.items():
-        level = None if naive is None else (float(getattr(naive, name)), "one grade for all")
+        level = None
+        if naive is not None:
+            level = (float(getattr(naive, name)), "one grade for all")
         shown.append((name, title, curves({side: (side, name) for side in sides}), level))
     shown.append(("loss", "Training loss", curves({"loss": ("train", "loss")}), None))
     recall = curves({"all": ("train", "label_recall")})
@@ -93,16 +95,17 @@ def run_figures(
         )
         shown.append(("label-precision", SELECTED, selected, no_selection(noise_rate)))
         shown.append(("selection-recall", SELECTION_RECALL, by_grade, None))
-    return [
-        canvas.CaptionedFigure(
-            name=name,
-            figure=canvas.chart(drawn, xlabel="epoch", title=title, reference=reference),
-            caption=OWN_GRADES if name == "mae" else "",  # once
-            alt=f"Curve chart over epochs: {title}. {describe_ends(drawn)}",
-        )
-        for name, title, drawn, reference in shown
-        if drawn
-    ]
+    figures = []
+    for name, title, drawn, reference in shown:
+        if drawn:
+            figure = canvas.CaptionedFigure(
+                name=name,
+                figure=canvas.chart(drawn, xlabel="epoch", title=title, reference=reference),
+                caption=OWN_GRADES if name == "mae" else "",  # once
+                alt=f"Curve chart over epochs: {title}. {describe_ends(drawn)}",
+            )
+            figures.append(figure)
+    return figures
 
 
 def _curves(
@@ -110,15 +113,18 @@ def _curves(
 ) -> list[canvas.Curve]:
     """The curves that have values. which: name → side and metric. metrics: the table of a run, may
     be empty."""
-    found = []
-    for name, (side, metric) in which.items() if len(metrics) else ():
+    curves: list[canvas.Curve] = []
+    if metrics.empty:
+        return curves
+    for name, (side, metric) in which.items():
         values = canvas.mean_over_networks(
             metrics, split=side, metric=metric, pooled=pooled
         ).dropna()
-        found.append(
-            canvas.Curve(name=name, x=values.index.to_numpy(float), y=values.to_numpy(float))
-        )
-    return [curve for curve in found if len(curve.x)]
+        if len(values):
+            curves.append(
+                canvas.Curve(name=name, x=values.index.to_numpy(float), y=values.to_numpy(float))
+            )
+    return curves
 
 
 # A run in one figure: learning curves beside the confusion matrix.
@@ -135,18 +141,18 @@ def run_overview(
     metrics: the table of the run, may be empty. grades: names for display. pooled: as for
     ``last_epochs``.
     """
-    panels = {
-        title: _curves(
-            metrics, {side: (side, name) for side in ("test", "validation")}, pooled=pooled
-        )
-        for name, title in SCORES.items()
-    }
-    panels = {title: curves for title, curves in panels.items() if curves}
+    panels = {}
+    for name, title in SCORES.items():
+        sides = {"test": ("test", name), "validation": ("validation", name)}
+        if curves := _curves(metrics, sides, pooled=pooled):
+            panels[title] = curves
     if not panels and judged is None:
         raise SrjtError(
             "There is nothing to plot: the run has neither scores per epoch nor a held-out side."
         )
-    widths = [CURVES] * len(panels) + [2.8] * (judged is not None)
+    widths = [CURVES] * len(panels)
+    if judged is not None:
+        widths.append(2.8)
     figure = canvas.new_figure(sum(widths), 2.9)
     every = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)
     for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
@@ -181,7 +187,8 @@ def square_panel(
 ) -> canvas.CaptionedFigure:
     """A square panel with x from 0 to 1. point: a dot on the curve. texts: name, caption and alt of
     the figure."""
-    figure = canvas.new_figure(SIDE + (2.05 if legend else 0.8), SIDE + 0.8)
+    beside = 2.05 if legend else 0.8
+    figure = canvas.new_figure(SIDE + beside, SIDE + 0.8)
     axes = figure.subplots()
     canvas.prepare_axes(
         axes, title, grid="both", xlabel=xlabel, xlim=(0, 1), ylim=ylim, box_aspect=1
@@ -217,22 +224,28 @@ def _clear_of_0(label: str, interval: Interval) -> canvas.Estimate:
 
 def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
     """Differences from the first run; metrics of which more is better above, the others below."""
-    first, runs = canvas.printable(comparison.runs[0]), comparison.runs[1:]
+    first = canvas.printable(comparison.runs[0])
+    runs = comparison.runs[1:]
     shown = [row for row in comparison.differences if math.isfinite(row.difference.value)]
-    panels: dict[str, list[canvas.Estimate]] = {"more is better →": [], "← less is better": []}
-    for rows, lower in zip(panels.values(), (False, True), strict=True):
-        own = [row for row in shown if METRICS[row.metric].lower_is_better == lower]
-        for run in runs if own else ():
-            rows += [canvas.Estimate(run)] if len(runs) > 1 else []
-            rows += [
-                _clear_of_0(METRICS[r.metric].long_name, r.difference) for r in own if r.run == run
-            ]
-    clear = sum(row.clear for rows in panels.values() for row in rows)
+    panels: dict[str, list[canvas.Estimate]] = {}
+    clear = 0
+    for title, lower in (("more is better →", False), ("← less is better", True)):
+        differences = [row for row in shown if METRICS[row.metric].lower_is_better == lower]
+        if not differences:
+            continue
+        rows = panels.setdefault(title, [])
+        for run in runs:
+            if len(runs) > 1:
+                rows.append(canvas.Estimate(run))
+            for row in differences:
+                if row.run == run:
+                    rows.append(_clear_of_0(METRICS[row.metric].long_name, row.difference))
+        clear += sum(row.clear for row in rows)
     resampled = "patients" if comparison.patients else "images"
     return canvas.CaptionedFigure(
         name="comparison",
         figure=canvas.interval_figure(
-            {title: rows for title, rows in panels.items() if rows},
+            panels,
             xlabel=f"difference from {canvas.printable(comparison.runs[0], longest=24)}",
         ),
         caption=(

@@ -208,10 +208,13 @@ def read_record(
             folder=folder,
             problem=problem,
         )
+    metrics = pd.DataFrame(columns=list(HEADER))
+    if file.exists():
+        metrics = read_metrics(file)
     return RunRecord(
         state=live or "unfinished",
         facts=facts,
-        metrics=read_metrics(file) if file.exists() else pd.DataFrame(columns=list(HEADER)),
+        metrics=metrics,
         sides={},
         folder=folder,
         problem=problem,
@@ -259,17 +262,27 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
     rows = [MetricRow(*row) for row in metrics.itertuples(index=False)]
     grades = record.facts.grades.shown
     starved = (starved_grades(rows, grades) or [set()])[-1]
-    backbone = record.facts.data.get("frozen")
+    averaged = 0
+    reached = 0
+    if len(metrics):
+        reached = int(metrics["epoch"].max())
+        averaged = int(epochs[epochs > epochs.max() - LAST].nunique())
+    frozen: Sequence[str] = []
+    if backbone := record.facts.data.get("frozen"):
+        frozen = frozen_sentences(config, backbone)
+    head = ""
+    if record.facts.head is not None:
+        head = head_sentence(record.facts.head)
     return RunPageFacts(
         state=record.state,
-        reached=0 if metrics.empty else int(metrics["epoch"].max()),
+        reached=reached,
         planned=config.known_epochs,
         left=_time_left(metrics, config.known_epochs),
         problem=record.problem,
         training=int(sizes.get("train", 0)),
         sides=frozenset(name for name, count in sizes.items() if count),
         kept=kept_epoch(metrics) or 0,
-        averaged=int(epochs[epochs > epochs.max() - LAST].nunique()) if len(epochs) else 0,
+        averaged=averaged,
         answers=record.evaluation is not None,
         side=side,
         samples=f"the {side} side, by the networks' own grades",
@@ -282,9 +295,9 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         untested="Without the networks' answers chance cannot be judged.",
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
-        frozen=frozen_sentences(config, backbone) if backbone else [],
+        frozen=frozen,
         weights_missing=bool(record.facts.data.get("weights_missing")),
-        head="" if record.facts.head is None else head_sentence(record.facts.head),
+        head=head,
         starved=", ".join(grade for grade in grades if grade in starved),
         starved_advice=_starved_advice(config.method),
         **vars(sides_apart(record.sides, config.optimise)),
@@ -398,7 +411,9 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
 def _key_numbers(record: RunRecord, f: RunPageFacts) -> list[KeyNumber]:
     numbers: list[KeyNumber] = []
     config = record.facts.config
-    estimate = None if record.folder is None else run_folder.read_noise_estimate(record.folder)
+    estimate = None
+    if record.folder is not None:
+        estimate = run_folder.read_noise_estimate(record.folder)
     if record.evaluation is not None:
         numbers = evaluation.key_numbers(record.evaluation)
     elif f.side:
@@ -422,7 +437,9 @@ def _key_numbers(record: RunRecord, f: RunPageFacts) -> list[KeyNumber]:
 
 
 def _key_number(metric: str, score: float, f: RunPageFacts) -> KeyNumber:
-    compared = "" if f.baseline is None else f"one grade: {getattr(f.baseline, metric):.3f}"
+    compared = ""
+    if f.baseline is not None:
+        compared = f"one grade: {getattr(f.baseline, metric):.3f}"
     return KeyNumber(f"{metric_heading(metric)}, {f.side}", f"{score:.3f}", compared=compared)
 
 
@@ -447,14 +464,11 @@ def _sections(
     facts = record.facts
     judged = record.evaluation
     if judged is not None:
-        tables = [
-            replace(
-                evaluation.scores_table(side),
-                title=f"All metrics, {name} side",
-                slug=f"scores-{name}",
-            )
-            for name, side in record.sides.items()
-        ]
+        tables = []
+        for name, side in record.sides.items():
+            scores = evaluation.scores_table(side)
+            title = f"All metrics, {name} side"
+            tables.append(replace(scores, title=title, slug=f"scores-{name}"))
         yield Section("scores", "Scores", tables=[*tables, evaluation.by_grade_table(judged)])
     if curves:
         yield Section("curves", "Curves", figures=curves)
