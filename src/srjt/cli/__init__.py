@@ -55,7 +55,9 @@ def colours_wanted() -> bool | None:
     """Whether to write in colours, by the environment; None: if the output is a terminal."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
-    return True if os.environ.get("FORCE_COLOR") else None
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return None
 
 
 # Sentences in the width of the terminal, warnings as sentences, and progress bars that leave no
@@ -89,11 +91,12 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns
-        lines = [
-            textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-            for line in f"{before}{sentence}".split("\n")
-        ]
-        text = "\n".join([*lines, f"  {command}"] if command else lines)
+        lines = []
+        for line in f"{before}{sentence}".split("\n"):
+            lines.append(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False))
+        if command:
+            lines.append(f"  {command}")
+        text = "\n".join(lines)
     else:
         text = f"{before}{text}"
     print_line(text, err=err, **style)
@@ -111,12 +114,9 @@ def print_line(text: str, *, err: bool = False, **style: Any) -> None:
     stream = sys.stderr if err else sys.stdout
     # through rich, so that the text goes above its bar and not into it; but not what is meant for a
     # file
-    typer.secho(
-        text,
-        file=stream if is_terminal(err=err) else _proxied(stream),
-        color=colours_wanted(),
-        **style,
-    )
+    if not is_terminal(err=err):
+        stream = _proxied(stream)
+    typer.secho(text, file=stream, color=colours_wanted(), **style)
 
 
 def show(page: Page, *, err: bool = False) -> None:
@@ -214,16 +214,14 @@ def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
 
     given: the values of all options and arguments, by name.
     """
-    written = [
-        path for name in WRITTEN if isinstance(path := given.get(name), Path) and path.is_file()
-    ]
-    if not written:
-        return
-    values = [value for name, value in given.items() if name not in WRITTEN]
-    flat = [
-        one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])
-    ]
-    read = [Path(one) for one in flat if isinstance(one, (str, Path)) and os.path.exists(one)]
+    written = []
+    read = []
+    for name, values in given.items():
+        for value in several(values):
+            if name in WRITTEN and isinstance(value, Path) and value.is_file():
+                written.append(value)
+            if name not in WRITTEN and isinstance(value, (str, Path)) and os.path.exists(value):
+                read.append(Path(value))
     for file in written:
         if any(is_input(file, source) for source in read):
             raise SrjtError(
@@ -236,6 +234,13 @@ def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
                 raise SrjtError(
                     f"{listed} is no list of unusable samples: choose another file for --skipped."
                 )
+
+
+def several(values: Any) -> Sequence[Any]:
+    """The values of an option, which may be given several times."""
+    if isinstance(values, (list, tuple)):
+        return values
+    return [values]
 
 
 def is_input(file: Path, source: Path) -> bool:
@@ -267,7 +272,10 @@ def finish(
     from srjt.reports.page import leave_out_ids
 
     if html is not None:  # after the numbers, which are then not lost if the page cannot be written
-        (page if hide is None else leave_out_ids(page, hide)).save(html)
+        shown = page
+        if hide is not None:
+            shown = leave_out_ids(page, hide)
+        shown.save(html)
     show(page, err=err)
     for file, words in ((out, "Written to"), (html, "The page is in")):
         if file is not None:
@@ -276,7 +284,9 @@ def finish(
 
 def typed_command(verb: str) -> str | None:
     """The command as it was typed; None if the verb was called otherwise."""
-    return shlex.join(["srjt", *sys.argv[1:]]) if sys.argv[1:2] == [verb] else None
+    if sys.argv[1:2] != [verb]:
+        return None
+    return shlex.join(["srjt", *sys.argv[1:]])
 
 
 # Groups of verbs: one that imports a verb when it is used, one in which the verb ``run`` may be
@@ -349,7 +359,7 @@ class Command(TyperCommand):
         rest = super().parse_args(ctx, args)
         for one in self.params:
             values = ctx.params.get(one.name)
-            for value in values if isinstance(values, (list, tuple)) else [values]:
+            for value in several(values):
                 # arrays would fail later, and less clearly
                 if type(value) is int and abs(value) >= 2**63:
                     flag = max(one.opts, key=len)
@@ -519,9 +529,9 @@ def _explained(problem: Exception) -> str | None:
         return problem.message
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
-        return (
-            f"There is not enough memory ({reason})." if reason else "There is not enough memory."
-        )
+        if not reason:
+            return "There is not enough memory."
+        return f"There is not enough memory ({reason})."
     if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
         return TOO_MANY_FILES
     if isinstance(problem, ImportError) and os.strerror(errno.EMFILE) in str(problem):

@@ -45,7 +45,7 @@ def analyse(
     from srjt.training.train import check_settings
 
     with progress_bar("Reading images", not quiet) as progress:
-        inspection = inspect_source(data.source, data.how, progress=progress)
+        inspection = inspect_source(data.source, data.reading_options, progress=progress)
     given = dict(settings)
     manifest = inspection.manifest
     small = options.machine_options(len(manifest), features=manifest.are_features)

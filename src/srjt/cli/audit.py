@@ -154,8 +154,10 @@ def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
     # no row of a table is a consensus: the export writes a table of its own
     if data.several_readings != "consensus":
         table, column = _table(reading, data)
-    root = reading.root.absolute() if reading.report.kind == "table" else None
-    words = options.as_words({**data.how, "images": root, "labels": None})
+    root = None
+    if reading.report.kind == "table":
+        root = reading.root.absolute()
+    words = options.as_words({**data.reading_options, "images": root, "labels": None})
     return LabelFile(source=str(data.source), table=table, column=column, read_options=tuple(words))
 
 
@@ -254,7 +256,7 @@ def readers(
             "--per-reader belongs to --next: say how many readings, for example --next 50."
         )
     data = replace(data, source=table).with_reading_file()
-    reading = {name: value for name, value in data.how.items() if name in TABLES}
+    reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
     images = reading.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **reading)
     readings = loaded.readings
@@ -385,7 +387,9 @@ def run(
             "This audit has no images to show: verify the grades elsewhere, and add them as a"
             " column verified_grade."
         )
-    lines = [] if worklist is None else worklist_lines(worklist, source, reviewer=name)
+    lines = []
+    if worklist is not None:
+        lines = worklist_lines(worklist, source, reviewer=name)
     where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote}
     quoted = shlex.quote(str(folder))
     with closing(Decisions(folder / LOG, only_reviewer=name if alone else None)) as decisions:
@@ -414,8 +418,11 @@ def run(
 
 def _reviewer_name(given: str | None) -> str:
     name = "reviewer"
-    with suppress(OSError, KeyError):  # a container without accounts
-        name = getpass.getuser() if given is None else given.strip()
+    if given is not None:
+        name = given.strip()
+    else:
+        with suppress(OSError, KeyError):  # a container without accounts
+            name = getpass.getuser()
     if not name or not name.isprintable():
         raise SrjtError(
             "The reviewer's name is empty or contains characters that cannot be printed: use"

@@ -54,7 +54,7 @@ def inspect(
 
     with progress_bar("Reading images", decode) as progress:
         inspection = inspect_source(
-            data.source, data.how, folds=folds, decode=decode, progress=progress
+            data.source, data.reading_options, folds=folds, decode=decode, progress=progress
         )
     show_inspection(inspection)
     ready = inspection.graded and (data.skipping or not inspection.unusable)
@@ -90,7 +90,8 @@ def show_inspection(inspection: Inspection) -> None:
         say("All counts are as published.")
     print_problems(inspection.problems)
     if not inspection.problems:
-        say("No problems found." if inspection.decoded else "No problems found (images not read).")
+        not_read = "" if inspection.decoded else " (images not read)"
+        say(f"No problems found{not_read}.")
 
 
 def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "") -> None:
@@ -156,31 +157,32 @@ def _next_command(inspection: Inspection, data: options.Source, *, ready: bool, 
 
     known: whether other commands know how the source is read.
     """
+    if inspection.unresolved and not inspection.proposed:
+        return ""
     if inspection.unresolved:
-        words = [
-            "srjt",
-            "data",
-            "inspect",
-            str(data.source),
-            *options.as_words({**data.how, **inspection.proposed}),
-        ]
-        return shlex.join(words) if inspection.proposed else ""
-    skip = [] if ready else ["--on-bad-image", "skip"]
-    reading = _options_of(inspection, data, known=known)
-    small = options.machine_options(
+        reading = options.as_words({**data.reading_options, **inspection.proposed})
+        return shlex.join(["srjt", "data", "inspect", str(data.source), *reading])
+    words = ["srjt", "train", str(data.source), *_options_of(inspection, data, known=known)]
+    if not ready:
+        words += ["--on-bad-image", "skip"]
+    words += ["--fold", "0", "--out", "run"]
+    words += options.machine_options(
         len(inspection.manifest), features=inspection.manifest.are_features
     )
-    words = ["srjt", "train", str(data.source), *reading, *skip, "--fold", "0", "--out", "run"]
-    return shlex.join([*words, *small])
+    return shlex.join(words)
 
 
 def _options_of(inspection: Inspection, data: options.Source, *, known: bool) -> list[str]:
     """How the source is read, as words of a command; none if the file beside it says it."""
-    return [] if known else options.as_words(inspection.kept(data.on_bad_image))
+    if known:
+        return []
+    return options.as_words(inspection.kept(data.on_bad_image))
 
 
 def _replaced(path: Path) -> str:
-    return " (the previous file was replaced)" if path.is_file() else ""
+    if path.is_file():
+        return " (the previous file was replaced)"
+    return ""
 
 
 def _write_picture(picture: Image, path: Path, what: str) -> None:
@@ -246,7 +248,9 @@ def print_grades(manifest: srjt.data.Manifest) -> None:
 
 def _bar(count: int, most: int) -> str:
     bar = "█" * round(24 * count / most)
-    return "▏" if count and not bar else bar
+    if count and not bar:
+        return "▏"
+    return bar
 
 
 def print_problems(problems: Sequence[srjt.data.Problem]) -> None:

@@ -57,10 +57,10 @@ class Package(NamedTuple):
     @property
     def problem(self) -> str:
         """What is wrong with it, if it does not fit, and what to do."""
-        found = "which is not installed"
+        state = "which is not installed"
         if self.installed:
-            found = f"{self.installed} is installed"
-        return f'{self.requirement} is needed, {found}: pip install "{self.requirement}"'
+            state = f"{self.installed} is installed"
+        return f'{self.requirement} is needed, {state}: pip install "{self.requirement}"'
 
 
 def doctor() -> None:
@@ -106,9 +106,10 @@ def doctor() -> None:
         console.print(sentence, style="yellow")
     for sentence in problems:
         console.print(sentence, style="red")
-    console.print("Problems: see above." if problems else "Everything that srjt needs is here.")
     if problems:
+        console.print("Problems: see above.")
         raise typer.Exit(1)
+    console.print("Everything that srjt needs is here.")
 
 
 def _installed(line: str) -> Package:
@@ -129,7 +130,9 @@ def _installed(line: str) -> Package:
 def _numbers(version: str) -> tuple[int, ...]:
     """ "2.13.0+cpu" → (2, 13, 0): the numbers of a release, which can be compared."""
     release = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, release[0].split("."))) if release else ()
+    if release is None:
+        return ()
+    return tuple(map(int, release[0].split(".")))
 
 
 def _untested(required: list[Package]) -> list[str]:
@@ -194,8 +197,9 @@ def _cache() -> tuple[Path, int, int, bool]:
 
 
 def _size(size: int) -> str:
-    gigabytes = size / 2**30
-    return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
+    if size < 2**30:
+        return f"{size / 2**20:.0f} MiB"
+    return f"{size / 2**30:.1f} GiB"
 
 
 # ``srjt weights``: pretrained weights, fetched where there is a connection, for machines that have

@@ -13,7 +13,7 @@ import functools
 import inspect
 import io
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import (
@@ -126,7 +126,9 @@ class Fields:
         if get_origin(wanted) is not None or not issubclass(self.group, wanted):
             return values
         made = self.group(**values)
-        return made.with_reading_file() if isinstance(made, Source) else made
+        if isinstance(made, Source):
+            return made.with_reading_file()
+        return made
 
 
 def expand(command: Command) -> Command:
@@ -233,7 +235,9 @@ def _import(modules: list[str] | None) -> list[str] | None:
 def _grade_names(text: str | None) -> Mapping[str, str] | None:
     from srjt.data.grades import parse_grade_names
 
-    return None if text is None else parse_grade_names(text)
+    if text is None:
+        return None
+    return parse_grade_names(text)
 
 
 def html_file(path: Path | None) -> Path | None:
@@ -325,7 +329,7 @@ class Source(ReadOptions):
         """Nothing: the options are checked when the source is read."""
 
     @property
-    def how(self) -> dict[str, Any]:
+    def reading_options(self) -> dict[str, Any]:
         """The options of reading that were given, or that are kept beside the source, by name."""
         return {name: value for name, value in self.given.items() if hasattr(ReadOptions, name)}
 
@@ -357,13 +361,15 @@ class Source(ReadOptions):
         from srjt.data.sources.table import is_table
 
         tables = [path for path in sources if path.is_file() and is_table(path)]
-        return replace(self, source=tables[0]).with_reading_file() if len(tables) == 1 else self
+        if len(tables) != 1:
+            return self
+        return replace(self, source=tables[0]).with_reading_file()
 
     def read(self, **more: Any) -> srjt.data.Manifest:
         from srjt.data.sources import read_source  # what is left out is said once, by ``usable``
 
         try:
-            return read_source(self.source, use_file=False, **{**self.how, **more})
+            return read_source(self.source, use_file=False, **{**self.reading_options, **more})
         except SrjtError as problem:
             if not load_reading_file(self.source):
                 raise
@@ -427,16 +433,28 @@ def as_words(reading: Mapping[str, Any]) -> list[str]:
     """Options of reading as words of a command line."""
     words = []
     for name, value in reading.items():
+        if value is None:
+            continue
         several = isinstance(value, (list, tuple))
         if several and name in ("grades", "map_grades"):
             values = [",".join(value)]
         elif several:
             values = value
         else:
-            values = [] if value is None else [value]
+            values = [value]
         for one in values:
             words += [f"--{name.replace('_', '-')}", str(one)]
     return words
+
+
+def named_options(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of the given options that have one of the names."""
+    return {name: given[name] for name in names if name in given}
+
+
+def samples_noun(manifest: srjt.data.Manifest) -> str:
+    """What the samples are, in words."""
+    return "rows of features" if manifest.are_features else "images"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -560,7 +578,9 @@ def layered_settings(
     options = dict(settings)
     file = options.pop("config", None)
     assignments = options.pop("set_", ())
-    whole = load_config(file) if file else {}
+    whole: dict[str, Any] = {}
+    if file:
+        whole |= load_config(file)
     whole |= options
     for name, value in parse_overrides(assignments).items():
         before = whole.get(name)

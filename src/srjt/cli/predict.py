@@ -60,8 +60,8 @@ def check_files(out: Path | None, html: Path | None, *, force: bool) -> None:
 
 def opened(
     folder: Path,
-    asked: Options,
-    how: Mapping[str, Any],
+    answering: Options,
+    reading_options: Mapping[str, Any],
     *,
     about: Mapping[Kind, Sequence[str]],
     device: str | None,
@@ -76,16 +76,16 @@ def opened(
 
     run = srjt.load_run(folder, device=device)
     run = replace(run, grades=run.grades.named(grade_names))
-    run.views(asked.views)  # an error if the run has no such views
-    refuse_other_options(run, how, about=about)
-    if asked.calibrate_on is None:
-        return run, asked
-    if re.fullmatch(r"0?\.\d+", str(asked.calibrate_on)):  # a share of the source
-        return run, replace(asked, calibrate_on=float(str(asked.calibrate_on)))
-    named = {name: how[name] for name in SHARED if name in how}
-    reading = read_source(asked.calibrate_on, grades=list(run.grades), **named)
-    samples = srjt.data.drop_unusable(reading, on_bad_image=asked.on_bad_image)
-    return run, replace(asked, calibrate_on=samples)
+    run.views(answering.views)  # an error if the run has no such views
+    refuse_other_options(run, reading_options, about=about)
+    if answering.calibrate_on is None:
+        return run, answering
+    if re.fullmatch(r"0?\.\d+", str(answering.calibrate_on)):  # a share of the source
+        return run, replace(answering, calibrate_on=float(str(answering.calibrate_on)))
+    shared = options.named_options(reading_options, SHARED)
+    reading = read_source(answering.calibrate_on, grades=list(run.grades), **shared)
+    samples = srjt.data.drop_unusable(reading, on_bad_image=answering.on_bad_image)
+    return run, replace(answering, calibrate_on=samples)
 
 
 # ``srjt predict``: grades for new images.
@@ -114,7 +114,7 @@ def predict(
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     *,
-    asked: Annotated[Answering, Fields(with_aspects(Answering))],
+    answering: Annotated[Answering, Fields(with_aspects(Answering))],
     keep: list[str] | None = option(
         None, "Keep this column of the table in the predictions. Repeatable.", metavar="COLUMN"
     ),
@@ -131,23 +131,24 @@ def predict(
     from srjt.reports.pages.answers import predictions_page
 
     if format_ == "dicom-sr":
-        _check_dicom_reports(out, asked, force=force)
+        _check_dicom_reports(out, answering, force=force)
         check_files(None, html, force=force)
     else:
         check_files(out, html, force=force)
     data = data.of_tables(sources)
-    how = {name: data.how[name] for name in READ_UNGRADED if name in data.how}
-    asked = replace(asked, on_bad_image=data.bad_images)
-    trained, asked = opened(
+    reading_options = options.named_options(data.reading_options, READ_UNGRADED)
+    answering = replace(answering, on_bad_image=data.bad_images)
+    trained, answering = opened(
         run,
-        asked,
-        how,
+        answering,
+        reading_options,
         about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device,
         grade_names=grade_names,
     )
-    columns = (*asked.columns, *as_columns(keep))
-    if not how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
+    columns = (*answering.columns, *as_columns(keep))
+    # else the columns are what is said
+    if not reading_options.keys() & {"feature_columns", "image_column"}:
         refuse_other_kind(trained, sources)
     reading = unlabelled_samples(
         sources,
@@ -156,11 +157,11 @@ def predict(
         columns=columns,
         grades=trained.grades,
         progress=True,
-        **how,
+        **reading_options,
     )
     manifest = data.usable(reading)
     problems = reading.report.problems
-    predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(asked))
+    predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(answering))
     table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
     if not trained.grades.names and "grade_name" in ours:
@@ -168,7 +169,7 @@ def predict(
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
     table[ours] = table[ours].map(neutralise_formula)
     if format_ == "dicom-sr":
-        _write_dicom_reports(trained, predicted, manifest, out, coverage=asked.coverage)
+        _write_dicom_reports(trained, predicted, manifest, out, coverage=answering.coverage)
     else:
         write_output(
             out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
@@ -181,16 +182,15 @@ def predict(
         skipped=[(problem.where, problem.detail) for problem in problems],
         pictures=html is not None,
     )
-    finish(
-        page, out=out, html=html, err=is_stream(out), hide=_names(manifest) if without_ids else None
-    )
+    hide = _names(manifest) if without_ids else None
+    finish(page, out=out, html=html, err=is_stream(out), hide=hide)
     data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
 
 
-def _check_dicom_reports(out: Path, asked: Answering, *, force: bool) -> None:
+def _check_dicom_reports(out: Path, answering: Answering, *, force: bool) -> None:
     """Raise an error if there cannot be a report of each study in this folder, before anything is
     computed."""
-    if asked.per:
+    if answering.per:
         raise SrjtError("A DICOM report has the grade of each image: leave out --per.")
     if out.suffix or (out.exists() and not out.is_dir()):
         raise SrjtError(f"DICOM reports are files in a folder, and {out} is none: --out reports.")
@@ -228,7 +228,7 @@ def _write_dicom_reports(
 def evaluate(
     run: options.Run,
     *,
-    asked: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
+    evaluating: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
     side: str | None = option(
         None,
         "Judge this side only. [default: test, with --fold or --splits]",
@@ -264,13 +264,18 @@ def evaluate(
 
     check_files(out, html, force=force)
     groups = out is not None and out.suffix == ".csv"
-    if groups and not asked.by:
+    if groups and not evaluating.by:
         raise SrjtError(
             "A CSV file holds the scores of groups: give --by, or a JSON file for everything else.",
         )
-    asked = replace(asked, on_bad_image=data.bad_images)
-    trained, asked = opened(
-        run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names
+    evaluating = replace(evaluating, on_bad_image=data.bad_images)
+    trained, evaluating = opened(
+        run,
+        evaluating,
+        data.reading_options,
+        about=ABOUT_FEATURES,
+        device=device,
+        grade_names=grade_names,
     )
     reading = data.read(grades=list(trained.grades))
     manifest = data.usable(reading)
@@ -286,12 +291,16 @@ def evaluate(
         if not len(manifest):
             raise SrjtError(f"The {side} side has no samples.")
     if side != "train":
-        own = f"add --splits {shlex.quote(str(run))} to use its test side"
-        _refuse_trained(trained, manifest, instead=own if "test" in trained.held_out else "")
-    judged = srjt.evaluate(trained, manifest, readings=reading.report.readings, **vars(asked))
+        instead = ""
+        if "test" in trained.held_out:
+            instead = f"add --splits {shlex.quote(str(run))} to use its test side, or "
+        _refuse_trained(trained, manifest, instead=instead)
+    judged = srjt.evaluate(trained, manifest, readings=reading.report.readings, **vars(evaluating))
     if out is not None:  # before anything is printed: the reader (head, less) may go away
-        table = judged.subgroups.table() if judged.subgroups is not None and groups else None
-        write_output(out, as_json(judged.to_dict()) if table is None else as_csv(table))
+        content = as_json(judged.to_dict())
+        if groups and judged.subgroups is not None:
+            content = as_csv(judged.subgroups.table())
+        write_output(out, content)
     page = evaluation_page(
         judged,
         run=trained if html else None,
@@ -315,11 +324,10 @@ def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str)
     """Raise an error if the run was trained on some of the samples. instead: an option that would
     help."""
     if seen := len(run.trained_on(manifest)):
-        what = "rows of features" if manifest.are_features else "images"
+        what = options.samples_noun(manifest)
         raise SrjtError(
             f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says"
-            f" nothing about new ones: {instead and f'{instead}, or '}give {what} that the run has"
-            " not seen."
+            f" nothing about new ones: {instead}give {what} that the run has not seen."
         )
 
 
@@ -354,15 +362,16 @@ def compare(
     from srjt.inference.predict import refuse_other_options
 
     check_files(out, html, force=force)
-    if test is None and data.how:
+    if test is None and data.reading_options:
         raise SrjtError(
-            Option(next(iter(data.how))), " is about the images of --test, which is not given."
+            Option(next(iter(data.reading_options))),
+            " is about the images of --test, which is not given.",
         )
     trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None
     if test is not None:
         data = replace(data, source=test).with_reading_file()
-        refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
+        refuse_other_options(trained[0], data.reading_options, about=ABOUT_FEATURES)
         reading = data.read(grades=list(trained[0].grades))
         samples = srjt.data.drop_unusable(reading, on_bad_image=data.bad_images)
         for run in trained:
@@ -451,11 +460,11 @@ def explain(
     # --training
     typed = data
     data = data.of_tables(sources)
-    tables = {name: data.how[name] for name in ("images", "image_column") if name in data.how}
-    for_training = training is not None and not any(
-        path.is_file() and is_table(path) for path in sources
-    )
-    reading = read_images(sources, **({} if for_training else tables), grades=trained.grades)
+    tables = [path for path in sources if path.is_file() and is_table(path)]
+    of_images: dict[str, Any] = {}
+    if training is None or tables:
+        of_images = options.named_options(data.reading_options, ("images", "image_column"))
+    reading = read_images(sources, **of_images, grades=trained.grades)
     manifest = data.usable(reading)
     total = len(manifest)
     samples = None
@@ -471,8 +480,10 @@ def explain(
     )
     data.list_unreadable(explanation.skipped, reading.report.problems, tell=False)
     write_page(explain_page(explanation, title=run_name(trained)), out)
-    more = f" of {total:,} (--limit {limit})" if total > limit else ""
-    say(f"{count_of(len(explanation.images), 'image')}{more} explained in {out}.")
+    images = count_of(len(explanation.images), "image")
+    if total > limit:
+        images += f" of {total:,} (--limit {limit})"
+    say(f"{images} explained in {out}.")
 
 
 def export(

@@ -87,7 +87,7 @@ def run(
         grid["methods"] = _method_names(grid["methods"])
     if source not in (None, "synthetic"):
         data = replace(data, source=Path(source)).with_reading_file()
-    grid |= {"source": source, "grade_names": grade_names, "reading": data.how or None}
+    grid |= {"source": source, "grade_names": grade_names, "reading": data.reading_options or None}
     grid |= {"on_bad_image": data.on_bad_image}
     train = {**settings, **parse_overrides(assignments)}
     study = resolve_config(grid, train=train, preset=preset, file=config)
@@ -135,7 +135,10 @@ def _method_names(typed: Sequence[str]) -> list[str]:
     """Methods are separated by spaces, or by commas, which options of a method use themselves."""
     names: list[str] = []
     for text in " ".join(typed).split():
-        names += [text] if ":" in text else filter(None, text.split(","))
+        if ":" in text:
+            names.append(text)
+        else:
+            names += filter(None, text.split(","))
     return names
 
 
@@ -157,7 +160,7 @@ def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -
     """How many runs, and what the user should know before they begin."""
     from srjt.data.checks import describe_duplicates
 
-    samples = "rows of features" if data.manifest.are_features else "images"
+    samples = options.samples_noun(data.manifest)
     folds = count_of(len(data.fold_numbers), "fold")
     counted = f"{count_of(runs, 'run')}: {runs - left} done, {left} to do."
     say(f"{counted} {len(data.manifest):,} {samples}, {folds}.")
@@ -280,8 +283,10 @@ def report(
         without_ids=without_ids,
     )
     if checklist is not None:
-        beside = f", for a word processor, and in {others[0]}" if others else ""
-        say(f"The checklist is in {page}{beside}.")
+        files = str(page)
+        if others:
+            files += f", for a word processor, and in {others[0]}"
+        say(f"The checklist is in {files}.")
         if not also:
             say("An audit, readers or evaluations are used if --also names them.")
         return

@@ -91,15 +91,16 @@ def train(
         manifest = data.existing(manifest)
         print_dry_run(manifest, split(manifest), config, device=device)
         return
-    own_sides = set(manifest.table.get("split", ())) if sides.official_split is not False else set()
-    if (
-        config.keep == "best" and not sides.chosen and "validation" not in own_sides
-    ):  # before images are decoded
+    own_sides = set()
+    if sides.official_split is not False:
+        own_sides = set(manifest.table.get("split", ()))
+    # before images are decoded
+    if config.keep == "best" and not sides.chosen and "validation" not in own_sides:
         raise no_validation_side()
     if not quiet and not sides.chosen and not own_sides & {"validation", "test"}:
         say(
-            f"All {len(manifest):,} {_samples(manifest)} are used for training: how well the run"
-            " grades new ones will not be known. Use --fold 0 to hold some out."
+            f"All {len(manifest):,} {options.samples_noun(manifest)} are used for training: how"
+            " well the run grades new ones will not be known. Use --fold 0 to hold some out."
         )
     if not (quiet or manifest.are_features or (out / "run.json").exists()):
         offer_preset(config, images=len(manifest), device=device)
@@ -119,16 +120,18 @@ def train(
             on_bad_image=data.bad_images,
         )
     data.list_unreadable(run.skipped, reading.report.problems, tell=False)
-    evaluations = evaluate_sides(run) if leads and run.held_out else {}
+    evaluations = {}
+    if leads and run.held_out:
+        evaluations = evaluate_sides(run)
     if leads and (out / "summary.json").exists():
         write_model_card(out, sides=evaluations)
     if not quiet:
         show(trained_page(run, evaluations, brief=True))
         say(f"The run is in {out}.")
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
-        print_line(
-            f"Of new samples: {_predict_command(out, data.how, features=manifest.are_features)}"
-        )
+        features = manifest.are_features
+        command = _predict_command(out, data.reading_options, features=features)
+        print_line(f"Of new samples: {command}")
 
 
 def _reporter(
@@ -148,10 +151,6 @@ def _reporter(
         else:
             reporter = track(reporter, tracker, out)
     return reporter
-
-
-def _samples(manifest: srjt.data.Manifest) -> str:
-    return "rows of features" if manifest.are_features else "images"
 
 
 def print_dry_run(
@@ -186,9 +185,10 @@ def print_dry_run(
             f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out"
             " labels likelier"
         )
-    more = " with mlp, and as long again for the choice" if config.network == CHOOSE_HEAD else ""
-    if config.backbone is not None:
-        more = ""  # most of the time is that of the features, which are computed once
+    more = ""
+    # else most of the time is that of the features, which are computed once
+    if config.network == CHOOSE_HEAD and config.backbone is None:
+        more = " with mlp, and as long again for the choice"
     say(
         f"{config.method}: {first}{learnt}. About {duration(seconds)} on"
         f" {device_name(chosen)}{more}."
@@ -203,7 +203,10 @@ def print_dry_run(
         )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
     frame = pd.DataFrame(
-        {"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]}
+        {
+            "side": list(sides),
+            options.samples_noun(manifest): [len(side) for side in sides.values()],
+        }
     )
     if manifest.patients:
         frame["patients"] = [len(set(side.patients or ())) for side in sides.values()]
@@ -237,11 +240,11 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
         )
 
 
-def _predict_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
+def _predict_command(out: Path, reading_options: dict[str, Any], *, features: bool) -> str:
     """How to predict, with the options by which this command has read its data; capitals are to be
     replaced."""
     names = ("feature_columns",) if features else ("images", "image_column")
-    words = options.as_words({name: how[name] for name in names if name in how})
+    words = options.as_words(options.named_options(reading_options, names))
     new = "TABLE" if words else "IMAGES"
     if features:
         new = "FEATURES"
@@ -286,10 +289,12 @@ def features(
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     check_outputs(out, force=force)
     if ungraded:
-        used: dict[str, Any] = {
-            name: data.how.get(name) for name in ("images", "image_column", "patient_column")
-        }
-        if unused := options.as_words({name: "" for name in data.how if name not in used})[::2]:
+        used = options.named_options(
+            data.reading_options, ("images", "image_column", "patient_column")
+        )
+        if unused := options.as_words(
+            {name: "" for name in data.reading_options if name not in used}
+        )[::2]:
             say(f"Without effect beside --ungraded: {', '.join(unused)}.", err=True)
         reading = read_images([data.source], **used)
     else:

@@ -169,7 +169,7 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
     rates = nominal_rates(results)
     scores = results.scores
     scores = scores[(scores[["split", "metric", "variant"]] == ["test", "mae", ""]).all(axis=1)]
-    figures = []
+    figures: list[canvas.CaptionedFigure] = []
     for kind, name in tables.NOISE_NAMES.items():
         rate_of = {}
         naive = {}

@@ -427,7 +427,8 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
         )
     texts = []
     rows = []
-    for noise in dict.fromkeys(spec.labels for spec in map(parse_noise, wide) if spec.share < 1.0):
+    specs = map(parse_noise, wide.columns.astype(str))
+    for noise in dict.fromkeys(spec.labels for spec in specs if spec.share < 1.0):
         cleaner = better_labels(parse_noise(noise))
         changes = (
             "twice the patients",
@@ -436,7 +437,7 @@ def learning_curve_section(results: StudyResults, *, metric: Purpose) -> list[Se
         arms = sign * wide.reindex(columns=[f"{noise}@0.5", noise, cleaner])
         whole = arms.iloc[:, 1]
         gains = arms.diff(axis=1).iloc[:, 1:].set_axis(changes, axis=1)
-        for source in whole.dropna().index.droplevel(["fold", "seed"]).unique():
+        for source in whole.dropna().reset_index(["fold", "seed"]).index.unique():
             name = display_name(*source)
             extent = gains.loc[source].agg(["mean", "min", "max"]).T
             helps = gain_verdict(
