@@ -95,12 +95,13 @@ PROMISES = (
     Promise(
         name="difference-interval",
         says="95 % intervals of the difference between two runs",
-        where="compare",
+        where="compare, analyse",
         promised=0.95,
         printed_by=(
             "inference/compare.py: Difference.difference",
             "ordinal/metrics.py: t_interval",
             "cli/predict.py: compare",
+            "reports/pages/analysis.py: analysis_facts",
         ),
     ),
     Promise(
