@@ -5,10 +5,10 @@
     python tests/same_results.py --source src --compare before.json
 
 It runs ``srjt`` of each source on the same synthetic data: four small trainings (images by two
-methods, features with two networks, several readers), predictions, an evaluation, a comparison, a study, an audit and
-a readers' folder. Written down is what they computed: a digest of each weight, and every number of
-the tables and JSON files. Dates, durations, paths, checksums and sentences are left out. About two
-minutes.
+methods, features with two networks, several readers), predictions, an evaluation, a comparison, a
+study, an audit and a readers' folder. Written down is what they computed: a digest of each weight,
+and every number of the tables and JSON files. Dates, durations, checksums and sentences are left
+out. About two minutes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def results_in(folder: Path) -> dict[str, Any]:
                 kept = table[~timed]
             for column in kept:
                 if not any(part in column.lower() for part in LEFT_OUT):
-                    results[f"{name}:{column}"] = kept[column].tolist()
+                    cells = kept[column].str.replace(str(folder), "", regex=False)
+                    results[f"{name}:{column}"] = cells.tolist()
     return results
 
 

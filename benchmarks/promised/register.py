@@ -95,12 +95,13 @@ PROMISES = (
     Promise(
         name="difference-interval",
         says="95 % intervals of the difference between two runs",
-        where="compare",
+        where="compare, analyse",
         promised=0.95,
         printed_by=(
             "inference/compare.py: Difference.difference",
             "ordinal/metrics.py: t_interval",
             "cli/predict.py: compare",
+            "reports/pages/analysis.py: analysis_facts",
         ),
     ),
     Promise(
@@ -206,6 +207,7 @@ PROMISES = (
             "inference/ranges.py: RangeRule",
             "inference/ranges.py: _all_or_none",
             "inference/ranges.py: conservative_thresholds",
+            "ranges.py: OrdinalRanges",
             "ordinal/calibration.py: range_threshold",
             "ordinal/calibration.py: widest_range_threshold",
             "reports/demo.py: _ranges",
@@ -370,7 +372,7 @@ PROMISES = (
         meets=_own_errors,
         printed_by=(
             "noise/group_rates.py: GroupRate.interval",
-            "reports/pages/audit.py: REMARKS",
+            "reports/pages/audit.py: remarks_of",
             "auditing/folder.py: _Rate.interval",
             "reports/pages/audit.py: RATES",
             "reports/pages/audit.py: RATE_FORMATS",
@@ -459,7 +461,7 @@ PROMISES = (
             ),
             "readers/agreement.py: Agreement.within_one",
             "readers/agreement.py: Agreement.quadratic",
-            "reports/pages/readers.py: REMARKS",
+            "reports/pages/readers.py: remarks_of",
             "reports/pages/readers.py: _bias",
             "reports/pages/readers.py: PAIR_COLUMNS",
         ),
@@ -546,7 +548,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "studies/results.py: PairedTest",
-            "reports/study_tables.py: TEST_CAPTION",
+            "reports/study_tables.py: paired_caption",
         ),
     ),
     Promise(

@@ -40,6 +40,14 @@ LARGEST_JSON = 2**28  # bytes; an audit with a million patients has less
 Model = TypeVar("Model")
 
 
+def path_from(path: Path, folder: Path) -> str:
+    """The path relative to the folder, or itself if it is elsewhere; never with "..", which is
+    wrong below a linked folder."""
+    if path.is_relative_to(folder):
+        path = path.relative_to(folder)
+    return path.as_posix()
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or
     complete.

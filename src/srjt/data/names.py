@@ -11,7 +11,6 @@ from __future__ import annotations
 import posixpath
 import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -26,14 +25,6 @@ def plain_path(name: str) -> str:
     if not name:
         return ""
     return posixpath.normpath(unicodedata.normalize("NFC", name).replace("\\", "/"))
-
-
-def path_from(path: Path, folder: Path) -> str:
-    """The path relative to the folder, or itself if it is elsewhere; never with "..", which is
-    wrong below a linked folder."""
-    if path.is_relative_to(folder):
-        path = path.relative_to(folder)
-    return path.as_posix()
 
 
 def join_names(

@@ -12,10 +12,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from srjt.data.names import path_from
 from srjt.data.options import ReadOptions, without_none
 from srjt.errors import Message, Option, SrjtError, unknown_name
-from srjt.files import write_output
+from srjt.files import path_from, write_output
 from srjt.settings import load_config
 
 SUFFIX = ".srjt.yaml"

@@ -20,7 +20,6 @@ import pandas as pd
 from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import GRADED, Features, Manifest, warn_about_formulas
-from srjt.data.names import path_from
 from srjt.data.options import picked, without_none
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SPLIT_NAMES
@@ -34,7 +33,7 @@ from srjt.errors import (
     reason_of,
     unknown_name,
 )
-from srjt.files import as_csv, check_regular_file, write_output
+from srjt.files import as_csv, check_regular_file, path_from, write_output
 from srjt.integrations import is_foreign_table, read_foreign_table
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")

@@ -31,7 +31,7 @@ from srjt.reports.pages.evaluation import (
     never_predicted,
 )
 from srjt.reports.sections import counts_table, named_grades
-from srjt.reports.table import ONE_LABEL, between, data_table
+from srjt.reports.table import ONE_LABEL, data_table
 
 FIRST = 20  # doubtful labels that the page shows
 CONFUSIONS = 6
@@ -62,16 +62,19 @@ class AnalysisFacts:
 def against_plain(f: AnalysisFacts) -> str:
     """How the model compares with plain training."""
     if f.outcome == "better":
-        return f"Plain training of the same network has {f.plain:.3f}: srjt is better by {f.gap}."
+        return (
+            "srjt is better than plain training of the same network, which has"
+            f" {f.plain:.3f} ({f.gap})."
+        )
     if f.outcome == "worse":
         return (
-            f"Plain training of the same network has {f.plain:.3f} and is better, by {f.gap}: srjt"
-            " train --method standard."
+            f"Plain training of the same network is better: it has {f.plain:.3f} ({f.gap}). Use"
+            " srjt train --method standard."
         )
     if f.outcome == "same":
         return (
-            f"Plain training of the same network has {f.plain:.3f}; no difference is shown on so"
-            f" few test patients ({f.gap})."
+            f"Plain training of the same network has {f.plain:.3f}. The test side is too small to"
+            f" show a difference ({f.gap})."
         )
     return (
         "The model is plain training: with so few images, and without pretrained weights,"
@@ -153,7 +156,8 @@ def analysis_facts(done: Analysis) -> AnalysisFacts:
         outcome = "better"
     elif compared.worse:
         outcome = "worse"
-    gap = f"difference {row.difference.value:+.3f}, {between(*row.difference[1:], '+.3f')}"
+    value, low, high = row.difference
+    gap = f"difference {value:+.3f}, 95 % {low:+.3f} to {high:+.3f}"
     return replace(facts, outcome=outcome, plain=row.first, gap=gap.replace("-", "−"))
 
 
