@@ -202,12 +202,8 @@ def print_dry_run(
             " batches and more epochs are better (--epochs, --batch-size)."
         )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
-    frame = pd.DataFrame(
-        {
-            "side": list(sides),
-            options.samples_noun(manifest): [len(side) for side in sides.values()],
-        }
-    )
+    frame = pd.DataFrame({"side": list(sides)})
+    frame[options.samples_noun(manifest)] = [len(side) for side in sides.values()]
     if manifest.patients:
         frame["patients"] = [len(set(side.patients or ())) for side in sides.values()]
     counts = pd.DataFrame(

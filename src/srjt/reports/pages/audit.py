@@ -355,9 +355,7 @@ def doubtful_section(
         hint = f"A → B: {noun} A, suggested grade B."
         if numbers:
             hint = f"A number is the probability that the {noun} is right; {hint}"
-        tiles = [
-            _tile(row, shown) for row, shown in zip(worst.to_dict("records"), pictures, strict=True)
-        ]
+        tiles = list(map(_tile, worst.to_dict("records"), pictures))
         return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
     columns = ["id", "reader", "grade"]
     if judged:

@@ -163,20 +163,14 @@ def _problems(inspection: Inspection) -> list[Section]:
     """Every kind with its meaning, and each problem of the first ones."""
     if not inspection.problems:
         return []
-    kinds = pd.DataFrame(
-        [
-            (severity, kind, count, as_typed(KINDS[kind][1]))
-            for kind, severity, count, _ in examples(inspection.problems)
-        ],
-        columns=["severity", "problem", "number", "meaning"],
-    )
-    listed = [
-        problem for _, _, _, some in examples(inspection.problems, count=ROWS) for problem in some
-    ][:ROWS]
-    rows = pd.DataFrame(
-        [(problem.kind, problem.where, problem.detail) for problem in listed],
-        columns=["problem", "where", "what"],
-    )
+    by_kind = []
+    each = []
+    for kind, severity, count, some in examples(inspection.problems, count=ROWS):
+        by_kind.append((severity, kind, count, as_typed(KINDS[kind][1])))
+        for problem in some:
+            each.append((problem.kind, problem.where, problem.detail))
+    kinds = pd.DataFrame(by_kind, columns=["severity", "problem", "number", "meaning"])
+    rows = pd.DataFrame(each[:ROWS], columns=["problem", "where", "what"])
     part = ""
     if len(inspection.problems) > ROWS:
         part = f"The first {ROWS:,} of {len(inspection.problems):,}; all are in problems.csv."
@@ -261,9 +255,9 @@ def _sizes(inspection: Inspection) -> list[Section]:
     """Width, height and the ratio of the sides."""
     if not inspection.sizes:
         return []
-    rows = [
-        (f"{w} × {h}", w / h, count) for (w, h), count in list(inspection.sizes.items())[:SIZES]
-    ]
+    rows = []
+    for (width, height), count in list(inspection.sizes.items())[:SIZES]:
+        rows.append((f"{width} × {height}", width / height, count))
     frame = pd.DataFrame(rows, columns=["width × height", "width ÷ height", "images"])
     total = sum(inspection.sizes.values())
     others = len(inspection.sizes) - len(rows)

@@ -140,11 +140,10 @@ def page_facts(
     trusted = 0 if readings.reference is None else int((readings.reference >= 0).sum())
     single = int((np.bincount(readings.item, minlength=len(readings.items)) == 1).sum())
     used = pd.Series(readings.grade).groupby(readings.reader).agg(["size", "nunique", "first"])
-    constant = [
-        f"{readings.readers[reader]} ({shown[grade]})"
-        for reader, number, different, grade in used.itertuples()
-        if different == 1 and number >= REMARKABLE
-    ]
+    constant = []
+    for reader, number, different, grade in used.itertuples():
+        if different == 1 and number >= REMARKABLE:
+            constant.append(f"{readings.readers[reader]} ({shown[grade]})")
     kinds = Counter(problem.kind for problem in table.problems)
     resampled = "items"
     if columns.patient is not None:
@@ -213,10 +212,9 @@ def readers_page(
         sections = [section, doubtful, _counts(agreed, shown, f"{f.noun}s"), *_agreement(agree)]
     if worklist is not None and len(worklist):
         sections.append(_next(worklist, brief=images is None))
-    problems = [
-        f"{problem.kind}, {problem.where}: {problem.detail}"
-        for problem in table.problems[:PROBLEMS]
-    ]
+    problems = []
+    for problem in table.problems[:PROBLEMS]:
+        problems.append(f"{problem.kind}, {problem.where}: {problem.detail}")
     if len(table.problems) > PROBLEMS:
         problems.append(f"… and {len(table.problems) - PROBLEMS:,} more problems")
     text = [*table.notes, *problems]
