@@ -208,8 +208,7 @@ def write_readers_folder(
     }
     ended = (folder / "readers.json").exists()
     if folder.is_dir() and not ended:
-        others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-        if others - ours:
+        if files.visible_names(folder) - ours:
             raise SrjtError(
                 f"{folder} contains other files: choose another ",
                 Option("out"),
