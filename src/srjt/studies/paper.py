@@ -86,10 +86,9 @@ def paper_value(
     spec = parse_noise(noise)
     if spec.share < 1.0 or spec.corrected:
         return None
+    rate = spec.rate
     if spec.kind == "none":
         rate = DR_RATE
-    else:
-        rate = spec.rate
     if spec.rho is not None:
         nominal = RATE_OF_RHO.get((spec.kind, spec.rho))
         if rate not in (None, nominal):

@@ -90,10 +90,9 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     )
     # the same scratch folder in every attempt, so that a new process on this node finds the
     # checkpoints
+    folder = Path(tempfile.gettempdir()) / task.scratch
     if shared:
         folder = task.folder
-    else:
-        folder = Path(tempfile.gettempdir()) / task.scratch
     run = study_folder.run_folder(folder, task.key)
     status = "done"
     wanted = [f"runs/{task.key}/{name}" for name in RUN_FILES]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.choose import absent, pick
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, filled, grade_values, refuse_too_many
 from srjt.data.manifest import POSTERIOR, Ints
 from srjt.data.names import join_names, one_spelling
@@ -189,7 +190,7 @@ def reading_columns(
         patient=chosen.get("patient"),
         reference=chosen.get("reference"),
         date=chosen.get("date"),
-        notes=tuple(note for role, note in notes.items() if role not in said_later),
+        notes=tuple(pick(notes, absent(notes, said_later))),
     )
 
 
@@ -257,7 +258,7 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
             Option("date_column"),
             ".",
         )
-    best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
+    best, *others = pick(read, np.flatnonzero(np.array(dated) == max(dated)))
     if any((other != best)[~np.isnat(best)].any() for other in others):
         raise SrjtError(
             f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write"
@@ -663,7 +664,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
     counts = np.bincount(readings.item, minlength=len(readings.items))
     added = {
-        column: [readings.grades[grade] for grade in agreed.grade],
+        column: pick(readings.grades, agreed.grade),
         "readings": list(map(str, counts)),
         "certainty": list(map("{:.6f}".format, agreed.certainty)),
     }
@@ -683,7 +684,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     combined = replace(
         table,
         frame=pd.concat([kept, pd.DataFrame(added, dtype=str)], axis=1),
-        lines=[table.lines[row] for row in reading.first_rows],
+        lines=pick(table.lines, reading.first_rows),
         problems=problems,
         notes=[*reading.notes, note],
     )
@@ -693,7 +694,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
 def _varying_columns(frame: pd.DataFrame, chosen: ReadingColumns, row_items: Ints) -> list[str]:
     """The columns that describe a reading and not an image."""
     of_image = {chosen.item, chosen.group, *chosen.grades.values()}
-    others = [name for name in frame.columns if name not in of_image]
+    others = absent(frame.columns, of_image)
     values = frame.loc[row_items >= 0, others].groupby(row_items[row_items >= 0])
     of_reading = (chosen.reader, chosen.date)
     return [name for name in others if name in of_reading or values[name].nunique().max() > 1]
