@@ -413,12 +413,7 @@ def summarise(
         **_to_verify(scores, estimate),
     }
     if agreed is not None:
-        summary["readings"] = int(agreed.readings.sum())
-        known = agreed.overall_noise_rate if agreed.determined else None
-        summary["wrong_readings"] = {
-            "rate": known,
-            "interval": list(agreed.overall_noise_rate_interval),
-        }
+        summary |= _readings_facts(agreed)
     offered = suggestions(scores)
     if "right" in scores:
         mean = float(offered["right"].mean()) if len(offered) else 0.0
@@ -478,6 +473,13 @@ def consensus_facts(agreed: Consensus) -> dict[str, Any]:
         "lower_bound": agreed.error_interval[0],
         "assumption": agreed.assumption,
     }
+
+
+def _readings_facts(agreed: Consensus) -> dict[str, Any]:
+    wrong: dict[str, Any] = {"rate": None, "interval": list(agreed.overall_noise_rate_interval)}
+    if agreed.determined:
+        wrong["rate"] = agreed.overall_noise_rate
+    return {"readings": int(agreed.readings.sum()), "wrong_readings": wrong}
 
 
 def unverified(scores: pd.DataFrame) -> pd.DataFrame:

@@ -43,13 +43,8 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         "srjt.data": ("synthetic",),
         "srjt.data.checks": ("DuplicateImagesWarning", "check", "group_duplicates"),
-        "srjt.data.manifest": (
-            "LeakageWarning",
-            "Manifest",
-            "Problem",
-            "drop_unusable",
-            "write_problems",
-        ),
+        "srjt.data.manifest": ("LeakageWarning", "Manifest", "drop_unusable", "write_problems"),
+        "srjt.data.problems": ("Problem", "ReadReport"),
         "srjt.data.sources": ("LoadedData", "from_arrays", "read"),
         "srjt.data.sources.readings": ("ReadingsTable", "read_readings"),
         "srjt.data.splits": (

@@ -655,9 +655,7 @@ def _best_elsewhere(
     fold_of = shared.index.get_level_values("fold")
     folds = dict.fromkeys(fold_of)
     for fold in folds:
-        elsewhere = shared
-        if len(folds) > 1:
-            elsewhere = shared[fold_of != fold]
+        elsewhere = shared[fold_of != fold] if len(folds) > 1 else shared
         here = [name for name in candidates if shared.loc[fold_of == fold, name].notna().any()]
         counts = elsewhere[here].notna().sum()
         means = elsewhere[counts.index[(counts == counts.max()) & (counts > 0)]].mean()

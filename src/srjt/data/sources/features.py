@@ -159,12 +159,13 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
     if split is not None and not tables.is_split(frame[split], given=given["split"] is not None):
         del chosen["split"], notes["split"]
     if of_images:
-        names = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
-        root, images, ambiguous = tables.find_images(names, root)
+        ids = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
+        root, images, ambiguous = tables.find_images(ids, root)
         problems = [*table.problems, *ambiguous]
         if id_column in chosen.values() or not _is_key(frame, id_column):
             id_column = None  # the image is the id
-        ids = names if id_column is None else frame[id_column].tolist()
+        else:
+            ids = frame[id_column].tolist()
         if readings is not None:
             for role in ("image", "grade", "patient"):  # its notes tell of these columns already
                 notes.pop(role, None)
@@ -175,15 +176,10 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         ids, images = _ids_and_images(frame, chosen.get("image"))
         problems = []
         about = table.notes
-    cells: dict[str, Any] = {"id": ids}
-    for role, column in chosen.items():
-        cells[role] = frame[column]
-    cells["image"] = images
-    cells |= tables.other_columns(frame, {*chosen.values(), id_column})
     if grades is None:
         grades = table.scales.get(chosen["grade"], table.grades)
     samples = assemble(
-        pd.DataFrame(cells),
+        _cells(frame, chosen, ids=ids, images=images, id_column=id_column),
         kind="table" if of_images else "features",
         root=root,
         grades=grades,
@@ -203,6 +199,23 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         made=table.made,
         report=replace(report, readings=readings),
     )
+
+
+def _cells(
+    frame: pd.DataFrame,
+    chosen: dict[str, str],
+    *,
+    ids: list[str],
+    images: list[str],
+    id_column: str | None,
+) -> pd.DataFrame:
+    """The columns by their roles, and the others."""
+    cells: dict[str, Any] = {"id": ids}
+    for role, column in chosen.items():
+        cells[role] = frame[column]
+    cells["image"] = images
+    cells |= tables.other_columns(frame, {*chosen.values(), id_column})
+    return pd.DataFrame(cells)
 
 
 def _is_key(frame: pd.DataFrame, column: str | None) -> bool:
