@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from srjt.choose import pick
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Ints, Manifest
 from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.answers import number_of_patients, run_name
 from srjt.inference.options import Answering, Grading
@@ -236,23 +237,13 @@ def compare(
         raise SrjtError("A comparison needs at least two runs.")
     opened = list(map(open_run, runs))
     names = _names(opened)
-    for name, run in zip(names, opened, strict=True):
-        if run.grades != opened[0].grades:
-            raise SrjtError(
-                f"{name} has the grades {', '.join(run.grades)} and {names[0]} has"
-                f" {', '.join(opened[0].grades)}: only runs with the same grades can be compared."
-            )
+    by_name = dict(zip(names, opened, strict=True))
+    _refuse_other_grades(by_name)
     if test is not None:
         test = read_labelled(opened[0], test)
         for run in opened:
             warn_of_training_patients(run, test)
-    answering = Answering(**vars(grading))
-    tested: list[Tested] = []
-    for name, run in zip(names, opened, strict=True):
-        answered = answer_test(name, prepare(run, answering), test)
-        if tested:
-            answered = in_order_of(answered, tested[0])
-        tested.append(answered)
+    tested = _answer_all(by_name, Answering(**vars(grading)), test)
     # identical images may have been found for one run only: the larger groups are used
     known = [one.table["group"].tolist() for one in tested if "group" in one.table]
     groups = min(known, key=lambda group: len(set(group)), default=None)
@@ -276,25 +267,15 @@ def compare(
     judged_by = str(last.judged_by)
     if corrected:
         judged_by += f" of {last.name}, {corrected:,} of which others have not"
-    shown = []
-    for rows in methods:
-        name = names[rows[0]]
-        if len(rows) > 1:
-            name += f" ({len(rows)} seeds)"
-        shown.append(name)
     purpose = grading.optimise or opened[0].config.optimise
+    gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
+    shown = []
     gains: dict[str, list[Gain]] = {}
-    for name, rows in zip(shown, methods, strict=True):
+    for rows in methods:
+        name = _with_seeds(names[rows[0]], len(rows))
+        shown.append(name)
         for place in rows:
-            if any(counts := opened[place].facts.data.get("class_counts") or []):
-                gain = gain_over_one_grade(
-                    labels,
-                    tested[place].table["grade"].to_numpy(),
-                    training_counts=counts,
-                    metric=purpose,
-                    groups=groups,
-                    resamples=resamples,
-                )
+            if gain := gain_of(opened[place], tested[place]):
                 gains.setdefault(name, []).append(gain)
     return Comparison(
         runs=tuple(shown),
@@ -311,10 +292,62 @@ def compare(
         ),
         purpose=purpose,
         gains=gains,
-        trained_on=_trained_on(dict(zip(names, opened, strict=True)), test),
+        trained_on=_trained_on(by_name, test),
         trainings=tuple(map(len, methods)),
         rare_grades=tuple(rare),
     )
+
+
+def _with_seeds(name: str, trainings: int) -> str:
+    if trainings == 1:
+        return name
+    return f"{name} ({trainings} seeds)"
+
+
+def _gain(
+    run: Trained,
+    tested: Tested,
+    *,
+    labels: Ints,
+    metric: Purpose,
+    groups: Sequence[str] | None,
+    resamples: int,
+) -> Gain | None:
+    """What a run gains over one grade for all; None if it does not know its training labels."""
+    counts = run.facts.data.get("class_counts") or []
+    if not any(counts):
+        return None
+    return gain_over_one_grade(
+        labels,
+        tested.table["grade"].to_numpy(),
+        training_counts=counts,
+        metric=metric,
+        groups=groups,
+        resamples=resamples,
+    )
+
+
+def _refuse_other_grades(runs: Mapping[str, Trained]) -> None:
+    first, *_ = runs
+    for name, run in runs.items():
+        if run.grades != runs[first].grades:
+            raise SrjtError(
+                f"{name} has the grades {', '.join(run.grades)} and {first} has"
+                f" {', '.join(runs[first].grades)}: only runs with the same grades can be compared."
+            )
+
+
+def _answer_all(
+    runs: Mapping[str, Trained], answering: Answering, test: Manifest | None
+) -> list[Tested]:
+    """The answers of all runs, in the order of the first one's images."""
+    tested: list[Tested] = []
+    for name, run in runs.items():
+        answered = answer_test(name, prepare(run, answering), test)
+        if tested:
+            answered = in_order_of(answered, tested[0])
+        tested.append(answered)
+    return tested
 
 
 def _trained_on(runs: Mapping[str, Trained], test: Manifest | None) -> dict[str, int]:

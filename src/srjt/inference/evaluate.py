@@ -4,6 +4,7 @@ samples; beside the readers who graded them, and without samples that the run ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import subgroups
 from srjt.inference.answers import (
+    Answers,
     describe_labels,
     number_of_patients,
     probabilities_of,
@@ -428,17 +430,7 @@ def judge(
     answers = judging.answers
     samples = judging.samples
     labels = answers.labels
-    p = answers.probabilities
     counts = answers.confusion.sum(axis=1)
-    uncalibrated: list[CalibrationBin] = []
-    if answers.outputs is not None and prepared.recalibration is not None:
-        before = probabilities_of(answers.outputs[0], prepared.options.network)
-        uncalibrated = calibration.calibration_bins(before, labels)
-    rows = who.reset_index(drop=True).assign(
-        label=pick(grades, labels), grade=pick(grades, answers.grades)
-    )
-    for c, grade in enumerate(grades):
-        rows[f"p_{grade}"] = p[:, c]
     if per:  # the run knows how many images of each grade it was trained on, not how many patients
         training_counts = counts
         naive: NaiveBaseline | None = naive_baseline(counts, counts)
@@ -468,7 +460,9 @@ def judge(
         purpose=purpose,
         grade_rule=prepared.grade_in_words,
         **vars(subgroups.scores_of(answers, resamples=judging.resamples)),
-        ranked_probability_score=calibration.ranked_probability_score(p, labels),
+        ranked_probability_score=calibration.ranked_probability_score(
+            answers.probabilities, labels
+        ),
         recalibration=str(prepared.recalibration or ""),
         images=len(samples),
         per=per,
@@ -484,10 +478,28 @@ def judge(
         naive=naive,
         gain=gain,
         coverage_by=prepared.options.coverage_by,
-        uncalibrated=uncalibrated,
-        answers=rows,
+        uncalibrated=_uncalibrated(prepared, answers),
+        answers=_answer_rows(who, answers, grades),
         aspects=aspects,
     )
+
+
+def _uncalibrated(prepared: Prepared, answers: Answers) -> list[CalibrationBin]:
+    """The bins before the recalibration; none without one."""
+    if answers.outputs is None or prepared.recalibration is None:
+        return []
+    before = probabilities_of(answers.outputs[0], prepared.options.network)
+    return calibration.calibration_bins(before, answers.labels)
+
+
+def _answer_rows(who: pd.DataFrame, answers: Answers, grades: Sequence[str]) -> pd.DataFrame:
+    """One row per answer: what identifies it, label, grade, and the probability of each grade."""
+    rows = who.reset_index(drop=True).assign(
+        label=pick(grades, answers.labels), grade=pick(grades, answers.grades)
+    )
+    for code, grade in enumerate(grades):
+        rows[f"p_{grade}"] = answers.probabilities[:, code]
+    return rows
 
 
 # A run on its own held-out sides, from the predictions that the run keeps.

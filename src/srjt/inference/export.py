@@ -305,7 +305,8 @@ def _synthetic_samples(run: Trained) -> Samples:
         drawn = np.random.default_rng(0).standard_normal((64, *run.in_shape)).astype(np.float32)
         for module in run.networks.modules():
             if isinstance(module, Standardise):
-                return drawn * module.scale.numpy() + module.mean.numpy()
+                drawn = drawn * module.scale.numpy() + module.mean.numpy()
+                break
         return drawn
     size = run.config.image_size
     images = generate(

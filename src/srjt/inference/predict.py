@@ -215,25 +215,25 @@ def predict(
     keep = as_columns(keep)
     prepared = prepare(run, from_names(with_aspects(Answering), options, kind="option"))
     run = prepared.run
-    asked = prepared.options
+    answering = prepared.options
     for rule in prepared.rules.values():
         if rule.problem is not None:
             raise rule.problem
     manifest, left_out = usable_samples(
-        run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image
+        run, data, columns=(*answering.columns, *keep), on_bad_image=answering.on_bad_image
     )
-    _check_columns(manifest.table, asked.per, keep)
+    _check_columns(manifest.table, answering.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
     images = prepared.answer_store(store)
     samples = store.manifest.table
-    if asked.per:
+    if answering.per:
         table = _pooled_table(prepared, images, samples)
     else:
         table = prepared.table(images)
         _identify(run, table, samples, keep)
     table.attrs |= {
-        "per": asked.per,
+        "per": answering.per,
         "how": how_answered(prepared),
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
@@ -244,7 +244,7 @@ def predict(
     answers = Predictions(table)
     answers.attrs = table.attrs
     answers.run = run
-    answers.asked = asked
+    answers.asked = answering
     return answers
 
 

@@ -5,7 +5,7 @@ own test side and samples from elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -241,25 +241,13 @@ def judge_subgroups(
     Subgroups
     """
     labels = answers.labels
-    count = len(answers)
     num_classes = answers.classes
-    owner = metrics.patient_codes(answers.groups, count)
-    patients = int(owner.max()) + 1
-    confidence = answers.probabilities.max(axis=1)
-    right = answers.probabilities.argmax(axis=1) == labels
-    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    owner = metrics.patient_codes(answers.groups, len(answers))
     cells = num_classes * num_classes
     inside = None
     if answers.ranges is not None:
         inside = (answers.ranges[0] <= labels) & (labels <= answers.ranges[1])
-
-    def sums(rows: Ints) -> Floats:
-        """(G, …) of each patient's answers the confusion matrix and, per bin, Σ (confidence −
-        right)."""
-        of_patient = np.zeros((patients, cells + BINS))
-        np.add.at(of_patient, (owner[rows], labels[rows] * num_classes + answers.grades[rows]), 1.0)
-        np.add.at(of_patient, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
-        return of_patient
+    sums = _patient_sums(answers, owner)
 
     def tables(sums_of_cells: Floats) -> Floats:
         return np.asarray(sums_of_cells[:, :cells].reshape(-1, num_classes, num_classes))
@@ -270,20 +258,14 @@ def judge_subgroups(
             chosen.append((str(grouping.name), name, np.flatnonzero(grouping == name)))
     of_groups = [sums(rows) for _, _, rows in chosen]
     members = [np.unique(owner[rows]) for _, _, rows in chosen]
-    whole = sums(np.arange(count))
-    drawn: list[list[Floats]] = [[] for _ in chosen]
-    totals = []
-    for weights in metrics.patient_draws(patients, max(resamples, 2), seed=0):
-        totals.append(weights @ whole)
-        for place, (who, of_group) in enumerate(zip(members, of_groups, strict=True)):
-            drawn[place].append(weights[:, who] @ of_group[who])
-    total = np.concatenate(totals)
+    whole = sums(np.arange(len(answers)))
+    total, drawn = _subgroup_draws(whole, of_groups, members, resamples=max(resamples, 2))
     groups = []
     permuted: dict[int, _Permuted] = {}  # by place, of the groups that are tested
     for place, (column, name, rows) in enumerate(chosen):
         who = members[place]
         of_group = of_groups[place]
-        draws = np.concatenate(drawn[place])
+        draws = drawn[place]
         of_rest = whole - of_group
         outside = int((tables(of_rest).sum(axis=(1, 2)) > 0).sum())
         scores: dict[str, Interval] = {}
@@ -316,6 +298,40 @@ def judge_subgroups(
         groups.append(Subgroup(column=column, name=name, scores=scores, gaps=gaps, **counts))
     _test(groups, permuted, permutations=resamples)
     return Subgroups(groups=tuple(groups))
+
+
+def _subgroup_draws(
+    whole: Floats, of_groups: Sequence[Floats], members: Sequence[Ints], *, resamples: int
+) -> tuple[Floats, list[Floats]]:
+    """(B, …) the sums of each draw of patients, of all samples and of each group. whole,
+    of_groups: (G, …) of each patient. members: the patients with samples in the group."""
+    totals = []
+    drawn: list[list[Floats]] = [[] for _ in members]
+    for weights in metrics.patient_draws(len(whole), resamples, seed=0):
+        totals.append(weights @ whole)
+        for draws, who, of_group in zip(drawn, members, of_groups, strict=True):
+            draws.append(weights[:, who] @ of_group[who])
+    return np.concatenate(totals), list(map(np.concatenate, drawn))
+
+
+def _patient_sums(answers: Answers, owner: Ints) -> Callable[[Ints], Floats]:
+    """Rows → (G, …) of each patient's answers among them the confusion matrix and, per bin,
+    Σ (confidence − right). owner: (N,) the patient of each answer."""
+    labels = answers.labels
+    patients = int(owner.max()) + 1
+    confidence = answers.probabilities.max(axis=1)
+    right = answers.probabilities.argmax(axis=1) == labels
+    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    cells = answers.classes * answers.classes
+    cell = labels * answers.classes + answers.grades
+
+    def sums(rows: Ints) -> Floats:
+        of_patient = np.zeros((patients, cells + BINS))
+        np.add.at(of_patient, (owner[rows], cell[rows]), 1.0)
+        np.add.at(of_patient, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
+        return of_patient
+
+    return sums
 
 
 def _if_known(score: Interval, patients: float) -> Interval:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -346,30 +347,14 @@ def agreement(
     if len(shared.item):
         patients = effective_patients(owner[shared.item])
     complete = float(_effective(sums["complete"][:, [0]])[0])  # of items that all have read
-    of_pair = _effective(
-        csr_matrix(
-            (np.ones(len(shared.item)), (owner[shared.item], shared.pair)),
-            shape=(groups, len(first)),
-        )
-    )
+    by_pair = (np.ones(len(shared.item)), (owner[shared.item], shared.pair))
+    of_pair = _effective(csr_matrix(by_pair, shape=(groups, len(first))))
     more = _one_disagreement(sums, classes=classes, readers=len(readings.readers))
     more_of_pair = more.pop("pairs")
-    whole = {name: draws[name][0] + added for name, added in more.items()}
+    coefficient = partial(
+        _coefficient, draws, more, classes=classes, patients=patients, confidence=confidence
+    )
     total = draws["pooled"].reshape(-1, classes, classes)
-
-    def shaped(name: str, values: Floats) -> Floats:
-        if name in ("pooled", "coincidences", "items"):
-            return values.reshape(-1, classes, classes)
-        return values
-
-    def coefficient(
-        function: Callable[..., Floats], *names: str, patients: float = patients
-    ) -> Interval:
-        """A coefficient with its interval, in which one more disagreement may occur."""
-        values = function(*(shaped(name, draws[name]) for name in names))
-        with_one = function(*(shaped(name, whole[name][None]) for name in names))
-        return interval_of(values, patients, confidence, more=float(with_one[0]))
-
     tables = first[largest]
     with_one = weighted_kappa(tables + more_of_pair, power=2)
     lower = np.maximum(weighted_kappa(tables, power=2) - with_one, 0.0)
@@ -401,6 +386,31 @@ def agreement(
         quadratic=coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled"),
         shared_items=len(np.unique(shared.item)),
     )
+
+
+def _coefficient(
+    draws: dict[str, Floats],
+    more: dict[str, Floats],
+    function: Callable[..., Floats],
+    *names: str,
+    classes: int,
+    patients: float,
+    confidence: float,
+) -> Interval:
+    """A coefficient of the draws of these names, with its interval, in which one more disagreement
+    may occur. more: what that adds to them."""
+    drawn = []
+    with_more = []
+    for name in names:
+        values = draws[name]
+        with_one = (values[0] + more[name])[None]
+        if name in ("pooled", "coincidences", "items"):
+            values = values.reshape(-1, classes, classes)
+            with_one = with_one.reshape(-1, classes, classes)
+        drawn.append(values)
+        with_more.append(with_one)
+    lowered = float(function(*with_more)[0])
+    return interval_of(function(*drawn), patients, confidence, more=lowered)
 
 
 def _draws(

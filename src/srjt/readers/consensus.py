@@ -127,12 +127,7 @@ def consensus(
     True
     """
     Readings.check(readings)
-    if repeats not in get_args(Repeats):
-        raise unknown_name("value of repeats", repeats, get_args(Repeats))
-    if not 0.0 < confidence < 1.0:
-        raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
-    if not 0.0 <= shared_errors <= 1.0:
-        raise SrjtError(f"shared_errors lies between 0 and 1; got {shared_errors:g}.")
+    _check_options(repeats, shared_errors, confidence)
     evidence = evidence_of(readings, repeats=repeats)
     power: float | None = None
     if probabilities is not None:
@@ -190,6 +185,15 @@ def consensus(
         variants=variants,
         **vars(intervals),
     )
+
+
+def _check_options(repeats: str, shared_errors: float, confidence: float) -> None:
+    if repeats not in get_args(Repeats):
+        raise unknown_name("value of repeats", repeats, get_args(Repeats))
+    if not 0.0 < confidence < 1.0:
+        raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
+    if not 0.0 <= shared_errors <= 1.0:
+        raise SrjtError(f"shared_errors lies between 0 and 1; got {shared_errors:g}.")
 
 
 def _with_network(evidence: Evidence, ratio: Floats) -> tuple[Evidence, float]:
