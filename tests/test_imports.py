@@ -19,6 +19,7 @@ FLOORS = (
     (
         "_version",
         "text",
+        "choose",
         "errors",
         "lazy",
         "process",

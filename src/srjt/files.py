@@ -272,6 +272,11 @@ def _adapter(model: Any) -> TypeAdapter[Any]:
     return TypeAdapter(model)
 
 
+def visible_names(folder: Path) -> set[str]:
+    """The names in a folder that do not begin with a dot."""
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
 def is_inside(path: Path, folder: Path) -> bool:
     """Whether ``path`` is in ``folder``, also after following ".." and symbolic links."""
     return path.resolve().is_relative_to(folder.resolve())

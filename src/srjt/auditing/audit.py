@@ -24,6 +24,7 @@ from srjt import files, methods
 from srjt._version import __version__
 from srjt.auditing import scores as scoring
 from srjt.auditing.folder import FORMAT, TRAININGS, AuditFolder, image_file
+from srjt.choose import pick
 from srjt.data.checks import thumbnail
 from srjt.data.grades import Grades, positions
 from srjt.data.images.decode import OnBadImage, read_image
@@ -129,11 +130,15 @@ class DoubtfulLabels:
     def _columns(self) -> tuple[str, ...]:
         if not self.judged:
             return UNJUDGED
-        return COLUMNS if self.determined else WITHOUT_NUMBERS
+        if self.determined:
+            return COLUMNS
+        return WITHOUT_NUMBERS
 
     def __repr__(self) -> str:
         shown = self.table[list(self._columns)].to_string(index=False)
-        return f"{self.caveat}\n{shown}" if self.caveat else shown
+        if self.caveat:
+            return f"{self.caveat}\n{shown}"
+        return shown
 
     def _repr_html_(self) -> str:
         rows = self.table.to_dict("records")
@@ -146,24 +151,30 @@ class DoubtfulLabels:
             "quality": "p(label is right)",
         }
         cells = [[_cell(row[name]) for name in self._columns] for row in rows]
-        shown = [html_table([headings[name] for name in self._columns], cells)]
+        shown = [html_table(pick(headings, self._columns), cells)]
         if any(pictures):
-            legend = "Label → suggested grade, if one is" if self.judged else ""
-            legend += (
-                " (probability that the label is right)." if "quality" in self._columns else ""
-            )
+            legend = ""
+            if self.judged:
+                legend = "Label → suggested grade, if one is"
+            if "quality" in self._columns:
+                legend += " (probability that the label is right)."
             texts = list(map(self._caption, rows))
             shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
         return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
 
     def _caption(self, row: Mapping[Any, Any]) -> str:
-        arrow = f" → {row['suggested']}" if self.judged and row["suggested"] else ""
-        number = f" ({row['quality']:.2f})" if "quality" in self._columns else ""
-        return f"{row['grade']}{arrow}{number} {row['id']}"
+        text = f"{row['grade']}"
+        if self.judged and row["suggested"]:
+            text += f" → {row['suggested']}"
+        if "quality" in self._columns:
+            text += f" ({row['quality']:.2f})"
+        return f"{text} {row['id']}"
 
 
 def _cell(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return str(value)
 
 
 # ``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the
@@ -489,11 +500,7 @@ def prepare_folder(folder: Path) -> None:
     """Create the folder of an audit. A folder with other files is refused; one of an audit is
     resumed."""
     ours = any((folder / name).exists() for name in (*TRAININGS, "audit.json"))
-    if (
-        folder.is_dir()
-        and not ours
-        and any(not path.name.startswith(".") for path in folder.iterdir())
-    ):
+    if folder.is_dir() and not ours and files.visible_names(folder):
         raise SrjtError(
             f"{folder} contains other files: choose another ",
             Option("out"),

@@ -13,6 +13,7 @@ import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import Action, Decisions
+from srjt.choose import pick
 from srjt.data.names import join_names
 from srjt.data.sources.readings import ReadingsTable
 from srjt.errors import SrjtError, count_of, few
@@ -37,17 +38,19 @@ def doubtful_labels(audit: AuditFolder, *, limit: int | None = None) -> tuple[pd
     folder : Path
         The folder of the images.
     """
-    chosen = np.flatnonzero(audit.verified < 0)[: audit.expected_wrong if limit is None else limit]
-    if not any(audit.images[line] for line in chosen):
+    if limit is None:
+        limit = audit.expected_wrong
+    chosen = np.flatnonzero(audit.verified < 0)[:limit]
+    if not any(pick(audit.images, chosen)):
         raise SrjtError("This audit has no images to show: its samples are rows of features.")
     paths = [(audit.folder / audit.images[line]).absolute() for line in chosen]
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     known = ~np.isin(audit.labels[chosen], audit.unrecognised) & audit.determined
     table = pd.DataFrame(
         {
-            "id": [audit.ids[line] for line in chosen],
+            "id": pick(audit.ids, chosen),
             "image": [path.relative_to(folder).as_posix() for path in paths],
-            "given": [audit.grades[audit.labels[line]] for line in chosen],
+            "given": pick(audit.grades, audit.labels[chosen]),
             "suggested": [_likelier(audit, line) for line in chosen],
             "doubt": np.where(known, 1 - audit.quality[chosen], np.nan),
         }

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
+from srjt.choose import pick
 from srjt.data.grades import Grades, distinct, positions
 from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError
@@ -67,7 +68,9 @@ class AuditFolder:
     @property
     def table(self) -> Path | None:
         """The audited table of labels."""
-        return None if self.facts.table is None else Path(self.facts.table)
+        if self.facts.table is None:
+            return None
+        return Path(self.facts.table)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -121,7 +124,7 @@ def _open_audit(folder: Path, facts: AuditFile, scores: pd.DataFrame) -> AuditFo
     def codes(column: str, **none: int) -> Ints:
         """Positions of the grades."""
         place = positions(grades) | none
-        return np.array([place[cell] for cell in scores[column]], dtype=np.int64)
+        return np.array(pick(place, scores[column]), dtype=np.int64)
 
     def numbers(columns: str | list[str]) -> Floats:
         return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)

@@ -54,6 +54,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
 from srjt.files import modified, read_limited
+from srjt.plain import plain
 
 # The review page's security rules: who may use the server, and what its pages may load.
 #
@@ -310,14 +311,12 @@ class ReviewSession:
             "suggested": audit.suggested.tolist(),
             "quality": np.round(audit.quality, 4).tolist(),
             "probabilities": np.round(10_000 * audit.probabilities).astype(int).ravel().tolist(),
-            "network_grades": [grades.tolist() for grades in audit.network_grades],
-            "selected": [
-                None if share != share else share for share in np.round(audit.selected, 3).tolist()
-            ],
+            "network_grades": plain(audit.network_grades),
+            "selected": plain(np.round(audit.selected, 3)),
             "patients": _name_codes(audit.patients),
             "readers": _name_codes(audit.readers),
             "has_neighbours": audit.neighbours is not None,
-            "twins": None if audit.twins is None else audit.twins.tolist(),
+            "twins": plain(audit.twins),
         }
         return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -341,10 +340,12 @@ class ReviewSession:
         """(revision, line) of this reviewer's last decisions, oldest first."""
         line_of = self.audit.line_of
         with self.decisions.lock:
-            own = self.decisions.current.by_reviewer(self.reviewer)
-        return [(entry.revision, line_of[entry.id]) for entry in own if entry.id in line_of][
-            -MAX_UNDO:
-        ]
+            entries = self.decisions.current.by_reviewer(self.reviewer)
+        undoable = []
+        for entry in entries:
+            if entry.id in line_of:
+                undoable.append((entry.revision, line_of[entry.id]))
+        return undoable[-MAX_UNDO:]
 
     def decision_json(self, entry: LogEntry | None) -> dict[str, Any] | None:
         """A decision as the page reads it, with the position of the grade; None for a grade of
@@ -353,10 +354,7 @@ class ReviewSession:
             return None
         grades = self.audit.grades
         shown = {name: getattr(entry, name) for name in ("revision", "reviewer", "at", "action")}
-        return {
-            **shown,
-            "grade": grades.index(entry.to_grade) if entry.to_grade in grades else None,
-        }
+        return {**shown, "grade": positions(grades).get(entry.to_grade)}
 
     def decide(self, body: dict[str, Any]) -> dict[str, Any]:
         audit = self.audit
@@ -486,8 +484,11 @@ def grade_keys(grades: Sequence[str]) -> list[str]:
     0 is the mildest grade, unless every name contains one digit of its own: then 1 sets "Mayo 1",
     also on a scale that starts at 1.
     """
-    numbers = [re.findall(r"\d+", name) for name in grades]
-    digits = [own[0] for own in numbers if len(own) == 1 and len(own[0]) == 1]
+    digits = []
+    for name in grades:
+        numbers = re.findall(r"\d+", name)
+        if len(numbers) == 1 and len(numbers[0]) == 1:
+            digits += numbers
     if len(digits) == len(grades) == len(set(digits)):
         return digits
     return [str(grade) if grade < 10 else "" for grade in range(len(grades))]
@@ -542,9 +543,8 @@ class BlindSession:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there
         is none yet."""
         code_of = positions(self.audit.grades)
-        own = self.decisions.answers(self.purpose, reviewer=self.reviewer)
         codes: dict[str, int | None] = {}
-        for answer in own:
+        for answer in self.decisions.answers(self.purpose, reviewer=self.reviewer):
             codes[answer.id] = CANNOT_TELL
             if answer.grade is not None:
                 codes[answer.id] = code_of.get(answer.grade)
@@ -606,12 +606,14 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
             f"Port {port} of {host} cannot be used ({problem.strerror or problem}): choose another"
             " --port or --host."
         ) from None
-    own_names = {host} if local else {host, socket.gethostname().lower(), socket.getfqdn().lower()}
+    names = {host}
+    if not local:
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
     return Server(
         socket=listening,
         host=socket.gethostname() if host in ("0.0.0.0", "::") else host,
         port=listening.getsockname()[1],
-        host_names=LOOPBACK | own_names,
+        host_names=LOOPBACK | names,
         any_address=not local,
     )
 

@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
+from srjt.choose import pick, present
 from srjt.data.grades import grade_values, positions
 from srjt.data.manifest import Manifest, neutralise_formula, warn_about_formulas
 from srjt.data.names import join_all_names
@@ -145,7 +146,9 @@ class CurrentDecisions:
     def get(self, sample: str) -> LogEntry | None:
         """The decision about a sample: the last one, of any reviewer."""
         decisions = self.active.get(sample)
-        return decisions[-1] if decisions else None
+        if not decisions:
+            return None
+        return decisions[-1]
 
     def all(self) -> Iterator[LogEntry]:
         """One decision per decided sample."""
@@ -153,13 +156,9 @@ class CurrentDecisions:
 
     def by_reviewer(self, reviewer: str) -> list[LogEntry]:
         """The decisions of one reviewer that are not undone, oldest first."""
-        own = (
-            entry
-            for entries in self.active.values()
-            for entry in entries
-            if entry.reviewer == reviewer
-        )
-        return sorted(own, key=lambda entry: entry.revision)
+        entries = itertools.chain.from_iterable(self.active.values())
+        theirs = filter(lambda entry: entry.reviewer == reviewer, entries)
+        return sorted(theirs, key=lambda entry: entry.revision)
 
 
 class Decisions:
@@ -219,14 +218,17 @@ class Decisions:
         decision.
         """
         with self._transaction():
-            entry = next(
-                (e for e in self.current.by_reviewer(reviewer) if e.revision == revision), None
-            )
-            if entry is None or self.current.get(entry.id) != entry:
-                raise ConflictError(None if entry is None else self.current.get(entry.id))
-            earlier = self.current.active[entry.id][:-1]
-            grade = earlier[-1].to_grade if earlier else label
-            return self._append(entry.id, reviewer, "undo", grade, label, undoes=revision)
+            entries = {entry.revision: entry for entry in self.current.by_reviewer(reviewer)}
+            if revision not in entries:
+                raise ConflictError(None)
+            sample = entries[revision].id
+            if self.current.get(sample) != entries[revision]:
+                raise ConflictError(self.current.get(sample))
+            earlier = self.current.active[sample][:-1]
+            grade = label
+            if earlier:
+                grade = earlier[-1].to_grade
+            return self._append(sample, reviewer, "undo", grade, label, undoes=revision)
 
     def add_answer(
         self, sample: str, *, purpose: Purpose, reviewer: str, grade: str | None
@@ -241,8 +243,12 @@ class Decisions:
         """The last answer about each sample by each reviewer, or by this one, oldest first."""
         with self.lock, self._readable_errors("read"):
             rows = self._connection.execute(_LAST_ANSWERS, (purpose,)).fetchall()
-        answers = [Answer(*self._checked(row)[1:]) for row in rows]
-        return [answer for answer in answers if reviewer in (None, answer.reviewer)]
+        answers = []
+        for row in rows:
+            answer = Answer(*self._checked(row)[1:])
+            if reviewer in (None, answer.reviewer):
+                answers.append(answer)
+        return answers
 
     def close(self) -> None:
         with self.lock:
@@ -500,25 +506,25 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     What is for a new reader is for any reviewer who is not among the earlier readers.
     """
     frame = load_table(path).frame
-    item = next((name for name in ("item", "image", "id") if name in frame), None)
-    if item is None or "reader" not in frame:
+    named_by = present(("item", "image", "id"), frame)
+    if not named_by or "reader" not in frame:
         raise SrjtError(
             f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE"
             " --next 50 --out DIR writes one."
         )
-    own = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
-    if not len(own) and reviewer not in (source.readers or ()):
-        own = frame[frame["reader"] == NEW_READER]
-    if not len(own):
+    rows = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
+    if not len(rows) and reviewer not in (source.readers or ()):
+        rows = frame[frame["reader"] == NEW_READER]
+    if not len(rows):
         names = ", ".join(sorted(set(frame["reader"]))[:8])
         raise SrjtError(
             f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name"
             " with --reviewer."
         )
-    wanted = list(dict.fromkeys(own[item]))
-    rows = join_all_names(wanted, source.ids, wanted_in=str(path), known_in=str(source.folder))
-    lines: list[int] = rows.tolist()
-    if not any(source.images[line] for line in lines):
+    wanted = list(dict.fromkeys(rows[named_by[0]]))
+    joined = join_all_names(wanted, source.ids, wanted_in=str(path), known_in=str(source.folder))
+    lines: list[int] = joined.tolist()
+    if not any(pick(source.images, lines)):
         raise SrjtError(
             f"{source.folder} has no image files to show: run srjt readers again with --images DIR,"
             " the folder of the images."
@@ -557,7 +563,7 @@ def new_readings(
     new = pd.DataFrame(rows, columns=columns, dtype=str)
     item = columns[0]
     by_item = table.drop_duplicates(item).set_index(item)
-    about_item = [name for name in ("image", "patient", "reference") if name in by_item]
+    about_item = present(("image", "patient", "reference"), by_item)
     new = new.join(by_item[about_item], on=item)
     kept = table.drop(columns=["consensus", "probability"], errors="ignore")  # computed again
     return pd.concat([kept, new], ignore_index=True).fillna(""), notes
@@ -590,9 +596,9 @@ def corrected_table(
         "decision": list(blank),
     }
     for row, line in enumerate(lines):
-        decision = None if line is None else decisions.get(audit.ids[line])
-        if line is None or decision is None:
+        if line is None or audit.ids[line] not in decisions:
             continue
+        decision = decisions[audit.ids[line]]
         if decision.to_grade not in audit.grades:
             raise SrjtError(
                 f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is"
@@ -694,11 +700,10 @@ def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataF
     entries: list[LogEntry] = []
     for reviewer in {entry.reviewer for entry in log}:
         entries += CurrentDecisions(log, only_reviewer=reviewer).all()
-    rows = [
-        (entry.id, entry.reviewer, entry.to_grade, entry.action, entry.at)
-        for entry in sorted(entries, key=lambda entry: entry.revision)
-        if entry.action != "skip" and entry.id in audit.line_of
-    ]
+    rows = []
+    for entry in sorted(entries, key=lambda entry: entry.revision):
+        if entry.action != "skip" and entry.id in audit.line_of:
+            rows.append((entry.id, entry.reviewer, entry.to_grade, entry.action, entry.at))
     return pd.DataFrame(
         rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"], dtype=object
     )
@@ -740,7 +745,7 @@ def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | Non
     columns = {
         "id": audit.ids,
         "image": [str((audit.folder / name).absolute()) if name else "" for name in audit.images],
-        "grade": [audit.grades[label] for label in audit.labels],
+        "grade": pick(audit.grades, audit.labels),
         "patient": audit.patients,
         "reader": audit.readers,
     }

@@ -64,14 +64,16 @@ def network_scores(
     naive = naive_baseline(counts, counts)
     rows = []
     for code, name in enumerate(grades):
-        own = labels == code
+        labelled = labels == code
         answered = answers == code
-        recall = float(answered[:, own].mean()) if own.any() else 0.0
-        clear = _said_more_often(answered.mean(axis=0), own, patient)
+        recall = 0.0
+        if labelled.any():
+            recall = float(answered[:, labelled].mean())
+        clear = _said_more_often(answered.mean(axis=0), labelled, patient)
         rows.append(
             {
                 "grade": name,
-                "labels": int(own.sum()),
+                "labels": int(labelled.sum()),
                 "recall": round(recall, 4),
                 "recognised": clear,
             }
@@ -85,20 +87,20 @@ def network_scores(
     return {name: round(value, 4) for name, value in scores.items()} | {"grades": rows}
 
 
-def _said_more_often(said: Floats, own: npt.NDArray[np.bool_], patient: Ints) -> bool:
+def _said_more_often(said: Floats, true: npt.NDArray[np.bool_], patient: Ints) -> bool:
     """Whether something is said more often of some samples than of the others, by Fisher's exact
     test at 2.5 %.
 
     Two standard errors would not do: of a rare grade, one answer that fits by chance is beyond
     them. The counts are those of as many independent samples as tell as much.
 
-    said: (N,) the share of the networks that say it; own: (N,) the samples it is right of; patient:
-    (N,) codes.
+    said: (N,) the share of the networks that say it; true: (N,) the samples it is right of;
+    patient: (N,) codes.
     """
     from scipy.stats import hypergeom  # type: ignore[import-untyped]  # takes long to import
 
     repeated = repetition(said, patient)
-    counts = (len(said), own.sum(), said.sum(), said[own].sum())
+    counts = (len(said), true.sum(), said.sum(), said[true].sum())
     samples, right, often, both = (round(float(count) / repeated) for count in counts)
     by_chance = float(hypergeom.sf(both - 1, samples, right, often))
     return by_chance <= RECOGNISED
@@ -388,7 +390,9 @@ def summarise(
     of_grades = error_rates(scores, "grade", rates=rates, unseen=unseen)
 
     def rates_by(column: str) -> list[dict[str, Any]] | None:
-        return error_rates(scores, column, rates=rates) if column in scores else None
+        if column not in scores:
+            return None
+        return error_rates(scores, column, rates=rates)
 
     summary: dict[str, Any] = {
         "samples": len(scores),
@@ -409,12 +413,7 @@ def summarise(
         **_to_verify(scores, estimate),
     }
     if agreed is not None:
-        summary["readings"] = int(agreed.readings.sum())
-        known = agreed.overall_noise_rate if agreed.determined else None
-        summary["wrong_readings"] = {
-            "rate": known,
-            "interval": list(agreed.overall_noise_rate_interval),
-        }
+        summary |= _readings_facts(agreed)
     offered = suggestions(scores)
     if "right" in scores:
         mean = float(offered["right"].mean()) if len(offered) else 0.0
@@ -476,9 +475,18 @@ def consensus_facts(agreed: Consensus) -> dict[str, Any]:
     }
 
 
+def _readings_facts(agreed: Consensus) -> dict[str, Any]:
+    wrong: dict[str, Any] = {"rate": None, "interval": list(agreed.overall_noise_rate_interval)}
+    if agreed.determined:
+        wrong["rate"] = agreed.overall_noise_rate
+    return {"readings": int(agreed.readings.sum()), "wrong_readings": wrong}
+
+
 def unverified(scores: pd.DataFrame) -> pd.DataFrame:
     """The rows whose true grade nobody has told."""
-    return scores[scores["verified_grade"] == ""] if "verified_grade" in scores else scores
+    if "verified_grade" not in scores:
+        return scores
+    return scores[scores["verified_grade"] == ""]
 
 
 def suggestions(scores: pd.DataFrame) -> pd.DataFrame:
@@ -538,13 +546,17 @@ def _to_verify(scores: pd.DataFrame, estimate: NoiseEstimate) -> dict[str, int |
     if estimate.identifiable and high - low <= 2 * WITHIN:
         return {"verify_more": 0, "verify_random": None}
     # Undetermined: the rate that needs the largest sample of those in the interval.
-    rate = estimate.rate if estimate.identifiable else min(max(0.5, low), high)
+    rate = estimate.rate
+    if not estimate.identifiable:
+        rate = min(max(0.5, low), high)
     verified = estimate.verified
     labels = estimate.samples
     needed = labels_to_verify(rate, within=WITHIN)  # of infinitely many, without the model
     # n verified labels are worth gain · n / (1 − n / N) of these: what is verified is no longer
     # uncertain.
-    gain = estimate.verified_worth * (1.0 - verified / labels) / verified if verified else 1.0
+    gain = 1.0
+    if verified:
+        gain = estimate.verified_worth * (1.0 - verified / labels) / verified
     more = max(0, math.ceil(needed / (gain + needed / labels)) - verified)
     if verified or not estimate.learnt:
         return {"verify_more": more, "verify_random": None}

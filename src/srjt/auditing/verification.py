@@ -14,7 +14,7 @@ probability of 5 % (Bonferroni): the intervals of all looks hold together with 9
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from srjt.auditing.review_log import (
     with_verified_grades,
 )
 from srjt.auditing.scores import verified_alone, verified_summary
+from srjt.choose import absent, pick
 from srjt.data.manifest import Manifest
 from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, count_of
@@ -55,7 +56,7 @@ class Plan:
 
     @property
     def in_order(self) -> list[str]:
-        return [self.ids[row] for row in self.drawing.order]
+        return pick(self.ids, self.drawing.order)
 
     def probability(self, answered: Sequence[str]) -> dict[str, float]:
         """With which each label of the sample was drawn. answered: the samples with an answer, in
@@ -65,10 +66,15 @@ class Plan:
         tell a grade leaves a gap, as in a sample at random.
         """
         names = self.in_order
-        wanted = set(answered)
-        drawn = max((place + 1 for place, name in enumerate(names) if name in wanted), default=0)
+        drawn = _sample_size(names, set(answered))
         chances = self.drawing.probability(drawn)
         return {names[place]: float(chances[self.drawing.order[place]]) for place in range(drawn)}
+
+
+def _sample_size(names: Sequence[str], answered: Container[str]) -> int:
+    """The sample reaches to the last answer."""
+    places = [place for place, name in enumerate(names, start=1) if name in answered]
+    return max(places, default=0)
 
 
 def read_plan(folder: Path) -> Plan | None:
@@ -108,7 +114,7 @@ def read_plan(folder: Path) -> Plan | None:
 def write_plan(audit: AuditFolder) -> Plan:
     """Draw the labels that nobody has verified, by doubt, and keep the order in the folder."""
     lines = sorted(np.flatnonzero(audit.verified < 0).tolist(), key=audit.ids.__getitem__)
-    names = [audit.ids[line] for line in lines]
+    names = pick(audit.ids, lines)
     doubt = np.clip(1.0 - audit.quality[lines], 0.0, 1.0)
     drawing = draw_by_doubt(doubt, seed=SEED)
     columns = {"id": names, "doubt": doubt, "size": drawing.size, "place": drawing.place}
@@ -213,17 +219,16 @@ def sample_share(
     """
     sample = sample_lines(audit, len(audit), plan)
     grades = {answer.id: answer.grade for answer in answers}
-    answered = [place for place, line in enumerate(sample) if audit.ids[line] in grades]
-    drawn = max(answered, default=-1) + 1
+    drawn = _sample_size(pick(audit.ids, sample), grades)
     if size is not None:
         drawn = min(drawn, size)
     graded = [line for line in sample[:drawn] if grades.get(audit.ids[line]) in audit.grades]
     if not graded:
         return None
     lines = np.array(graded)
-    names = [audit.ids[line] for line in graded]
+    names = pick(audit.ids, graded)
     given = np.array(audit.grades, dtype=object)[audit.labels[lines]]
-    wrong = (np.array([grades[name] for name in names], dtype=object) != given).astype(np.float64)
+    wrong = (np.array(pick(grades, names), dtype=object) != given).astype(np.float64)
     doubt = np.zeros(len(graded))
     mean_doubt = 0.0
     chances = np.full(len(graded), drawn / len(sample))
@@ -270,7 +275,7 @@ def next_look(
     answered = {answer.id for answer in answers}
     last = Look(size=0, share=None, reached=False, next_size=looks[0])
     for number, size in enumerate(looks):
-        if not all(audit.ids[line] in answered for line in sample_lines(audit, size, plan)):
+        if absent(pick(audit.ids, sample_lines(audit, size, plan)), answered):
             break
         verified = sample_share(audit, answers, plan, size=size, looks=len(looks))
         if verified is None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
+from srjt.choose import pick
 from srjt.data.images.decode import DECODER_VERSION, EMPTY_FILE, BadImageError, read_image, resized
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, components, connected
 from srjt.data.problems import Problem
@@ -93,7 +94,9 @@ def thumbnails(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         box = (left, top, width - left, height - top)
         thumb = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX, box=box))
         spread = float(np.ptp(thumb))
-        made[crop] = 0 if spread < FLAT else np.round((thumb - thumb.min()) * (255 / spread))
+        made[crop] = 0
+        if spread >= FLAT:
+            made[crop] = np.round((thumb - thumb.min()) * (255 / spread))
     return made
 
 
@@ -109,8 +112,8 @@ def identical(hashes: Hashes) -> Ints:
 
 def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATION) -> Ints:
     """(N, crops, SIDE, SIDE) → (M, 2): the pairs i < j of nearly identical images."""
-    pairs = np.sort(_near_whole(thumbs, thumbs, correlation=correlation, same=True), axis=1)
-    return np.unique(pairs, axis=0) if len(pairs) else pairs
+    pairs = _near_whole(thumbs, thumbs, correlation=correlation, same=True)
+    return _unique_pairs(np.sort(pairs, axis=1))
 
 
 def near_across(
@@ -119,8 +122,13 @@ def near_across(
     """(N, crops, SIDE, SIDE) and (K, …) → (M, 2): the pairs (i, k) of nearly identical images."""
     there = _near_whole(first, second, correlation=correlation)
     back = _near_whole(second, first, correlation=correlation)[:, ::-1]
-    pairs = np.concatenate([there, back])
-    return np.unique(pairs, axis=0) if len(pairs) else pairs
+    return _unique_pairs(np.concatenate([there, back]))
+
+
+def _unique_pairs(pairs: Ints) -> Ints:
+    if not len(pairs):
+        return pairs
+    return np.unique(pairs, axis=0)
 
 
 def _near_whole(
@@ -156,7 +164,8 @@ def _near_whole(
             if same:
                 near = near[asked[near["i"]] != usable[near["j"]]]
             for start in range(0, len(near), 1 << 16):
-                one, other = (near[side][start : start + (1 << 16)] for side in "ij")
+                one = near["i"][start : start + (1 << 16)]
+                other = near["j"][start : start + (1 << 16)]
                 alike = np.einsum("nd,nd->n", unit[one], whole[usable[other]]) >= correlation
                 pairs_by_crop.append(np.stack([asked[one[alike]], usable[other[alike]]], axis=1))
     return np.concatenate(pairs_by_crop)
@@ -406,9 +415,9 @@ def same_pixels(manifest: Manifest) -> Ints:
         and manifest.are_features
         and manifest.arrays.shape[1] < MIN_FEATURES
     )
-    return (
-        np.arange(len(manifest)) if few or manifest.hashes is None else identical(manifest.hashes)
-    )
+    if few or manifest.hashes is None:
+        return np.arange(len(manifest))
+    return identical(manifest.hashes)
 
 
 def contradictory_twins(manifest: Manifest) -> Ints:
@@ -532,10 +541,8 @@ def example_rows(manifest: Manifest, grade: int, *, seed: int = 0) -> list[int]:
     owners = manifest.patients or manifest.ids
     rows: list[int] = np.flatnonzero(manifest.labels == grade).tolist()
     rows.sort(key=lambda row: hashlib.blake2b(f"{seed}/{ids[row]}".encode()).digest())
-    of_patient = pd.Series([owners[row] for row in rows], dtype=object)
-    return [
-        rows[place] for place in of_patient.groupby(of_patient).cumcount().argsort(kind="stable")
-    ]
+    of_patient = pd.Series(pick(owners, rows), dtype=object)
+    return pick(rows, of_patient.groupby(of_patient).cumcount().argsort(kind="stable"))
 
 
 def _examples(manifest: Manifest, grade: int, tile: int, seed: int) -> Iterator[Image.Image]:
@@ -592,7 +599,9 @@ def check(
     >>> srjt.data.check(data)
     []
     """
-    problems = examine_images(manifest, workers=workers, progress=progress)[0] if images else []
+    problems: list[Problem] = []
+    if images:
+        problems, _ = examine_images(manifest, workers=workers, progress=progress)
     return problems + few_patients(manifest, folds)
 
 
@@ -607,8 +616,9 @@ def examine_images(
     problems = []
     if manifest.arrays is None:
         paths = manifest.paths
-        unknown = np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist()
-        problems = [problem for row in unknown if (problem := _file_problem(ids[row], paths[row]))]
+        for row in np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist():
+            if problem := _file_problem(ids[row], paths[row]):
+                problems.append(problem)
     if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
         raise no_image_exists(manifest)
     code = identical(hashes.pixels)
@@ -628,10 +638,11 @@ def examine_images(
         detail = _compared(manifest, rows, "nearly the same image as")
         problems.append(Problem("near-duplicates", ids[rows[0]], detail))
     groups.sort(key=lambda rows: not _contradict(manifest, rows))
-    identical_rows = np.array(
-        [(rows[0], other) for rows in groups for other in rows[1:]], dtype=np.int64
-    )
-    return problems, np.concatenate([identical_rows.reshape(-1, 2), near])
+    pairs: list[tuple[int, int]] = []
+    for rows in groups:
+        pairs += [(rows[0], other) for other in rows[1:]]
+    identical_rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return problems, np.concatenate([identical_rows, near])
 
 
 def image_sizes(manifest: Manifest, *, sample: int = SAMPLED) -> list[tuple[int, int]]:
@@ -642,7 +653,7 @@ def image_sizes(manifest: Manifest, *, sample: int = SAMPLED) -> list[tuple[int,
     if manifest.arrays is not None:
         return [(manifest.arrays.shape[2], manifest.arrays.shape[1])] * len(manifest)
     paths = manifest.paths[:: max(1, -(-len(manifest) // sample))]
-    return [size for path in paths if (size := _size(path)) is not None]
+    return [size for size in map(_size, paths) if size is not None]
 
 
 def _file_problem(sample: str, path: Path) -> Problem | None:
@@ -651,10 +662,9 @@ def _file_problem(sample: str, path: Path) -> Problem | None:
         read_image(path, size=HASHED_SIZE)
     except BadImageError as problem:
         described = image_problem(sample, problem.reason)
-        detail = (
-            problem.reason if described.kind == "unreadable-image" else f"{path}: {problem.reason}"
-        )
-        return replace(described, detail=detail)
+        if described.kind == "unreadable-image":
+            return described
+        return replace(described, detail=f"{path}: {problem.reason}")
     return None
 
 
@@ -671,11 +681,14 @@ def _compared(manifest: Manifest, rows: list[int], relation: str) -> str:
     ids = manifest.ids
     labels = manifest.labels
     patients = manifest.patients
-    detail = f"{relation} " + ", ".join(ids[row] for row in rows[1:])
+    detail = f"{relation} " + ", ".join(pick(ids, rows[1:]))
     if _contradict(manifest, rows):
-        detail += "; grades " + " and ".join(manifest.grades[g] for g in np.unique(labels[rows]))
-    if patients is not None and len({patients[row] for row in rows}) > 1:
-        detail += "; patients " + " and ".join(sorted({patients[row] for row in rows}))
+        detail += "; grades " + " and ".join(pick(manifest.grades, np.unique(labels[rows])))
+    people: set[str] = set()
+    if patients is not None:
+        people.update(pick(patients, rows))
+    if len(people) > 1:
+        detail += "; patients " + " and ".join(sorted(people))
     return detail
 
 

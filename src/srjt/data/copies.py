@@ -19,8 +19,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from srjt.choose import pick
 from srjt.data.checks import THUMBNAILS, image_hashes, near_across, near_pairs
 from srjt.data.manifest import Features, Ints, Manifest
+from srjt.data.options import picked, without_none
 from srjt.files import load_arrays, save_arrays
 
 Floats = npt.NDArray[np.float64]
@@ -77,7 +79,7 @@ def traces_of(samples: Manifest) -> Traces:
 
 def write_traces(folder: Path, traces: Traces) -> None:
     """Write ``training_traces.npz``, if there is something to write."""
-    arrays = {name: array for name, array in vars(traces).items() if array is not None}
+    arrays = without_none(vars(traces))
     if arrays:
         save_arrays(folder / TRACES_FILE, arrays)
 
@@ -89,7 +91,7 @@ def read_traces(folder: Path) -> Traces:
     if "thumbnails" in arrays and arrays["thumbnails"].shape[2:] == THUMBNAILS[1:]:
         return Traces(thumbnails=arrays["thumbnails"])
     if {"rows", "mean", "scale"} <= arrays.keys():
-        return Traces(**{name: arrays[name] for name in ("rows", "mean", "scale")})
+        return Traces(**picked(arrays, ("rows", "mean", "scale")))
     return Traces()
 
 
@@ -104,17 +106,18 @@ def find_copies(traces: Traces, data: Manifest, *, patients: Sequence[str] | Non
     if thumbs is None:
         thumbs = image_hashes(data, near=True).thumbnails
     assert thumbs is not None
-    found = np.unique(near_across(thumbs, traces.thumbnails)[:, 0])
-    if not len(found):
+    near = np.unique(near_across(thumbs, traces.thumbnails)[:, 0])
+    if not len(near):
         return NOTHING
     # training images of different people that look the same: then it is no proof of a copy
-    own = near_pairs(traces.thumbnails)
+    pairs = near_pairs(traces.thumbnails)
     codes = _codes(patients, len(traces.thumbnails))
-    alike = len(np.unique(own[codes[own[:, 0]] != codes[own[:, 1]]]))
+    alike = len(np.unique(pairs[codes[pairs[:, 0]] != codes[pairs[:, 1]]]))
     count = len(traces.thumbnails)
-    proven = not alike or _unlikely(len(found), len(data), (alike + 1) / (count + 2))
-    copies = found if proven else found[:0]
-    return Known(copies=copies, near=found, share=len(found) / len(data))
+    copies = near
+    if alike and not _unlikely(len(near), len(data), (alike + 1) / (count + 2)):
+        copies = near[:0]
+    return Known(copies=copies, near=near, share=len(near) / len(data))
 
 
 def _copies_of_rows(traces: Traces, data: Manifest, patients: Sequence[str] | None) -> Known:
@@ -123,27 +126,28 @@ def _copies_of_rows(traces: Traces, data: Manifest, patients: Sequence[str] | No
         return NOTHING
     if len(traces.mean) != data.arrays.shape[1] or len(traces.rows) < 3:
         return NOTHING
-    own = traces.rows.astype(np.float64)
+    training = traces.rows.astype(np.float64)
     codes = _codes(patients, len(traces.rows))
     generator = np.random.default_rng(0)
-    asked = _part(len(data), generator)
-    given = _standardised(data.arrays[asked].astype(np.float64), traces)
-    ratios = _ratios(given, own, codes, np.full(len(asked), -1))
-    reference = _part(len(own), generator)
-    by_chance = _ratios(own[reference], own, codes, codes[reference])
+    compared = _part(len(data), generator)
+    given = _standardised(data.arrays[compared].astype(np.float64), traces)
+    ratios = _ratios(given, training, codes, np.full(len(compared), -1))
+    reference = _part(len(training), generator)
+    by_chance = _ratios(training[reference], training, codes, codes[reference])
     comparable = by_chance[~np.isnan(by_chance)]
     # rows of one patient are alike: a patient counts once, with a chance for each of the rows
-    owners = np.unique(_codes(data.patients, len(data))[asked], return_inverse=True)[1].reshape(-1)
-    found: dict[float, Ints] = {}
+    codes = _codes(data.patients, len(data))[compared]
+    owners = np.unique(codes, return_inverse=True)[1].reshape(-1)
+    within: dict[float, Ints] = {}  # limit → rows
     for limit in (*COPY, NEAR):
         near = ratios <= limit
         people = np.bincount(owners, weights=near) > 0
         by_person = 1 - (1 - _chance_below(limit, comparable)) ** np.bincount(owners)
         sure = _unlikely(int(people.sum()), len(people), float(by_person.mean()))
-        found[limit] = asked[near] if sure else asked[:0]
-    copies = np.unique(np.concatenate([found[limit] for limit in COPY]))
-    near_ones = np.union1d(copies, found[NEAR])
-    return Known(copies=copies, near=near_ones, share=len(near_ones) / len(asked))
+        within[limit] = compared[near & sure]
+    copies = np.unique(np.concatenate(pick(within, COPY)))
+    near_ones = np.union1d(copies, within[NEAR])
+    return Known(copies=copies, near=near_ones, share=len(near_ones) / len(compared))
 
 
 def _chance_below(limit: float, ratios: Floats) -> float:

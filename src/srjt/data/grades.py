@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.choose import absent, pick
+from srjt.data.options import picked
 from srjt.errors import Option, SrjtError, few, printable, unknown_name
 
 # Convert written grades to 0 … C−1. The order matters most, so it is never guessed.
@@ -79,7 +81,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
         names, note = _infer(present, times)
         codes_of = _codes(names)
     else:
-        names = tuple(str(name).strip() for name in names)
+        names = tuple(map(str.strip, map(str, names)))
         if len(names) < 2 or not all(names):
             raise SrjtError(f"List at least two grades, from mild to severe, not {names}.")
         if len(set(map(str.casefold, names))) < len(names):
@@ -88,7 +90,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     refuse_more_than_most(names)
     # A name that looks like a missing value is a grade if it is listed.
     code_of = {value: codes_of.get(_key(value), -1) for value in times}
-    codes = np.array([code_of[value] for value in values], dtype=np.int64)
+    codes = np.array(pick(code_of, values), dtype=np.int64)
     invalid: dict[int, tuple[str, str]] = {}
     for row in np.flatnonzero(codes < 0).tolist():
         value = values[row]
@@ -146,7 +148,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed."
         )
     first = min(ordered[0], 1)
-    missing = [n for n in range(first, min(ordered[-1], first + 1000)) if n not in by_number]
+    missing = absent(range(first, min(ordered[-1], first + 1000)), by_number)
     if missing and not gaps:
         raise SrjtError(
             f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}:"
@@ -317,7 +319,7 @@ def _positions(labels: list[Any], classes: Array, *, what: str, advice: str) -> 
     for label in labels:
         if label not in code_of:
             raise SrjtError(f"The {what} {label!r} is not among the grades {grades}{advice}")
-    return np.array([code_of[label] for label in labels], dtype=np.int64)
+    return np.array(pick(code_of, labels), dtype=np.int64)
 
 
 def ordered_categories(y: Any) -> list[Any] | None:
@@ -404,7 +406,7 @@ def parse_grade_names(text: str | None) -> dict[str, str] | None:
         return None
     names: dict[str, str] = {}
     for part in text.split(","):
-        grade, equals, name = (piece.strip() for piece in part.partition("="))
+        grade, equals, name = map(str.strip, part.partition("="))
         if not equals or not grade or not name:
             raise SrjtError(
                 f"Grade names are written as 0=none,1=mild; {part.strip()!r} is not GRADE=NAME."
@@ -432,8 +434,8 @@ def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dic
             )
         if (other := owner.setdefault(name.casefold(), grade)) != grade:
             raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
-    if missing := [grade for grade in grades if name_of and grade not in name_of]:
+    if name_of and (missing := absent(grades, name_of)):
         raise SrjtError(
             f"Grade names must name every grade; there is none for {', '.join(missing)}."
         )
-    return {grade: name_of[grade] for grade in grades if name_of}
+    return picked(name_of, grades)

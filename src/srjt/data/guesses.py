@@ -19,7 +19,8 @@ from typing import Any
 
 import pandas as pd
 
-from srjt.data.grades import MOST_GRADES, filled, order_names
+from srjt.choose import absent, present
+from srjt.data.grades import MOST_GRADES, filled, order_names, positions
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.options import ReadOptions
 from srjt.data.sources.table import (
@@ -136,8 +137,10 @@ def _guess_images(guesses: Guesses, table: Table, folder: Path) -> None:
     if by_name is not None and (shares[by_name] >= FILES or shares[best] < FILES):
         return
     if shares[best] >= FILES:
-        instead = f", and those of {by_name!r} are not" if by_name is not None else ""
-        guesses.guess("image", best, f"{shares[best]:.0%} of its cells are image files{instead}")
+        reason = f"{shares[best]:.0%} of its cells are image files"
+        if by_name is not None:
+            reason += f", and those of {by_name!r} are not"
+        guesses.guess("image", best, reason)
     else:
         guesses.unresolved.append(missing_column("image", table, features=True).message)
 
@@ -198,7 +201,7 @@ def _guess_grades(guesses: Guesses, table: Table) -> None:
     free = _free_columns(guesses, table)
     named = [column for column in free if WORDS["grade"] & _words(column)]
     graded = [column for column in free if _looks_graded(table.frame[column])]
-    both = [column for column in named if column in graded]
+    both = present(named, graded)
     if len(both) == 1 or (len(named) == 1 and not both):
         guesses.guess("grade", (both or named)[0], "a word in its name")
     elif len(graded) == 1:
@@ -225,8 +228,7 @@ def _looks_graded(cells: pd.Series[str]) -> bool:
 
 def _free_columns(guesses: Guesses, table: Table) -> list[str]:
     """The columns that have no role yet."""
-    taken = guesses.columns.values()
-    return [column for column in _columns(table) if column not in taken]
+    return absent(_columns(table), guesses.columns.values())
 
 
 def _columns(table: Table) -> list[str]:
@@ -318,20 +320,23 @@ def _propose_order(
     problem: SrjtError,
 ) -> None:
     """Names whose order is not known, the probable misspellings apart."""
-    usual = [value for value, count in counts.items() if count > max(2, RARE * counts.total() / 2)]
+    usual = []
+    for value, count in counts.items():
+        if count > max(2, RARE * counts.total() / 2):
+            usual.append(value)
     misspelt = set()
     for line, value in zip(table.lines, values, strict=True):
         if value in counts and value not in usual and (meant := _nearest(value, usual)):
             guesses.typos[line] = (value, f"perhaps {meant!r}")
             misspelt.add(value)
-    names = [value for value in counts if value not in misspelt]
+    names = absent(counts, misspelt)
     if not 2 <= len(names) <= MANY_VALUES:
         guesses.unresolved.append(problem.message)
         return
-    scale = list(map(plain_name, SCALE))
+    place = positions(map(plain_name, SCALE))
 
     def severity(name: str) -> int:
-        return scale.index(plain_name(name)) if plain_name(name) in scale else len(scale)
+        return place.get(plain_name(name), len(place))
 
     ordered = sorted(names, key=severity)
     guesses.proposed["grades"] = tuple(ordered)
@@ -348,4 +353,6 @@ def _nearest(value: str, names: Sequence[str]) -> str | None:
     """The name that is probably meant; None if no name is alike."""
     spellings = list(map(str.casefold, names))
     near = difflib.get_close_matches(value.casefold(), spellings, n=1, cutoff=ALIKE)
-    return names[spellings.index(near[0])] if near else None
+    if not near:
+        return None
+    return names[spellings.index(near[0])]

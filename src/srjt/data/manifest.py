@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.choose import absent, pick
 from srjt.data.grades import positions
 from srjt.data.problems import (
     LEFT_OUT,
@@ -61,12 +62,12 @@ def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> 
     """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names
     those that lack."""
     place = positions(names)
-    if missing := [name for name in wanted if name not in place]:
+    if missing := absent(wanted, place):
         raise SrjtError(
             f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run"
             f" ({few(missing)}): add them."
         )
-    return [place[name] for name in wanted]
+    return pick(place, wanted)
 
 
 # Cells that a spreadsheet would run as a formula, such as =HYPERLINK(…).
@@ -77,7 +78,9 @@ _STARTS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # full-w
 def neutralise_formula(text: str) -> str:
     """The text itself, or with an apostrophe in front if a spreadsheet would run it as a
     formula."""
-    return f"'{text}" if _is_formula(text) else text
+    if _is_formula(text):
+        return f"'{text}"
+    return text
 
 
 def warn_about_formulas(table: pd.DataFrame, path: Path) -> None:
@@ -228,10 +231,12 @@ class Manifest:
                 )
 
     def __repr__(self) -> str:
-        kind = f" ({self.report.kind})" if self.report.kind else ""
-        count = len(self.report.problems)
-        problems = f"; {count_of(count, 'problem')}" if count else ""
-        return f"<Manifest{kind}: {self.describe()}{problems}>"
+        shown = self.describe()
+        if count := len(self.report.problems):
+            shown += f"; {count_of(count, 'problem')}"
+        if self.report.kind:
+            return f"<Manifest ({self.report.kind}): {shown}>"
+        return f"<Manifest: {shown}>"
 
     def _repr_html_(self) -> str:
         counts = zip(self.grades, map("{:,}".format, self.class_counts), strict=True)
@@ -358,11 +363,10 @@ class Manifest:
         Of a row with too many or too few cells, and of a file that is not used, ``id`` is the line
         or the name.
         """
-        rows = [
-            (problem.where, problem.kind, problem.detail)
-            for problem in self.report.problems
-            if problem.kind in NOT_ROWS
-        ]
+        rows = []
+        for problem in self.report.problems:
+            if problem.kind in NOT_ROWS:
+                rows.append((problem.where, problem.kind, problem.detail))
         others = pd.DataFrame(rows, columns=["id", "problem", "detail"])
         if self.left_out_rows is None:
             return others
@@ -413,7 +417,7 @@ class Manifest:
         rows["problem"], rows["detail"] = zip(*reasons.values(), strict=True)
         if self.left_out_rows is not None:
             rows = pd.concat([self.left_out_rows, rows], ignore_index=True)
-        kept = self.select([row for row in range(len(self)) if row not in reasons])
+        kept = self.select(absent(range(len(self)), reasons))
         return replace(kept, left_out_rows=rows, report=self.report)
 
     def with_grade_names(self) -> pd.DataFrame:
@@ -484,10 +488,10 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> data = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
     >>> srjt.data.write_problems(data.report.problems, Path("problems.csv"))
     """
-    rows = [
-        (p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail))
-        for p in problems
-    ]
+    rows = []
+    for problem in problems:
+        safe = map(neutralise_formula, (problem.where, problem.detail))
+        rows.append((problem.severity, problem.kind, *safe))
     columns = ["severity", "kind", "where", "detail"]
     # dtype: text of pandas 3 cannot hold a file name that is not UTF-8
     write_output(Path(path), as_csv(pd.DataFrame(rows, columns=columns, dtype=object)))
@@ -552,7 +556,9 @@ def drop_unusable(
         )
     solved = replace(manifest.report, problems=())
     if not bad:
-        return replace(manifest, report=solved) if manifest.report.problems else manifest
+        if not manifest.report.problems:
+            return manifest
+        return replace(manifest, report=solved)
     if on_bad_image == "error":
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         raise SrjtError(

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from srjt.choose import pick
 from srjt.data.manifest import Ints, LeakageWarning
 from srjt.errors import SrjtError, few, printable, warn
 
@@ -60,10 +61,11 @@ def join_names(
             if tails is None:  # most tables name their images alike, and need none
                 tails = _rows_by_tail(rows_of)
             # a longer name that ends with this one, else the longest name that this one ends with
-            shorter = (rows_of[tail] for tail in _tails(name) if tail in rows_of)
-            candidates = tails.get(name) or next(shorter, [])
+            candidates = tails.get(name, [])
+            for tail in _tails(name):
+                candidates = candidates or rows_of.get(tail, [])
         if len(candidates) > 1:
-            fitting = few(repr(known[row]) for row in candidates)
+            fitting = few(map(repr, pick(known, candidates)))
             raise SrjtError(
                 f"{wanted[place]!r} of {wanted_in} fits {len(candidates):,} names of {known_in}"
                 f" ({fitting}): write the names with their folders in both, so that each fits one."
@@ -84,7 +86,7 @@ def join_all_names(
         whole = "none" if len(missing) == len(joined) else f"{len(joined) - len(missing):,}"
         raise SrjtError(
             f"{known_in} names {whole} of the {len(joined):,} images of {wanted_in}. Missing:"
-            f" {few(repr(wanted[place]) for place in missing.tolist())}; its own names:"
+            f" {few(map(repr, pick(wanted, missing)))}; its own names:"
             f" {few(map(repr, known))}. One name must be the other one, or the end of it, with"
             " whole folders."
         )
@@ -165,4 +167,4 @@ def one_spelling(patients: Sequence[str]) -> list[str]:
             " one person may be on two sides of a split.",
             LeakageWarning,
         )
-    return [plain_of[name] for name in patients]
+    return pick(plain_of, patients)

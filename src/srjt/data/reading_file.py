@@ -56,7 +56,7 @@ def load_reading_file(source: str | os.PathLike[str]) -> dict[str, Any]:
             raise unknown_name(f"reading option (in {file})", str(name), known)
     for name in LISTS:
         if isinstance(values.get(name), str):
-            values[name] = [part.strip() for part in values[name].split(",")]
+            values[name] = list(map(str.strip, values[name].split(",")))
     for name in PATHS:
         if values.get(name) is not None:
             values[name] = file.parent / str(values[name])

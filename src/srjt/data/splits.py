@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import noise as noises
+from srjt.choose import absent, pick
 from srjt.data.checks import group_duplicates, image_hashes, with_hashes
-from srjt.data.grades import MISSING, as_text
+from srjt.data.grades import MISSING, as_text, positions
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
 from srjt.data.names import join_names
 from srjt.errors import Option, SrjtError, count_of, reason_of, unknown_name, warn
@@ -151,7 +152,7 @@ def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> I
         seed=seed,
         stratified=by == "stratified",
     )
-    return np.array([part_of[owner] for owner in owners], dtype=np.int64)
+    return np.array(pick(part_of, owners), dtype=np.int64)
 
 
 def _left_out_owners(manifest: Manifest) -> tuple[list[str], Ints]:
@@ -170,8 +171,10 @@ def _left_out_owners(manifest: Manifest) -> tuple[list[str], Ints]:
     owners = list(map(str, rows["patient" if by_patient else "id"]))
     known = manifest.patients or manifest.ids
     group_of = dict(zip(known, manifest.groups or known, strict=True))
-    place = {name: code for code, name in enumerate(manifest.grades)}
-    graded = "grade" if manifest.true_labels is None or "true_grade" not in rows else "true_grade"
+    place = positions(manifest.grades)
+    graded = "grade"
+    if manifest.true_labels is not None and "true_grade" in rows:
+        graded = "true_grade"
     grades = [place.get(str(name), -1) for name in rows[graded]]
     return [group_of.get(owner, owner) for owner in owners], np.array(grades, dtype=np.int64)
 
@@ -241,11 +244,11 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
     >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
     """
     warn_about_formulas(manifest.table[["id"]], Path(path))
-    parts = [
-        manifest.table[["id"]].iloc[rows].assign(fold=fold, split=side, held_out=split.held_out)
-        for fold, split in enumerate(splits)
-        for side, rows in split.sides().items()
-    ]
+    parts = []
+    for fold, split in enumerate(splits):
+        for side, rows in split.sides().items():
+            ids = manifest.table[["id"]].iloc[rows]
+            parts.append(ids.assign(fold=fold, split=side, held_out=split.held_out))
     table = pd.concat(parts).rename_axis("row").sort_values(["fold", "row"])
     if not table["held_out"].any():
         table = table.drop(columns="held_out")
@@ -284,7 +287,9 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     path = Path(path)
     rows = _read_sides(path)
     skipped = _skipped_by_run(path)
-    absent = set() if manifest.left_out_rows is None else set(manifest.left_out_rows["id"])
+    not_read = set()
+    if manifest.left_out_rows is not None:
+        not_read = set(manifest.left_out_rows["id"])
     splits = []
     for fold, sides in rows.groupby("fold"):
         once = sides.drop_duplicates("id")
@@ -292,12 +297,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
             manifest.ids, once["id"].tolist(), wanted_in="the data", known_in=str(path)
         )
         unknown = once["id"].drop(once.index[order[order >= 0]])
-        unknown = unknown[~unknown.isin(absent)]
-        left_out = [
-            name
-            for name, row in zip(manifest.ids, order, strict=True)
-            if row < 0 and name not in skipped
-        ]
+        unknown = unknown[~unknown.isin(not_read)]
+        left_out = absent(pick(manifest.ids, np.flatnonzero(order < 0)), skipped)
         if len(unknown) and not allow_missing:
             raise SrjtError(
                 f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown"
@@ -360,10 +361,8 @@ def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mas
     owners = manifest.groups or manifest.ids
     order = sorted(set(owners), key=lambda owner: _random_key(owner, seed))
     samples = Counter(owners)
-    before = np.cumsum([0, *(samples[owner] for owner in order)])
-    chosen = {
-        owner for owner, start in zip(order, before, strict=False) if start < share * len(owners)
-    }
+    before = np.cumsum([0, *pick(samples, order)])[:-1]
+    chosen = set(pick(order, np.flatnonzero(before < share * len(owners))))
     if not 0 < len(chosen) < len(order):
         raise SrjtError(
             f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side."
@@ -421,8 +420,9 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
 def _on_two_sides(owners: Sequence[Hashable] | None, split: Split) -> pd.DataFrame:
     """The rows of patients, or images, that are on two sides: their owner and their side."""
     known = pd.DataFrame({"owner": pd.Series(list(owners or []), dtype=object), "side": None})
-    for side, rows in split.sides().items() if owners else ():
-        known.loc[rows, "side"] = side
+    if owners:
+        for side, rows in split.sides().items():
+            known.loc[rows, "side"] = side
     return known[known.groupby("owner")["side"].transform("nunique") > 1].dropna()
 
 
@@ -434,7 +434,7 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
     for name, split in splits.items():
         if len(shared := _on_two_sides(manifest.duplicates.tolist(), split)):
             first = shared[shared["owner"] == shared["owner"].iloc[0]].drop_duplicates("side")
-            one, other = (manifest.ids[row] for row in first.index[:2])
+            one, other = pick(manifest.ids, first.index[:2])
             groups = (
                 f"{count_of(shared['owner'].nunique(), 'group')}, for example {one} and {other}"
             )
@@ -447,9 +447,9 @@ def _skipped_by_run(path: Path) -> set[str]:
     """The ids that a run has left out because their images could not be read; of a file of splits,
     none."""
     file = path / "skipped.csv"
-    return (
-        set(_read_columns(file, ["id"])["id"]) if os.path.isdir(path) and file.exists() else set()
-    )
+    if not os.path.isdir(path) or not file.exists():
+        return set()
+    return set(_read_columns(file, ["id"])["id"])
 
 
 def _read_sides(path: Path) -> pd.DataFrame:
@@ -482,7 +482,9 @@ def _read_sides(path: Path) -> pd.DataFrame:
         raise SrjtError(
             f"{path}: the folds must be numbered 0, 1, 2, …; found {numbers or 'none'}."
         )
-    return rows if "held_out" in rows else rows.assign(held_out="")
+    if "held_out" in rows:
+        return rows
+    return rows.assign(held_out="")
 
 
 def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -519,9 +521,7 @@ def corrupt_sides(
     noisy = manifest.labels
     ids = manifest.ids
     changed = np.concatenate([split.train, split.validation])
-    noisy[changed] = noises.corrupt(
-        labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed]
-    )
+    noisy[changed] = noises.corrupt(labels[changed], matrix, seed=seed, ids=pick(ids, changed))
     return manifest.with_noisy_labels(noisy), noises.report(
         labels[split.train], noisy[split.train], matrix
     )
@@ -576,7 +576,8 @@ def corrupt(
         )
     if manifest.true_labels is not None:
         raise SrjtError(
-            "The data have true grades already, so their labels are noisy: give the clean table, or ",
+            "The data have true grades already, so their labels are noisy: give the clean table,"
+            " or ",
             Option("grade_column"),
             " with the name of the column of true grades to start from them.",
         )

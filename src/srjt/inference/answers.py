@@ -4,13 +4,14 @@ beside the labels that they are judged by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.choose import pick
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
 from srjt.errors import Option, SrjtError, unknown_name
 from srjt.noise.estimate import NoiseEstimate
@@ -41,11 +42,11 @@ def probabilities_of(
     return recalibration(chosen).astype(np.float32)
 
 
-def pick(values: Sequence[str] | None, rows: Ints) -> list[str] | None:
+def pick_known(values: Sequence[str] | None, rows: Ints) -> list[str] | None:
     """The values of these rows; None if there are no values."""
     if values is None:
         return None
-    return [values[row] for row in rows.tolist()]
+    return pick(values, rows.tolist())
 
 
 # The answers of a run, per image or per patient, beside the labels that they are judged by.
@@ -108,7 +109,21 @@ class Answers:
 
     def groups_of(self, rows: Ints) -> list[str] | None:
         """The groups of some answers."""
-        return pick(self.groups, rows)
+        return pick_known(self.groups, rows)
+
+
+def number_of_patients(patients: Collection[str] | None) -> int | None:
+    """How many different ones there are; None if they are not known."""
+    if patients is None:
+        return None
+    return len(set(patients))
+
+
+def run_name(run: Trained) -> str:
+    """The name of the folder of a run; "" if it has none."""
+    if run.folder is None:
+        return ""
+    return run.folder.resolve().name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +152,12 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
         if name not in table:
             raise unknown_name("column", name, map(str, table.columns), option="per")
     # the data's own id and image, where srjt needs a column of that name itself
-    own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
-    cells = pd.DataFrame(
-        {name: [as_text(cell) for cell in table[own.get(name, name)]] for name in per}
-    )
+    cells = pd.DataFrame()
+    for name in per:
+        column = name
+        if name in ("id", "image") and f"{name}_source" in table:
+            column = f"{name}_source"
+        cells[name] = list(map(as_text, table[column]))
     # a value that is missing says nothing: such images are not known to belong together
     lacking = cells.apply(lambda column: column.str.casefold().isin(MISSING))
     if "patient" in per:
@@ -201,7 +218,9 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     verified = side.verified_labels
     if verified is not None and (verified >= 0).any():
         checked = int((verified >= 0).sum())
-        others = "" if checked == len(side) else f"; the others are as given{wrong}"
+        others = ""
+        if checked < len(side):
+            others = f"; the others are as given{wrong}"
         return f"{checked:,} of its {len(side):,} labels are verified{others}."
     return f"Its labels are as given{wrong}: wrong ones shift what is found on them."
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from srjt.data.manifest import Manifest
+from srjt.choose import pick
+from srjt.data.manifest import Ints, Manifest
 from srjt.errors import Option, SrjtError, count_of, few
+from srjt.inference.answers import number_of_patients, run_name
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import (
     Prepared,
@@ -65,7 +68,8 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
         samples = side
         answers = prepared.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
-    table = table if answers.groups is None else table.assign(group=answers.groups)
+    if answers.groups is not None:
+        table["group"] = answers.groups
     return Tested(name=name, table=table, samples=samples)
 
 
@@ -84,9 +88,11 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     }
     if "true grades" in (first.judged_by, other.judged_by):
         parts["with another grade"] = both[first.table["label"][both] != other.table["label"][both]]
-    if differing := [
-        f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)
-    ]:
+    differing = []
+    for where, ids in parts.items():
+        if len(ids):
+            differing.append(f"{len(ids):,} {where} ({few(ids)})")
+    if differing:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}:"
             f" {'; '.join(differing)}. Give labelled images that none was trained on with ",
@@ -229,25 +235,15 @@ def compare(
     grading = from_names(Grading, options, kind="option")
     if len(runs) < 2:
         raise SrjtError("A comparison needs at least two runs.")
-    opened = [open_run(run) for run in runs]
+    opened = list(map(open_run, runs))
     names = _names(opened)
-    for name, run in zip(names, opened, strict=True):
-        if run.grades != opened[0].grades:
-            raise SrjtError(
-                f"{name} has the grades {', '.join(run.grades)} and {names[0]} has"
-                f" {', '.join(opened[0].grades)}: only runs with the same grades can be compared."
-            )
+    by_name = dict(zip(names, opened, strict=True))
+    _refuse_other_grades(by_name)
     if test is not None:
         test = read_labelled(opened[0], test)
         for run in opened:
             warn_of_training_patients(run, test)
-    answering = Answering(**vars(grading))
-    tested = [
-        answer_test(name, prepare(run, answering), test)
-        for name, run in zip(names, opened, strict=True)
-    ]
-    first = tested[0]
-    tested = [first, *(in_order_of(other, first) for other in tested[1:])]
+    tested = _answer_all(by_name, Answering(**vars(grading)), test)
     # identical images may have been found for one run only: the larger groups are used
     known = [one.table["group"].tolist() for one in tested if "group" in one.table]
     groups = min(known, key=lambda group: len(set(group)), default=None)
@@ -267,44 +263,100 @@ def compare(
         errors.append(metrics.one_error_more(by_patient))
     methods = _same_but_seed(opened)
     of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
-    rare = [name for name, count in zip(grades, of_grade, strict=True) if count < metrics.TOO_FEW]
-    patients = first.samples.patients
-    learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
-    by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
-    shown = [
-        names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods
-    ]
-    draws = [[drawn[place] for place in rows] for rows in methods]
-    more = [[errors[place] for place in rows] for rows in methods]
+    rare = pick(grades, np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW))
+    judged_by = str(last.judged_by)
+    if corrected:
+        judged_by += f" of {last.name}, {corrected:,} of which others have not"
     purpose = grading.optimise or opened[0].config.optimise
+    gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
+    shown = []
     gains: dict[str, list[Gain]] = {}
-    for name, rows in zip(shown, methods, strict=True):
+    for rows in methods:
+        name = _with_seeds(names[rows[0]], len(rows))
+        shown.append(name)
         for place in rows:
-            if any(counts := opened[place].facts.data.get("class_counts") or []):
-                gain = gain_over_one_grade(
-                    labels,
-                    tested[place].table["grade"].to_numpy(),
-                    training_counts=counts,
-                    metric=purpose,
-                    groups=groups,
-                    resamples=resamples,
-                )
+            if gain := gain_of(opened[place], tested[place]):
                 gains.setdefault(name, []).append(gain)
     return Comparison(
         runs=tuple(shown),
         samples=len(labels),
-        patients=None if patients is None else len(set(patients)),
-        judged_by=f"{last.judged_by}{by_last}",
+        patients=number_of_patients(tested[0].samples.patients),
+        judged_by=judged_by,
         level=level,
         differences=_differences(
-            shown, draws, patients=metrics.patients_behind(by_patient), level=level, errors=more
+            shown,
+            [pick(drawn, rows) for rows in methods],
+            patients=metrics.patients_behind(by_patient),
+            level=level,
+            errors=[pick(errors, rows) for rows in methods],
         ),
         purpose=purpose,
         gains=gains,
-        trained_on={name: count for name, count in zip(names, learnt, strict=True) if count},
+        trained_on=_trained_on(by_name, test),
         trainings=tuple(map(len, methods)),
         rare_grades=tuple(rare),
     )
+
+
+def _with_seeds(name: str, trainings: int) -> str:
+    if trainings == 1:
+        return name
+    return f"{name} ({trainings} seeds)"
+
+
+def _gain(
+    run: Trained,
+    tested: Tested,
+    *,
+    labels: Ints,
+    metric: Purpose,
+    groups: Sequence[str] | None,
+    resamples: int,
+) -> Gain | None:
+    """What a run gains over one grade for all; None if it does not know its training labels."""
+    counts = run.facts.data.get("class_counts") or []
+    if not any(counts):
+        return None
+    return gain_over_one_grade(
+        labels,
+        tested.table["grade"].to_numpy(),
+        training_counts=counts,
+        metric=metric,
+        groups=groups,
+        resamples=resamples,
+    )
+
+
+def _refuse_other_grades(runs: Mapping[str, Trained]) -> None:
+    first, *_ = runs
+    for name, run in runs.items():
+        if run.grades != runs[first].grades:
+            raise SrjtError(
+                f"{name} has the grades {', '.join(run.grades)} and {first} has"
+                f" {', '.join(runs[first].grades)}: only runs with the same grades can be compared."
+            )
+
+
+def _answer_all(
+    runs: Mapping[str, Trained], answering: Answering, test: Manifest | None
+) -> list[Tested]:
+    """The answers of all runs, in the order of the first one's images."""
+    tested: list[Tested] = []
+    for name, run in runs.items():
+        answered = answer_test(name, prepare(run, answering), test)
+        if tested:
+            answered = in_order_of(answered, tested[0])
+        tested.append(answered)
+    return tested
+
+
+def _trained_on(runs: Mapping[str, Trained], test: Manifest | None) -> dict[str, int]:
+    """How many of the tested samples each run was trained on, if some."""
+    counts = {}
+    for name, run in runs.items():
+        if test is not None and (count := len(run.trained_on(test))):
+            counts[name] = count
+    return counts
 
 
 def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
@@ -317,14 +369,19 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
     for place, run in enumerate(runs):
         test = run.held_out.get("test")
         labels = run.training_labels
-        samples = frozenset(labels.items() if test is None or test.true_labels is None else labels)
+        samples: frozenset[object] = frozenset(labels)
+        if test is None or test.true_labels is None:
+            samples = frozenset(labels.items())
         methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), []).append(
             place
         )
-    seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
     # trainings of one method: each is compared with the first; or equal runs, or runs that nothing
     # tells apart
-    if len(methods) == 1 or any(len(set(of_method)) < len(of_method) for of_method in seeds):
+    alone = len(methods) == 1
+    for rows in methods.values():
+        seeds = {runs[place].config.seed for place in rows}
+        alone = alone or len(seeds) < len(rows)
+    if alone:
         return [[place] for place in range(len(runs))]
     return list(methods.values())
 
@@ -345,9 +402,9 @@ def _differences(
     for metric in metrics.METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
-        squares = [float(np.mean([step[metric] for step in steps])) ** 2 for steps in errors] or [
-            0.0
-        ] * len(names)
+        squares = [0.0] * len(names)
+        for place, steps in enumerate(errors):
+            squares[place] = float(np.mean([step[metric] for step in steps])) ** 2
         rows = []
         for name, mean, of_run, square in zip(
             names[1:], means[1:], scores[1:], squares[1:], strict=True
@@ -364,24 +421,19 @@ def _differences(
                 Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends)
             )
         adjusted = metrics.holm([row.p_value for row in rows])
-        differences += [
-            replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)
-        ]
+        for row, p in zip(rows, adjusted, strict=True):
+            differences.append(replace(row, adjusted=float(p)))
     return sorted(differences, key=lambda row: names.index(row.run))
 
 
 def _names(runs: Sequence[Trained]) -> list[str]:
     """The last part of each path; the whole path if two are the same."""
-    short = [
-        f"run {k}" if run.folder is None else run.folder.resolve().name
-        for k, run in enumerate(runs, 1)
-    ]
-    if len(set(short)) == len(short):
-        return short
-    full = [
-        name if run.folder is None else str(run.folder)
-        for name, run in zip(short, runs, strict=True)
-    ]
-    return (
-        full if len(set(full)) == len(full) else [f"{name} ({k})" for k, name in enumerate(full, 1)]
-    )
+    short = []
+    full = []
+    for k, run in enumerate(runs, 1):
+        short.append(run_name(run) or f"run {k}")
+        full.append(str(run.folder or f"run {k}"))
+    for names in (short, full):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name} ({k})" for k, name in enumerate(full, 1)]

@@ -4,12 +4,14 @@ samples; beside the readers who graded them, and without samples that the run ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from srjt.choose import absent, pick, present
 from srjt.data.grades import Grades
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData
@@ -17,7 +19,14 @@ from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import subgroups
-from srjt.inference.answers import describe_labels, probabilities_of, units_of
+from srjt.inference.answers import (
+    Answers,
+    describe_labels,
+    number_of_patients,
+    probabilities_of,
+    run_name,
+    units_of,
+)
 from srjt.inference.aspects import FittedTo, Judged, Judging, registered_aspects
 from srjt.inference.options import Answering, Evaluating, with_aspects
 from srjt.inference.prepare import (
@@ -49,7 +58,8 @@ OWN_SHARE = 0.75  # of the samples on held-out sides, from which they are no ext
 def known_samples(run: Trained, data: Manifest) -> dict[str, int] | None:
     """How many of the samples are on each side of the run; None if that is not known."""
     ids = {"train": run.training_ids}
-    ids |= {name: run.held_out[name].ids for name in ("validation", "test") if name in run.held_out}
+    for name in present(("validation", "test"), run.held_out):
+        ids[name] = run.held_out[name].ids
     if run.hashes is None or len(run.hashes) != sum(map(len, ids.values())):
         return None
     counts = {}
@@ -333,16 +343,18 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    asked = from_names(with_aspects(Evaluating), options, kind="option")
+    evaluating = from_names(with_aspects(Evaluating), options, kind="option")
     run = open_run(run)
-    prepared = None if isinstance(asked.calibrate_on, float) else prepare(run, asked)
+    prepared = None
+    if not isinstance(evaluating.calibrate_on, float):
+        prepared = prepare(run, evaluating)
     # a function given as progress counts decoded images, not the headers that are read here
-    data = read_labelled(run, data, on_bad_image=asked.on_bad_image, progress=progress is True)
+    data = read_labelled(run, data, on_bad_image=evaluating.on_bad_image, progress=progress is True)
     if prepared is None:
-        part = share_of_patients(data, asked.calibrate_on)
-        prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
+        part = share_of_patients(data, evaluating.calibrate_on)
+        prepared = prepare(run, replace(evaluating, calibrate_on=data.select(part)))
         data = data.select(~part)
-    for aspect in asked.aspects():
+    for aspect in evaluating.aspects():
         aspect.check(data.table)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
@@ -358,18 +370,20 @@ def evaluate(
     else:
         leak = warn_of_training_patients(run, manifest)
     units = None
-    if asked.per:
-        units = units_of(manifest.table, asked.per)  # an error before images are predicted
+    if evaluating.per:
+        units = units_of(manifest.table, evaluating.per)  # an error before images are predicted
     if readings is not None:
         readings = select_readings(readings, manifest.ids)
         if readings.groups is None:
             readings = replace(readings, groups=manifest.groups)
     images = answers = prepared.answer_store(store)
-    who = manifest.table[[name for name in ("image", "patient") if name in manifest.table]]
+    who = manifest.table[present(("image", "patient"), manifest.table)]
     if units is not None:
         answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
-    own_samples = None if known is None else sum(known.values())
+    own_samples = None
+    if known is not None:
+        own_samples = sum(known.values())
     judging = Judging(
         prepared=prepared,
         answers=answers,
@@ -415,20 +429,8 @@ def judge(
     grades = run.grades
     answers = judging.answers
     samples = judging.samples
-    resamples = judging.resamples
     labels = answers.labels
-    p = answers.probabilities
-    patients = samples.patients
     counts = answers.confusion.sum(axis=1)
-    uncalibrated: list[CalibrationBin] = []
-    if answers.outputs is not None and prepared.recalibration is not None:
-        before = probabilities_of(answers.outputs[0], prepared.options.network)
-        uncalibrated = calibration.calibration_bins(before, labels)
-    rows = who.reset_index(drop=True).assign(
-        label=[grades[label] for label in labels],
-        grade=[grades[grade] for grade in answers.grades],
-        **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
-    )
     if per:  # the run knows how many images of each grade it was trained on, not how many patients
         training_counts = counts
         naive: NaiveBaseline | None = naive_baseline(counts, counts)
@@ -444,7 +446,7 @@ def judge(
             training_counts=training_counts,
             metric=purpose,
             groups=answers.groups,
-            resamples=resamples,
+            resamples=judging.resamples,
         )
     aspects: dict[str, Judged] = {}
     for name, rule in prepared.rules.items():
@@ -454,11 +456,13 @@ def judge(
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
-        by_patient=patients is not None,
+        by_patient=samples.patients is not None,
         purpose=purpose,
         grade_rule=prepared.grade_in_words,
-        **vars(subgroups.scores_of(answers, resamples=resamples)),
-        ranked_probability_score=calibration.ranked_probability_score(p, labels),
+        **vars(subgroups.scores_of(answers, resamples=judging.resamples)),
+        ranked_probability_score=calibration.ranked_probability_score(
+            answers.probabilities, labels
+        ),
         recalibration=str(prepared.recalibration or ""),
         images=len(samples),
         per=per,
@@ -466,18 +470,36 @@ def judge(
         unknown_units=0 if judging.units is None else judging.units.unknown,
         learned_pooling=prepared.learned,
         pooling_labels="" if prepared.learned is None else describe_labels(run, per=per),
-        run="" if run.folder is None else run.folder.resolve().name,
+        run=run_name(run),
         side=side,
         grades=grades,
         features=len(run.in_shape) == 1,
-        patients=None if patients is None else len(set(patients)),
+        patients=number_of_patients(samples.patients),
         naive=naive,
         gain=gain,
         coverage_by=prepared.options.coverage_by,
-        uncalibrated=uncalibrated,
-        answers=rows,
+        uncalibrated=_uncalibrated(prepared, answers),
+        answers=_answer_rows(who, answers, grades),
         aspects=aspects,
     )
+
+
+def _uncalibrated(prepared: Prepared, answers: Answers) -> list[CalibrationBin]:
+    """The bins before the recalibration; none without one."""
+    if answers.outputs is None or prepared.recalibration is None:
+        return []
+    before = probabilities_of(answers.outputs[0], prepared.options.network)
+    return calibration.calibration_bins(before, answers.labels)
+
+
+def _answer_rows(who: pd.DataFrame, answers: Answers, grades: Sequence[str]) -> pd.DataFrame:
+    """One row per answer: what identifies it, label, grade, and the probability of each grade."""
+    rows = who.reset_index(drop=True).assign(
+        label=pick(grades, answers.labels), grade=pick(grades, answers.grades)
+    )
+    for code, grade in enumerate(grades):
+        rows[f"p_{grade}"] = answers.probabilities[:, code]
+    return rows
 
 
 # A run on its own held-out sides, from the predictions that the run keeps.
@@ -497,7 +519,7 @@ def evaluate_sides(
     per = prepared.options.per
     evaluations = {}
     for name, side in sorted(run.held_out.items()):  # test before validation
-        if any(column not in side.table for column in per):
+        if absent(per, side.table):
             continue
         labels = side.labels
         judged_by: JudgedBy = "given grades"
@@ -530,8 +552,10 @@ def best_side(
     run: Trained, options: Answering | None = None, *, resamples: int = 1000
 ) -> Evaluation | None:
     """The test side, else the validation side; None if the run keeps neither, or cannot answer."""
+    if not run.held_out:
+        return None
     try:
-        sides = evaluate_sides(run, options, resamples=resamples) if run.held_out else {}
+        sides = evaluate_sides(run, options, resamples=resamples)
     except SrjtError:  # a method that is not installed
         return None
     return next(iter(sides.values()), None)

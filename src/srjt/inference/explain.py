@@ -51,7 +51,7 @@ def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Te
     the severity depends. In a network with a class token the patches of the last block do not
     count: nothing reads them.
     """
-    found: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []
+    outputs: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []  # that have places
 
     def record(module: nn.Module, _: Any, output: Any) -> None:
         if (
@@ -59,7 +59,7 @@ def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Te
             and output.requires_grad
             and (layout := _layout(network, output))
         ):
-            found.append((output, layout))
+            outputs.append((output, layout))
 
     hooks = [module.register_forward_hook(record) for module in network.modules()]
     try:
@@ -68,7 +68,7 @@ def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Te
     finally:
         for hook in hooks:
             hook.remove()
-    for output, layout in reversed(found):
+    for output, layout in reversed(outputs):
         (gradient,) = torch.autograd.grad(total, output, retain_graph=True, allow_unused=True)
         if gradient is not None and bool((places := layout(output * gradient)).any()):
             return places.detach().float()
@@ -80,17 +80,22 @@ def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Te
 def _layout(network: nn.Module, output: Tensor) -> Callable[[Tensor], Tensor] | None:
     """How to sum an output over its channels to (B, h, w); None if it has no places."""
     if output.ndim == 4:
-        channels_last = output.shape[1] == output.shape[2] != output.shape[3]
-        places = output.shape[1:3] if channels_last else output.shape[2:]
+        axis = 1  # of the channels
+        places = output.shape[2:]
+        if output.shape[1] == output.shape[2] != output.shape[3]:
+            axis = 3
+            places = output.shape[1:3]
         if min(places) == 1:
             return None
-        axis = 3 if channels_last else 1
         return lambda product: product.sum(dim=axis)
     if output.ndim != 3:
         return None
     # tokens before the patches: the class token and registers of a vision transformer
-    counts = (getattr(module, "num_prefix_tokens", None) for module in network.modules())
-    prefix = next((count for count in counts if isinstance(count, int)), 0)
+    prefix = 0
+    for module in network.modules():
+        if isinstance(count := getattr(module, "num_prefix_tokens", None), int):
+            prefix = count
+            break
     side = math.isqrt(max(output.shape[1] - prefix, 0))
     if side < 2 or side * side != output.shape[1] - prefix:
         return None
@@ -102,10 +107,13 @@ def rank_correlation(a: Floats, b: Floats) -> float | None:
     constant."""
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
-    first, second = (rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (a, b))
+    first = rankdata(a.reshape(len(a), -1), axis=1)
+    second = rankdata(b.reshape(len(b), -1), axis=1)
     with np.errstate(invalid="ignore"):
         each = np.array([np.corrcoef(*pair)[0, 1] for pair in zip(first, second, strict=True)])
-    return float(np.nanmean(each)) if np.isfinite(each).any() else None
+    if not np.isfinite(each).any():
+        return None
+    return float(np.nanmean(each))
 
 
 # Maps drawn over their images: orange raises the expected grade, blue lowers it.

@@ -23,8 +23,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from srjt._version import __version__
+from srjt.choose import absent
 from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
+from srjt.data.options import without_none
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
 from srjt.files import write_output
@@ -226,7 +228,7 @@ def export(
         except SrjtError:
             raise
         except Exception as problem:  # the exporters raise many types
-            (other,) = (name for name in get_args(Format) if name != format)
+            (other,) = absent(get_args(Format), (format,))
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason_of(problem)}): try the format"
                 f" {other}."
@@ -278,17 +280,17 @@ def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict
         "method": config.method,
         "network": config.network_name,
         "networks": run.method.networks,
-        "grade_names": (
-            [run.grades.names[grade] for grade in run.grades] if run.grades.names else None
-        ),
+        "grade_names": list(run.grades.names.values()) or None,
         "feature_names": list(run.feature_names) or None,
-        "resize": None if samples.ndim == 2 else config.resize,
-        "crop": None if samples.ndim == 2 else config.crop,
+        "resize": config.resize,
+        "crop": config.crop,
         "grade_rule": prepared.grade_in_words,
         "config_hash": config_hash(config),
-        "recalibration": None if prepared.recalibration is None else str(prepared.recalibration),
+        "recalibration": str(prepared.recalibration or "") or None,
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    if samples.ndim == 2:
+        del facts["resize"], facts["crop"]
+    return without_none(facts)
 
 
 # ---------------------------------------------------------------------- check
@@ -301,17 +303,21 @@ def _input_name(samples: Samples | Tensor) -> str:
 def _synthetic_samples(run: Trained) -> Samples:
     if len(run.in_shape) == 1:
         drawn = np.random.default_rng(0).standard_normal((64, *run.in_shape)).astype(np.float32)
-        scaled = next((m for m in run.networks.modules() if isinstance(m, Standardise)), None)
-        return drawn if scaled is None else drawn * scaled.scale.numpy() + scaled.mean.numpy()
+        for module in run.networks.modules():
+            if isinstance(module, Standardise):
+                drawn = drawn * module.scale.numpy() + module.mean.numpy()
+                break
+        return drawn
     size = run.config.image_size
     images = generate(
         images=8, patients=4, size=min(max(size, 32), 256)
     ).arrays  # sizes that can be drawn
     assert images is not None
-    pictures = [Image.fromarray(image.astype(np.uint8, copy=False)) for image in images]
-    return np.stack(
-        [np.asarray(resized(picture, size=size, resize="squash")) for picture in pictures]
-    )
+    pictures = []
+    for image in images:
+        picture = Image.fromarray(image.astype(np.uint8, copy=False))
+        pictures.append(np.asarray(resized(picture, size=size, resize="squash")))
+    return np.stack(pictures)
 
 
 def _checked_samples(run: Trained, samples: Samples) -> Samples:
@@ -394,10 +400,11 @@ def _write_onnx(module: nn.Module, example: Tensor, metadata: dict[str, Any]) ->
     assert program is not None
     proto = program.model_proto
     # ONNX metadata are strings: lists and numbers as JSON
-    texts = {
-        k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)
-        for k, v in metadata.items()
-    }
+    texts = {}
+    for name, value in metadata.items():
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False)
+        texts[name] = value
     onnx.helper.set_model_props(proto, texts)
     content: bytes = proto.SerializeToString()
     return content

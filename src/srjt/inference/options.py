@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
+from srjt.data.options import picked
 from srjt.errors import Message, Option
 from srjt.inference.aspects import (
     CALIBRATION,
@@ -80,7 +82,7 @@ def _by_panel(options: Any, of_aspects: Sequence[str]) -> dict[str, Field[Any]]:
             panels.setdefault(panel, []).append(name)
     for name in reversed(of_aspects):
         panels.setdefault(every[name].metadata["panel"], []).insert(0, name)
-    return {name: every[name] for names in panels.values() for name in names}
+    return picked(every, chain.from_iterable(panels.values()))
 
 
 @documented

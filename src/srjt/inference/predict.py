@@ -15,8 +15,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
+from srjt.choose import absent, pick, present
 from srjt.data.images.decode import OnBadImage, is_image
 from srjt.data.manifest import GRADED, Manifest, drop_unusable
+from srjt.data.options import without_none
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import Option, SrjtError, count_of, unknown_name
@@ -54,25 +56,27 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
 
 
 def refuse_other_options(
-    run: Trained, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]
+    run: Trained, given: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]
 ) -> None:
     """An error for an option of ``srjt.data.read`` about the kind of samples that the run does not
     take.
 
-    how: the options that were given. about: those that are about one kind only.
+    given: the options. about: those that are about one kind only.
     """
     for kind, names in about.items():
-        given = next((name for name in names if how.get(name) is not None), None)
-        if given is not None and not _takes(run).endswith(kind):
+        without_effect = present(names, without_none(given))
+        if without_effect and not _takes(run).endswith(kind):
             raise SrjtError(
-                Option(given),
+                Option(without_effect[0]),
                 f" is about {kind}, and this run takes {_takes(run)}: leave it out.",
                 code="option_without_effect",
             )
 
 
 def _takes(run: Trained) -> str:
-    return f"rows of {run.in_shape[0]:,} features" if len(run.in_shape) == 1 else "images"
+    if len(run.in_shape) == 1:
+        return f"rows of {run.in_shape[0]:,} features"
+    return "images"
 
 
 def _features_command(path: Path, settings: str) -> str:
@@ -211,25 +215,25 @@ def predict(
     keep = as_columns(keep)
     prepared = prepare(run, from_names(with_aspects(Answering), options, kind="option"))
     run = prepared.run
-    asked = prepared.options
+    answering = prepared.options
     for rule in prepared.rules.values():
         if rule.problem is not None:
             raise rule.problem
     manifest, left_out = usable_samples(
-        run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image
+        run, data, columns=(*answering.columns, *keep), on_bad_image=answering.on_bad_image
     )
-    _check_columns(manifest.table, asked.per, keep)
+    _check_columns(manifest.table, answering.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
     images = prepared.answer_store(store)
     samples = store.manifest.table
-    if asked.per:
+    if answering.per:
         table = _pooled_table(prepared, images, samples)
     else:
         table = prepared.table(images)
         _identify(run, table, samples, keep)
     table.attrs |= {
-        "per": asked.per,
+        "per": answering.per,
         "how": how_answered(prepared),
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
@@ -240,7 +244,7 @@ def predict(
     answers = Predictions(table)
     answers.attrs = table.attrs
     answers.run = run
-    answers.asked = asked
+    answers.asked = answering
     return answers
 
 
@@ -277,7 +281,7 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
         )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
-            known = [str(column) for column in samples.columns if column not in ("id", "grade")]
+            known = absent(map(str, samples.columns), ("id", "grade"))
             raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
         raise SrjtError(
@@ -298,7 +302,7 @@ def _identify(
         if f"{name}_source" in samples:
             values: Any = samples[f"{name}_source"]
         elif name in GRADED:
-            values = [run.grades[grade] if grade >= 0 else "" for grade in samples[name]]
+            values = pick([*run.grades, ""], samples[name])  # −1, not known, is the last
         else:
             values = samples[name]
         heading = f"{name}_source" if name in ours else name

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from srjt.choose import absent, pick
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, LeakageWarning, Manifest
@@ -28,7 +29,7 @@ from srjt.inference.answers import (
     Answers,
     NoValidationError,
     known_noise,
-    pick,
+    pick_known,
     probabilities_of,
     units_of,
 )
@@ -128,7 +129,7 @@ def recalibration_of(
     choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
     verified = side.random_verified
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
-        groups = pick(side.groups, rows)
+        groups = pick_known(side.groups, rows)
         chosen = choose_recalibration(p[rows], verified[rows], groups=groups)
         meaning = "they are probabilities of the true grade, by verified grades"
     elif noise is None:
@@ -140,7 +141,7 @@ def recalibration_of(
         meaning = f"they are probabilities of the true grade, if {wrong}"
     else:
         joints = noise.lowest(), noise.highest()
-        ends = [choose(transition=transition_of(joint), vector=False) for joint in joints]
+        ends = [choose(transition=matrix, vector=False) for matrix in map(transition_of, joints)]
         # the temperature nearest to 1, if both are on one side of it: for none of the noises it
         # goes too far
         useful = [end for end in ends if end is not None]
@@ -200,7 +201,7 @@ def keep_at_training(columns: Sequence[str]) -> Message:
 
 def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: Option) -> Ints:
     """The units of the validation side. why, option: for the error if it has no such column."""
-    if missing := [name for name in per if name not in side.table]:
+    if missing := absent(per, side.table):
         raise NoValidationError(
             f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
             f" {' and no '.join(missing)}: leave out ",
@@ -232,7 +233,9 @@ RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of i
 
 def open_run(run: RunLike) -> Trained:
     """The run itself, or the run in a folder."""
-    return run if isinstance(run, Trained) else load_run(run)
+    if isinstance(run, Trained):
+        return run
+    return load_run(run)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -291,8 +294,8 @@ class Prepared:
         """Whether grades are those of a method with a rule of its own, such as Garg, instead of the
         most likely."""
         single = self.options.network != "ensemble" or self.run.method.networks == 1
-        own = type(self.run.method).grades is not Method.grades
-        return self.grade_rule.how == "argmax" and single and own and self.recalibration is None
+        rule = type(self.run.method).grades is not Method.grades
+        return self.grade_rule.how == "argmax" and single and rule and self.recalibration is None
 
     @property
     def grade_in_words(self) -> str:
@@ -398,10 +401,10 @@ class Prepared:
     def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
         """The answers for one of the run's own held-out sides, per image, beside these labels (N,),
         without ranges."""
-        own = self.run.method.grades_of(
+        by_method = self.run.method.grades_of(
             torch.from_numpy(np.ascontiguousarray(side.probabilities))
         ).numpy()
-        return self.answer((side.probabilities, own), labels, side.groups)
+        return self.answer((side.probabilities, by_method), labels, side.groups)
 
     def answer(
         self,
@@ -444,9 +447,10 @@ class Prepared:
         The highest grade is that of the images' own grades, whichever way they were decoded; the
         other poolings decode the pooled probabilities.
         """
-        how = self.options.pool
-        p = decoding.pool_probabilities(answers.probabilities, units, how=how, learned=self.learned)
-        if how == "highest":
+        p = decoding.pool_probabilities(
+            answers.probabilities, units, how=self.options.pool, learned=self.learned
+        )
+        if self.options.pool == "highest":
             grades = decoding.highest_per_unit(answers.grades, units)
         else:
             grades = self.grade_rule.grades(torch.from_numpy(p)).numpy()
@@ -474,9 +478,9 @@ class Prepared:
         entropy …"""
         grades = self.run.grades
         p = answers.probabilities.astype(np.float32)
-        columns: dict[str, Any] = {"grade": [grades[g] for g in answers.grades]}
+        columns: dict[str, Any] = {"grade": pick(grades, answers.grades)}
         if grades.names:
-            columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
+            columns["grade_name"] = pick(grades.names, columns["grade"])
         for rule in self.rules.values():
             columns |= rule.columns(answers, self.run)
         columns |= {f"p_{name}": p[:, c] for c, name in enumerate(grades)}
@@ -563,10 +567,10 @@ def _fitted(prepared: Prepared) -> Prepared:
     recalibration = prepared.recalibration
     if options.per and options.pool == "learned":
         why = "The learned pooling"
-        own = validation_side(run, why=why)
-        codes = units_of_side(own, options.per, why=why, option=Option("pool", "learned"))
-        p = probabilities_of(own.probabilities, options.network, recalibration)
-        learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
+        fitted_to = validation_side(run, why=why)
+        codes = units_of_side(fitted_to, options.per, why=why, option=Option("pool", "learned"))
+        p = probabilities_of(fitted_to.probabilities, options.network, recalibration)
+        learned = decoding.fit_pooling(p, codes, unit_labels(run, fitted_to, codes))
         prepared = replace(prepared, learned=learned)
     if options.decoding is not None:
         return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 
+from srjt.choose import pick
 from srjt.data.grades import as_text
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import Answers, pick, probabilities_of, units_of
+from srjt.inference.answers import Answers, pick_known, probabilities_of, units_of
 from srjt.inference.options import Answering
 from srjt.noise import quality
 from srjt.noise.matrices import transition_of
@@ -137,8 +138,9 @@ class RangeRule:
     @property
     def trivial(self) -> bool:
         """Whether every range holds all grades."""
-        rules = self.parts.values() if self.parts else (self,)
-        return all(np.isinf(rule.thresholds).all() for rule in rules)
+        if self.parts:
+            return all(rule.trivial for rule in self.parts.values())
+        return bool(np.isinf(self.thresholds).all())
 
     def _promised_for(self) -> str:
         """ "new images", "random images of new patients", "new patients, each by …"."""
@@ -184,14 +186,16 @@ class RangeRule:
 def _units(table: pd.DataFrame, options: Answering) -> Ints:
     """(N,) the unit of each image, 0 … M − 1, in the order of their first image; without ``per``
     each is its own."""
-    return units_of(table, options.per).codes if options.per else np.arange(len(table))
+    if not options.per:
+        return np.arange(len(table))
+    return units_of(table, options.per).codes
 
 
 def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray[np.str_]:
     """(M,) the value of each unit that its rule depends on; an error if its images have different
     ones."""
     by = options.coverage_by
-    texts = np.array([as_text(value) for value in table[by]], dtype=str)
+    texts = np.array(list(map(as_text, table[by])), dtype=str)
     first = texts[np.unique(units, return_index=True)[1]]
     if len(different := np.flatnonzero(texts != first[units])):
         one = int(different[0])
@@ -397,7 +401,7 @@ def unit_evidence(
     by_unit = not ((verified > 0) & ~every).any() or len(np.unique(sizes)) == 1
     by_unit = by_unit and side.verified_probability is None
     first = np.unique(units, return_index=True)[1]
-    groups = pick(side.groups, first)
+    groups = pick_known(side.groups, first)
     shares = calibration.patient_weights(groups, len(sizes))
     right = np.eye(probabilities.shape[1])[highest]
     evidence = Evidence(
@@ -421,10 +425,8 @@ def unit_evidence(
             return replace(evidence, basis="conservative", why=why, known=False)
         together = posterior_weights(highest, quality.given_noise(matrix, mix).joint)
         together = np.where(every[:, None], right, together)
-        plausible += [
-            unclear_weights(right, posterior, highest, pooled)
-            for posterior in (one_by_one, together)
-        ]
+        for posterior in (one_by_one, together):
+            plausible.append(unclear_weights(right, posterior, highest, pooled))
     wrong = f"if {_rate(noise)} of the calibration labels are wrong"
     if label_noise != "class-conditional":
         return replace(
@@ -433,27 +435,29 @@ def unit_evidence(
             why=f"{wrong}, one by one or together, {NOT_REPEATED}",
             plausible=plausible,
         )
-    matrices = [transition_of(joint) for joint in (noise.lowest(), noise.joint, noise.highest())]
-    inverse = _all_or_none(
-        [
-            quality.highest_grade_weights(labels, units, matrix, certain=certain)
-            for matrix in matrices
-        ]
-    )
+    weights = []
+    for joint in (noise.lowest(), noise.joint, noise.highest()):
+        matrix = transition_of(joint)
+        weights.append(quality.highest_grade_weights(labels, units, matrix, certain=certain))
+    inverse = _all_or_none(weights)
     why = f"{wrong}, by the image's true grade alone"
     return replace(evidence, basis="corrected", why=why, plausible=plausible, inverse=inverse)
 
 
 def _rate(noise: NoiseBounds) -> str:
     low, high = noise.rates
-    return f"{high:.0%}" if low == high else f"{low:.0%} to {high:.0%}"
+    if low == high:
+        return f"{high:.0%}"
+    return f"{low:.0%} to {high:.0%}"
 
 
 def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
     """The widest of several ranges keeps a promise only if none of the plausible noises is left
     out."""
-    found = [one for one in weights if one is not None]
-    return found if len(found) == len(weights) else []
+    known = [one for one in weights if one is not None]
+    if len(known) < len(weights):
+        return []
+    return known
 
 
 # Ranges of grades for new samples, calibrated on labels that may be wrong; see ``ordinal.ranges``.
@@ -491,7 +495,8 @@ def calibrate_ranges(
     -------
     RangeRule
     """
-    table = side.table if table is None else table
+    if table is None:
+        table = side.table
     units = _units(table, options)
     by = options.coverage_by
     p = probabilities_of(side.probabilities, options.network)
@@ -542,7 +547,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
     """The rule by verified grades alone, if they suffice."""
     if not len(rows := np.flatnonzero(known.verified >= 0)):
         return None
-    groups = pick(known.groups, rows)
+    groups = pick_known(known.groups, rows)
     thresholds = _thresholds(
         rule, scores[rows], [np.eye(scores.shape[1])[known.verified[rows]]], groups
     )
@@ -567,11 +572,11 @@ def _corrected(
     why = known.why
     thresholds = rule.thresholds
     if known.known:
-        pairs = [[known.right, weights] for weights in known.plausible or [known.right]]
-        found = [
-            _thresholds(rule, scores, pair, known.groups, parts=known.labels) for pair in pairs
-        ]
-        thresholds = np.max(found, axis=0)
+        by_noise = []
+        for weights in known.plausible or [known.right]:
+            pair = [known.right, weights]
+            by_noise.append(_thresholds(rule, scores, pair, known.groups, parts=known.labels))
+        thresholds = np.max(by_noise, axis=0)
     if known.inverse:
         by_inverse = [
             _thresholds(rule, scores, [weights], known.groups) for weights in known.inverse
@@ -627,8 +632,8 @@ def _thresholds(
         return np.full(scores.shape[1], _threshold(rule, scores, candidates, groups, parts))
     thresholds = []
     for grade in range(scores.shape[1]):
-        own = [weights[:, [grade]] for weights in candidates]
-        thresholds.append(_threshold(rule, scores[:, [grade]], own, groups, parts))
+        of_grade = [weights[:, [grade]] for weights in candidates]
+        thresholds.append(_threshold(rule, scores[:, [grade]], of_grade, groups, parts))
     return np.array(thresholds)
 
 
@@ -639,24 +644,28 @@ def _threshold(
     groups: Sequence[str] | None,
     parts: Ints | None,
 ) -> float:
-    how: dict[str, Any] = {"coverage": rule.coverage, "groups": groups}
+    coverage = rule.coverage
     if parts is None:  # weights may be negative
-        return range_threshold(scores, candidates[0], **how)
-    return calibration.widest_range_threshold(scores, candidates, parts=parts, **how)
+        return range_threshold(scores, candidates[0], coverage=coverage, groups=groups)
+    return calibration.widest_range_threshold(
+        scores, candidates, parts=parts, coverage=coverage, groups=groups
+    )
 
 
 def rows_of(side: HeldOut, rows: Ints) -> HeldOut:
     """Some samples of a side."""
-    verified = side.verified_labels
-    drawn = side.verified_probability
+    known: dict[str, Any] = {}
+    if side.verified_labels is not None:
+        known["verified_labels"] = side.verified_labels[rows]
+    if side.verified_probability is not None:
+        known["verified_probability"] = side.verified_probability[rows]
     return HeldOut(
-        ids=[side.ids[row] for row in rows],
-        patients=pick(side.patients, rows),
-        groups=pick(side.groups, rows),
+        ids=pick(side.ids, rows),
+        patients=pick_known(side.patients, rows),
+        groups=pick_known(side.groups, rows),
         probabilities=side.probabilities[:, rows],
         labels=side.labels[rows],
-        verified_labels=None if verified is None else verified[rows],
-        verified_probability=None if drawn is None else drawn[rows],
+        **known,
     )
 
 

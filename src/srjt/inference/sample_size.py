@@ -33,6 +33,7 @@ import pandas as pd
 from scipy.special import betaincinv, chdtri, ndtr, ndtri, stdtrit  # type: ignore[import-untyped]
 from scipy.stats import binom  # type: ignore[import-untyped]
 
+from srjt.data.options import picked, without_none
 from srjt.errors import Option, SrjtError
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
@@ -195,11 +196,7 @@ def _result(
         images=images[wanted],
         pilot=pilot,
         source=source,
-        assumed={
-            name: option
-            for name in (*uses, "reader_error")
-            if (option := getattr(planning, name)) is not None
-        },
+        assumed=without_none(picked(vars(planning), (*uses, "reader_error"))),
         table=pd.DataFrame({"half_width": widths, "patients": patients, "images": images}),
         readings=readings,
     )
@@ -344,7 +341,7 @@ def _seen_with_error(share: Floats) -> Callable[[float], Floats]:
 
 def _grade_shares(text: str) -> list[float]:
     try:
-        shares = [float(part) for part in text.split(",")]
+        shares = list(map(float, text.split(",")))
     except ValueError:
         shares = []
     if len(shares) < 2 or not (

@@ -5,7 +5,7 @@ own test side and samples from elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import pandas as pd
 from srjt.data.grades import MISSING, as_text
 from srjt.data.images.store import ImageStore
 from srjt.errors import Option, SrjtError, unknown_name
-from srjt.inference.answers import Answers
+from srjt.inference.answers import Answers, number_of_patients
 from srjt.inference.aspects import Calibration
 from srjt.inference.prepare import judging_labels, prepare_grades
 from srjt.ordinal import calibration, metrics
@@ -150,6 +150,13 @@ def _test_of(group: Subgroup, groups: Sequence[Subgroup]) -> tuple[str, str]:
 # The group of every answer.
 
 
+def _known_text(cell: object) -> str:
+    text = as_text(cell).strip()
+    if text.casefold() in MISSING:
+        return UNKNOWN
+    return text
+
+
 def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Series[Any]:
     """(N,) the group of each sample by a column, as categories in their order; ``"age:10"`` has one
     for ten years.
@@ -157,21 +164,25 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
     units: (N,) the unit of each sample, from 0, if units are grouped. An error, in one sentence, if
     the column does not exist, has too many values, or has no numbers where a width is given.
     """
-    column, _, width = (text, "", "") if text in table or ":" not in text else text.rpartition(":")
-    source = (
-        f"{column}_source" if f"{column}_source" in table else column
-    )  # srjt has one of that name, too
+    column = text
+    width = ""
+    if text not in table and ":" in text:
+        column, _, width = text.rpartition(":")
+    source = column
+    if f"{column}_source" in table:  # srjt has one of that name, too
+        source = f"{column}_source"
     if source not in table:
         raise unknown_name("column", column, map(str, table.columns), option="by")
-    cells = [as_text(cell).strip() for cell in table[source]]
-    cells = [UNKNOWN if cell.casefold() in MISSING else cell for cell in cells]
+    cells = list(map(_known_text, table[source]))
     numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
     words = []
     for cell, number in zip(cells, numbers.tolist(), strict=True):
         if cell != UNKNOWN and not math.isfinite(number):
             words.append(cell)
     if width:
-        step = float(width) if width.replace(".", "", 1).isdigit() else 0.0
+        step = 0.0
+        if width.replace(".", "", 1).isdigit():
+            step = float(width)
         if step <= 0:
             raise SrjtError(
                 f"{text}: the width of the groups must be a positive number, as in {column}:10."
@@ -179,10 +190,12 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
         if words:
             raise SrjtError(f"{text} needs numbers, and {column} has the value {words[0]!r}.")
         numbers = np.floor(numbers / step + 1e-9) * step  # 0.3 / 0.1 is a little less than 3
-        cells = [
-            UNKNOWN if math.isnan(low) else f"{low:g} to {low + step:g}" for low in numbers.tolist()
-        ]
-    start = dict(zip(cells, numbers.tolist(), strict=True)) if not words else {}
+        for row, low in enumerate(numbers.tolist()):
+            if not math.isnan(low):
+                cells[row] = f"{low:g} to {low + step:g}"
+    start = {}
+    if not words:
+        start = dict(zip(cells, numbers.tolist(), strict=True))
     if units is not None:
         of_unit = pd.Series(cells).groupby(units)
         cells = np.where(of_unit.nunique() == 1, of_unit.first(), SEVERAL).tolist()
@@ -228,50 +241,31 @@ def judge_subgroups(
     Subgroups
     """
     labels = answers.labels
-    count = len(answers)
     num_classes = answers.classes
-    owner = metrics.patient_codes(answers.groups, count)
-    patients = int(owner.max()) + 1
-    confidence = answers.probabilities.max(axis=1)
-    right = answers.probabilities.argmax(axis=1) == labels
-    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    owner = metrics.patient_codes(answers.groups, len(answers))
     cells = num_classes * num_classes
     inside = None
     if answers.ranges is not None:
         inside = (answers.ranges[0] <= labels) & (labels <= answers.ranges[1])
-
-    def sums(rows: Ints) -> Floats:
-        """(G, …) of each patient's answers the confusion matrix and, per bin, Σ (confidence −
-        right)."""
-        of_patient = np.zeros((patients, cells + BINS))
-        np.add.at(of_patient, (owner[rows], labels[rows] * num_classes + answers.grades[rows]), 1.0)
-        np.add.at(of_patient, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
-        return of_patient
+    sums = _patient_sums(answers, owner)
 
     def tables(sums_of_cells: Floats) -> Floats:
         return np.asarray(sums_of_cells[:, :cells].reshape(-1, num_classes, num_classes))
 
-    chosen = [
-        (str(grouping.name), name, np.flatnonzero(grouping == name))
-        for grouping in groupings
-        for name in grouping.cat.categories
-    ]
+    chosen = []
+    for grouping in groupings:
+        for name in grouping.cat.categories:
+            chosen.append((str(grouping.name), name, np.flatnonzero(grouping == name)))
     of_groups = [sums(rows) for _, _, rows in chosen]
     members = [np.unique(owner[rows]) for _, _, rows in chosen]
-    whole = sums(np.arange(count))
-    drawn: list[list[Floats]] = [[] for _ in chosen]
-    totals = []
-    for weights in metrics.patient_draws(patients, max(resamples, 2), seed=0):
-        totals.append(weights @ whole)
-        for place, (who, of_group) in enumerate(zip(members, of_groups, strict=True)):
-            drawn[place].append(weights[:, who] @ of_group[who])
-    total = np.concatenate(totals)
+    whole = sums(np.arange(len(answers)))
+    total, drawn = _subgroup_draws(whole, of_groups, members, resamples=max(resamples, 2))
     groups = []
     permuted: dict[int, _Permuted] = {}  # by place, of the groups that are tested
     for place, (column, name, rows) in enumerate(chosen):
         who = members[place]
         of_group = of_groups[place]
-        draws = np.concatenate(drawn[place])
+        draws = drawn[place]
         of_rest = whole - of_group
         outside = int((tables(of_rest).sum(axis=(1, 2)) > 0).sum())
         scores: dict[str, Interval] = {}
@@ -304,6 +298,40 @@ def judge_subgroups(
         groups.append(Subgroup(column=column, name=name, scores=scores, gaps=gaps, **counts))
     _test(groups, permuted, permutations=resamples)
     return Subgroups(groups=tuple(groups))
+
+
+def _subgroup_draws(
+    whole: Floats, of_groups: Sequence[Floats], members: Sequence[Ints], *, resamples: int
+) -> tuple[Floats, list[Floats]]:
+    """(B, …) the sums of each draw of patients, of all samples and of each group. whole,
+    of_groups: (G, …) of each patient. members: the patients with samples in the group."""
+    totals = []
+    drawn: list[list[Floats]] = [[] for _ in members]
+    for weights in metrics.patient_draws(len(whole), resamples, seed=0):
+        totals.append(weights @ whole)
+        for draws, who, of_group in zip(drawn, members, of_groups, strict=True):
+            draws.append(weights[:, who] @ of_group[who])
+    return np.concatenate(totals), list(map(np.concatenate, drawn))
+
+
+def _patient_sums(answers: Answers, owner: Ints) -> Callable[[Ints], Floats]:
+    """Rows → (G, …) of each patient's answers among them the confusion matrix and, per bin,
+    Σ (confidence − right). owner: (N,) the patient of each answer."""
+    labels = answers.labels
+    patients = int(owner.max()) + 1
+    confidence = answers.probabilities.max(axis=1)
+    right = answers.probabilities.argmax(axis=1) == labels
+    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    cells = answers.classes * answers.classes
+    cell = labels * answers.classes + answers.grades
+
+    def sums(rows: Ints) -> Floats:
+        of_patient = np.zeros((patients, cells + BINS))
+        np.add.at(of_patient, (owner[rows], cell[rows]), 1.0)
+        np.add.at(of_patient, (owner[rows], cells + bins[rows]), confidence[rows] - right[rows])
+        return of_patient
+
+    return sums
 
 
 def _if_known(score: Interval, patients: float) -> Interval:
@@ -474,10 +502,9 @@ def _test(groups: list[Subgroup], permuted: dict[int, _Permuted], *, permutation
     """
     tests = {_test_of(groups[place], groups): place for place in permuted}
     rng = np.random.Generator(np.random.PCG64(0))
-    observed = {
-        test: permuted[place].statistics(permuted[place].observed)[0]
-        for test, place in tests.items()
-    }
+    observed = {}
+    for test, place in tests.items():
+        observed[test] = permuted[place].statistics(permuted[place].observed)[0]
     # (3, K) permutations that are as high, as low, and defined
     counts = {test: np.zeros((3, len(METRICS))) for test in tests}
     most = max(permutations, _MOST * len(tests), 1000)
@@ -510,7 +537,9 @@ def _uniform(
     rng: np.random.Generator, amount: int, permuted: dict[int, _Permuted]
 ) -> Iterator[Floats]:
     """(n, G) random numbers, in chunks of bounded size."""
-    patients = next((one.observed.shape[1] for one in permuted.values()), 1)
+    patients = 1
+    if permuted:
+        patients = next(iter(permuted.values())).observed.shape[1]
     at_once = max(1, 5_000_000 // patients)
     for start in range(0, amount, at_once):
         yield rng.random((min(at_once, amount - start), patients))
@@ -614,19 +643,23 @@ def beside_own_test_side(
     if fitted is not None or options.views > 1:  # the run keeps one view of its test side
         trained = prepare_grades(run, replace(options, calibrate_on=None, views=1))
     alike = trained.answer(images.outputs, images.labels, images.groups)
-    here = scores_of(
-        alike if options.views == 1 else trained.answer_store(store), resamples=resamples
-    )
+    if options.views > 1:
+        alike = trained.answer_store(store)
+    here = scores_of(alike, resamples=resamples)
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
     mae = home.intervals["mae"].value
     mixed = float((here.shares * home.grade_errors)[present].sum())
-    patients = None if fitted is None or fitted.patients is None else len(set(fitted.patients))
+    recalibrated = None
+    calibrated_on: tuple[int, int | None] = (0, None)
+    if fitted is not None:
+        recalibrated = scores_of(images, resamples=resamples)
+        calibrated_on = (len(fitted), number_of_patients(fitted.patients))
     return External(
         home=home,
         here=here,
-        recalibrated=None if fitted is None else scores_of(images, resamples=resamples),
-        calibrated_on=(0, None) if fitted is None else (len(fitted), patients),
+        recalibrated=recalibrated,
+        calibrated_on=calibrated_on,
         by_mix=mixed - mae,
         by_answers=here.intervals["mae"].value - mixed,
     )

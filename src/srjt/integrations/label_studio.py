@@ -20,6 +20,7 @@ from xml.sax.saxutils import quoteattr
 
 import pandas as pd
 
+from srjt.choose import absent
 from srjt.errors import SrjtError, count_of
 from srjt.files import read_limited
 from srjt.integrations import MOST_BYTES, ForeignTable
@@ -103,17 +104,16 @@ def _row(task: dict[str, Any], annotation: dict[str, Any], grade: str) -> dict[s
     )
     data = task.get("data")
     if not isinstance(data, dict):
-        data = {name: value for name, value in task.items() if name not in known}
+        data = {name: task[name] for name in absent(task, known)}
     reader = annotation.get("completed_by", annotation.get("annotator", ""))
     if isinstance(reader, dict):
         reader = reader.get("email") or reader.get("id", "")
-    scalars = {
-        name: str(value) for name, value in data.items() if isinstance(value, (str, int, float))
-    }
+    scalars = {}
+    for name, value in data.items():
+        if isinstance(value, (str, int, float)):
+            scalars[name] = str(value)
     image = scalars.pop("srjt_id", "") or _image_name(scalars, task)
-    others = {
-        name: value for name, value in scalars.items() if name not in COLUMNS and name != "label"
-    }
+    others = {name: scalars[name] for name in absent(scalars, (*COLUMNS, "label"))}
     date = annotation.get("updated_at") or annotation.get("created_at") or ""
     return {"image": image, "reader": str(reader), "grade": grade, "date": str(date), **others}
 
@@ -121,9 +121,10 @@ def _row(task: dict[str, Any], annotation: dict[str, Any], grade: str) -> dict[s
 def _image_name(data: dict[str, str], task: dict[str, Any]) -> str:
     """The image file of a task: of an upload and of local storage the name that the user's file
     had."""
-    value = data.get("image") or next(
-        (text for text in data.values() if "/" in text or "." in text), ""
-    )
+    value = data.get("image", "")
+    for text in data.values():
+        if not value and ("/" in text or "." in text):
+            value = text
     address = urlsplit(value)
     local = parse_qs(address.query).get("d", [""])[0]
     if local:
@@ -137,7 +138,7 @@ def _image_name(data: dict[str, str], task: dict[str, Any]) -> str:
 
 def _grade_of(annotation: dict[str, Any], path: Path) -> str | None:
     """The one choice, rating or number of an annotation; None if it has none."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for result in annotation.get("result") or ():
         value = result.get("value") if isinstance(result, dict) else None
         if not isinstance(value, dict):
@@ -151,22 +152,21 @@ def _grade_of(annotation: dict[str, Any], path: Path) -> str | None:
                     " single choice."
                 )
             if choices:
-                found[name] = str(choices[0])
+                by_name[name] = str(choices[0])
         elif result.get("type") in ("rating", "number") and result["type"] in value:
-            found[name] = str(value[result["type"]])
+            by_name[name] = str(value[result["type"]])
     if "annotation_id" in annotation and "result" not in annotation:  # JSON-MIN
-        names = [name for name in ("grade", "choice", "rating", "label") if name in annotation]
-        found.update(
-            {name: str(annotation[name]) for name in names if annotation[name] not in (None, "")}
-        )
-    if len(found) > 1 and "grade" in found:
-        return found["grade"]
-    if len(found) > 1:
+        for name in ("grade", "choice", "rating", "label"):
+            if annotation.get(name) not in (None, ""):
+                by_name[name] = str(annotation[name])
+    if len(by_name) > 1 and "grade" in by_name:
+        return by_name["grade"]
+    if len(by_name) > 1:
         raise SrjtError(
-            f"{path} has several answers for each task ({', '.join(found)}): name the grade's field"
-            " “grade”."
+            f"{path} has several answers for each task ({', '.join(by_name)}): name the grade's"
+            " field “grade”."
         )
-    return next(iter(found.values()), None)
+    return next(iter(by_name.values()), None)
 
 
 def labelling_config(grades: Sequence[str]) -> str:

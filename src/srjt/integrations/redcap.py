@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from srjt.choose import absent, present
 from srjt.errors import SrjtError, count_of
 from srjt.integrations import MOST_BYTES, ForeignTable
 
@@ -194,21 +195,21 @@ def _field_names(
 ) -> dict[str, str]:
     """The columns of a labelled export → their fields. A raw export has these names already."""
     fields = {label: field for field, label in dictionary.labels.items() if field not in columns}
-    return {str(name): fields[str(name)] for name in columns if str(name) in fields}
+    return {name: fields[name] for name in present(map(str, columns), fields)}
 
 
 def _filled_up(frame: pd.DataFrame, dictionary: Dictionary) -> tuple[pd.DataFrame, int]:
     """Rows of repeated instruments get the fields that the record, or its event, has once; rows
     that only hold such fields go."""
-    instrument = next((name for name in frame if name in INSTRUMENT), None)
-    event = next((name for name in frame if name in EVENT), None)
+    instrument = next(iter(present(frame, INSTRUMENT)), None)
+    event = next(iter(present(frame, EVENT)), None)
     identifier = dictionary.identifier
     if identifier not in frame or (instrument is None and event is None):
         return frame, 0
     frame = frame.replace("", pd.NA)
     repeated = frame[instrument].notna() if instrument else pd.Series(False, index=frame.index)
     of_readings = set(frame.columns[frame[repeated].notna().any()])
-    once = [name for name in frame if name not in of_readings and name != instrument]
+    once = absent(frame, {*of_readings, instrument})
     before = frame.isna().sum().sum()
     # a record's baseline belongs to its repeated rows; of two visits each keeps its own
     for keys in ([identifier, event] if event else [identifier], [identifier]):

@@ -110,7 +110,8 @@ def fetch_weights(
         if trained is not None and trained.size != in_shape[-1]:
             warn(
                 Message(
-                    f"{network} was trained on images of {trained.size} pixels and gets {in_shape[-1]}: ",
+                    f"{network} was trained on images of {trained.size} pixels and gets"
+                    f" {in_shape[-1]}: ",
                     Option("crop", trained.size),
                     " is better.",
                 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -182,13 +183,13 @@ def ends(
     high = _quantile(
         values[1:] + weight * np.nan_to_num(np.asarray(higher, dtype=np.float64)), tails[1]
     )
-    # Few patients vary less than all, so that their coefficients are too low, and those of the draws
-    # are lower still: the higher end is as far away as the lower one.
+    # Few patients vary less than all, so that their coefficients are too low, and those of the
+    # draws are lower still: the higher end is as far away as the lower one.
     reflected = np.minimum(2.0 * values[0] - _quantile(values[1:], tails[0]), highest)
     high = np.fmax(high, reflected)
-    found = np.stack([np.minimum(low, values[0]), np.maximum(high, values[0])])
-    found[:, count <= 1.0] = np.nan
-    return found
+    both = np.stack([np.minimum(low, values[0]), np.maximum(high, values[0])])
+    both[:, count <= 1.0] = np.nan
+    return both
 
 
 def _quantile(drawn: Floats, share: Floats) -> Floats:
@@ -206,7 +207,9 @@ def _quantile(drawn: Floats, share: Floats) -> Floats:
 
 def interval_of(values: Floats, patients: float, level: float, *, more: float = np.nan) -> Interval:
     """more: the coefficient with one more disagreement."""
-    lower = max(float(values[0]) - more, 0.0) if np.isfinite(more) else 0.0
+    lower = 0.0
+    if np.isfinite(more):
+        lower = max(float(values[0]) - more, 0.0)
     return Interval(
         float(values[0]),
         *ends(values[:, None], patients, level, lower=lower, highest=1.0)[:, 0].tolist(),
@@ -289,7 +292,9 @@ class Agreement(Plain, Reported):
     def __repr__(self) -> str:
         """Without an interval where no draw differs."""
         value, low, high = (f"{one:.2f}" if np.isfinite(one) else "–" for one in self.quadratic)
-        between = f" ({low} to {high})" if self.quadratic.high - self.quadratic.low >= 1e-9 else ""
+        between = ""
+        if self.quadratic.high - self.quadratic.low >= 1e-9:
+            between = f" ({low} to {high})"
         counts = (
             f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
         )
@@ -337,45 +342,25 @@ def agreement(
     size = first.sum(axis=(1, 2))
     largest = np.sort(np.argsort(-size, kind="stable")[:_PAIRS])
     sums = _by_group(readings, shared, owner, largest)
-    widest = max(sums["own"].shape[1], sums["differences"].shape[1])
-    drawn: dict[str, list[Floats]] = {name: [] for name in sums}
-    for weights in patient_draws(groups, resamples, seed=seed, width=widest):
-        for name, matrix in sums.items():
-            values = np.asarray((matrix.T @ weights.T).T)
-            if name == "own":  # the widest by far
-                values = weighted_kappa(values.reshape(len(weights), -1, classes, classes), power=2)
-            drawn[name].append(values)
-    draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
-    patients = effective_patients(owner[shared.item]) if len(shared.item) else 0.0
+    draws = _draws(sums, groups, resamples, seed=seed, classes=classes)
+    patients = 0.0
+    if len(shared.item):
+        patients = effective_patients(owner[shared.item])
     complete = float(_effective(sums["complete"][:, [0]])[0])  # of items that all have read
-    of_pair = _effective(
-        csr_matrix(
-            (np.ones(len(shared.item)), (owner[shared.item], shared.pair)),
-            shape=(groups, len(first)),
-        )
-    )
+    by_pair = (np.ones(len(shared.item)), (owner[shared.item], shared.pair))
+    of_pair = _effective(csr_matrix(by_pair, shape=(groups, len(first))))
     more = _one_disagreement(sums, classes=classes, readers=len(readings.readers))
-    whole = {name: draws[name][0] + added for name, added in more.items() if name != "own"}
+    more_of_pair = more.pop("pairs")
+    coefficient = partial(
+        _coefficient, draws, more, classes=classes, patients=patients, confidence=confidence
+    )
     total = draws["pooled"].reshape(-1, classes, classes)
-
-    def shaped(name: str, values: Floats) -> Floats:
-        if name in ("pooled", "coincidences", "items"):
-            return values.reshape(-1, classes, classes)
-        return values
-
-    def coefficient(
-        function: Callable[..., Floats], *names: str, patients: float = patients
-    ) -> Interval:
-        """A coefficient with its interval, in which one more disagreement may occur."""
-        values = function(*(shaped(name, draws[name]) for name in names))
-        with_one = function(*(shaped(name, whole[name][None]) for name in names))
-        return interval_of(values, patients, confidence, more=float(with_one[0]))
-
+    tables = first[largest]
+    with_one = weighted_kappa(tables + more_of_pair, power=2)
+    lower = np.maximum(weighted_kappa(tables, power=2) - with_one, 0.0)
     low, high = np.full((2, len(first)), np.nan)
-    with_one = weighted_kappa(first[largest] + more["own"], power=2)
-    lower = np.maximum(weighted_kappa(first[largest], power=2) - with_one, 0.0)
     low[largest], high[largest] = ends(
-        draws["own"], of_pair[largest], confidence, lower=lower, highest=1.0
+        draws["pairs"], of_pair[largest], confidence, lower=lower, highest=1.0
     )
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
     return Agreement(
@@ -386,7 +371,7 @@ def agreement(
             sums["differences"],
             draws["differences"],
             confidence,
-            worth=float(more["own"].sum()),
+            worth=float(more_of_pair.sum()),
         ),
         alpha=coefficient(krippendorff_alpha, "coincidences"),
         fleiss=coefficient(fleiss_kappa, "items", "shares"),
@@ -401,6 +386,47 @@ def agreement(
         quadratic=coefficient(lambda tables: weighted_kappa(tables, power=2), "pooled"),
         shared_items=len(np.unique(shared.item)),
     )
+
+
+def _coefficient(
+    draws: dict[str, Floats],
+    more: dict[str, Floats],
+    function: Callable[..., Floats],
+    *names: str,
+    classes: int,
+    patients: float,
+    confidence: float,
+) -> Interval:
+    """A coefficient of the draws of these names, with its interval, in which one more disagreement
+    may occur. more: what that adds to them."""
+    drawn = []
+    with_more = []
+    for name in names:
+        values = draws[name]
+        with_one = (values[0] + more[name])[None]
+        if name in ("pooled", "coincidences", "items"):
+            values = values.reshape(-1, classes, classes)
+            with_one = with_one.reshape(-1, classes, classes)
+        drawn.append(values)
+        with_more.append(with_one)
+    lowered = float(function(*with_more)[0])
+    return interval_of(function(*drawn), patients, confidence, more=lowered)
+
+
+def _draws(
+    sums: dict[str, csr_matrix], groups: int, resamples: int, *, seed: int, classes: int
+) -> dict[str, Floats]:
+    """The sums of ``_by_group`` (1 + B, …) over all patients and over each draw of them; of pairs,
+    which are the widest by far, their κ."""
+    widest = max(sums["pairs"].shape[1], sums["differences"].shape[1])
+    drawn: dict[str, list[Floats]] = {name: [] for name in sums}
+    for weights in patient_draws(groups, resamples, seed=seed, width=widest):
+        for name, matrix in sums.items():
+            values = np.asarray((matrix.T @ weights.T).T)
+            if name == "pairs":
+                values = weighted_kappa(values.reshape(len(weights), -1, classes, classes), power=2)
+            drawn[name].append(values)
+    return {name: np.concatenate(parts) for name, parts in drawn.items()}
 
 
 def _pair_table(shared: Pairs, first: Floats, low: Floats, high: Floats) -> pd.DataFrame:
@@ -452,9 +478,8 @@ def _one_disagreement(
     pooled = sums["pooled"].toarray().reshape(-1, classes, classes) / 2.0  # both ways
     grade = np.arange(classes, dtype=np.float64)
     if not pooled.sum():
-        return {name: np.zeros(matrix.shape[1]) for name, matrix in sums.items()} | {
-            "own": np.zeros((classes,) * 2)
-        }
+        nothing = {name: np.zeros(matrix.shape[1]) for name, matrix in sums.items()}
+        return {**nothing, "pairs": np.zeros((classes, classes))}
     worth = images_worth_one(pooled, grade[:, None] != grade, pooled.sum(axis=(1, 2)))
     share = pooled.sum(axis=(0, 2)) / pooled.sum()
     apart = worth * share[:, None] * wrong_by(1, classes)
@@ -477,7 +502,7 @@ def _one_disagreement(
         *[mean(of_all) / readers] * readers,
     ]
     return {
-        "own": apart,
+        "pairs": apart,
         "pooled": both.ravel(),
         "coincidences": both.ravel(),
         "items": both.ravel() / 2.0,
@@ -492,11 +517,9 @@ def _by_group(
 ) -> dict[str, csr_matrix]:
     """What the coefficients are computed from, added up for each of G groups of patients.
 
-    own: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs, both ways (G,
+    pairs: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs, both ways (G,
     C²); coincidences (G, C²); items (G, C²) and shares (G, C), as in ``fleiss_kappa``; one_way and
-    complete: as in the ICCs; differences (G, 8R): of a reader's grade and the mean of the others on
-    the same item, their number, sum and squares, then, of those whose time is known, what the
-    regression on the time needs.
+    complete: as in the ICCs; differences (G, 8R): see ``_differences``.
     """
     classes = len(readings.grades)
     groups = int(owner.max()) + 1
@@ -524,24 +547,15 @@ def _by_group(
     t = total[several]
     q = squares[several]
     one_way = np.stack([np.ones(len(n)), n, n**2, t, q, t**2 / n])
-    whole = np.flatnonzero(number == readers) if readers > 1 else several[:0]
+    whole = several[:0]
+    if readers > 1:
+        whole = np.flatnonzero(number == readers)
     of_whole = np.isin(visits.item, whole)
-
     beside = number[visits.item] > 1
-    item = visits.item[beside]
+    sums = _differences(visits, beside, number, total.astype(np.float64))
     reader = visits.reader[beside]
-    grade = visits.grade[beside].astype(np.float64)
-    off = grade - (total[item] - grade) / (number[item] - 1)
-    sums = [np.ones(len(off)), off, off**2]
-    if visits.times is not None:
-        known = ~np.isnat(visits.times[beside])
-        years = np.where(known, visits.times[beside].astype(np.int64), 0) / (365.25 * 86400.0)
-        middle = years[known].mean() if known.any() else 0.0
-        timed = known.astype(np.float64)
-        year = known * (years - middle)
-        sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
     return {
-        "own": summed(
+        "pairs": summed(
             pair_owner[kept],
             place[shared.pair[kept]] * classes**2 + cell[kept],
             np.ones(len(kept)),
@@ -561,12 +575,36 @@ def _by_group(
             3 + readers,
         ),
         "differences": summed(
-            np.tile(owner[item], len(sums)),
+            np.tile(owner[visits.item[beside]], len(sums)),
             np.concatenate([reader + k * readers for k in range(len(sums))]),
             np.concatenate(sums),
             8 * readers,
         ),
     }
+
+
+def _differences(visits: Readings, beside: Bools, number: Ints, total: Floats) -> list[Floats]:
+    """Of a reader's grade and the mean of the others on the same item: the number of differences,
+    their sum and squares; then, of those whose time is known, what the regression on the time
+    needs.
+
+    beside: which visits are of items that others have read, too. number, total: (I,) of the
+    readings of each item, and of their grades.
+    """
+    item = visits.item[beside]
+    grade = visits.grade[beside].astype(np.float64)
+    off = grade - (total[item] - grade) / (number[item] - 1)
+    sums = [np.ones(len(off)), off, off**2]
+    if visits.times is None:
+        return sums
+    known = ~np.isnat(visits.times[beside])
+    years = np.where(known, visits.times[beside].astype(np.int64), 0) / (365.25 * 86400.0)
+    middle = 0.0
+    if known.any():
+        middle = years[known].mean()
+    timed = known.astype(np.float64)
+    year = known * (years - middle)
+    return [*sums, timed, timed * year, timed * year**2, timed * off, timed * off * year]
 
 
 def _by_reader(
@@ -685,7 +723,8 @@ def compare_network(
     number = np.bincount(visits.item, minlength=items)
     evidence = evidence_of(replace(readings, reference=None), repeats="one reading")
     variants = fit_variants(evidence)
-    judged = visits.item[(number[visits.item] > 1) & (network[visits.item] >= 0)]
+    comparable = (number[visits.item] > 1) & (network[visits.item] >= 0)
+    judged = visits.item[comparable]
     patients = len(np.unique(owner[judged]))
 
     resampled = _Resampled(weights=weights, owner=owner, classes=classes)
@@ -693,41 +732,23 @@ def compare_network(
     draws: list[Floats] = []
     steps: list[tuple[float, float]] = []
     for reader, name in enumerate(readings.readers):
-        own = (visits.reader == reader) & (number[visits.item] > 1) & (network[visits.item] >= 0)
-        if not own.any():
+        of_reader = comparable & (visits.reader == reader)
+        if not of_reader.any():
             continue
-        item = visits.item[own]
-        grade = visits.grade[own]
+        item = visits.item[of_reader]
+        grade = visits.grade[of_reader]
         others = _consensus_without(reader, evidence, variants)[item]
         row, drawn, step = resampled.compare(grade, network[item], others, item, confidence)
         draws.append(drawn)
         steps.append(step)
-        beside = (visits.reader != reader) & np.isin(visits.item, item)
-        other_item = visits.item[beside]
-        mine = np.zeros(items, dtype=np.int64)
-        mine[item] = grade
-        to_network = resampled.tables(grade, network[item], item)
-        to_others = resampled.tables(mine[other_item], visits.grade[beside], other_item)
-        rows.append(
-            {
-                "reader": name,
-                "items": len(item),
-                "network_kappa": float(resampled.kappa(to_network)[0]),
-                "others_kappa": float(resampled.kappa(to_others)[0]),
-                **row,
-            }
-        )
+        kappas = {
+            "network_kappa": resampled.kappa_of(grade, network[item], item),
+            "others_kappa": resampled.kappa_with_others(reader, visits, grade, item),
+        }
+        rows.append({"reader": name, "items": len(item), **kappas, **row})
     if not rows:
         raise SrjtError("No item that the network has graded was read by two readers.")
-    defined = [one for one in draws if np.isfinite(one[0])]
-    mean = np.full(1 + resamples, np.nan)
-    if defined:
-        mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
-    lower, higher = np.mean(steps, axis=0)
-    low, high = ends(
-        mean[:, None], effective_patients(owner[judged]), confidence, lower=lower, higher=higher
-    )[:, 0]
-    difference = Interval(float(mean[0]), float(low), float(high))
+    difference = _mean_difference(draws, steps, effective_patients(owner[judged]), confidence)
     passed = bool(difference.low > -margin) and patients >= TOO_FEW
     few = ""
     if patients < TOO_FEW:
@@ -739,6 +760,20 @@ def compare_network(
         not_inferior=passed,
         sentence=_sentence(difference, margin=margin, passed=passed, few=few, readers=len(rows)),
     )
+
+
+def _mean_difference(
+    draws: list[Floats], steps: list[tuple[float, float]], patients: float, confidence: float
+) -> Interval:
+    """The mean over the readers for whom it is defined. draws, steps: of each, see
+    ``_Resampled.compare``."""
+    defined = [one for one in draws if np.isfinite(one[0])]
+    mean = np.full(len(draws[0]), np.nan)
+    if defined:
+        mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
+    lower, higher = np.mean(steps, axis=0)
+    low, high = ends(mean[:, None], patients, confidence, lower=lower, higher=higher)[:, 0]
+    return Interval(float(mean[0]), float(low), float(high))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -760,6 +795,17 @@ class _Resampled:
         drawn = self.weights @ tables.reshape(len(tables), -1)
         return weighted_kappa(drawn.reshape(-1, self.classes, self.classes), power=2)
 
+    def kappa_of(self, one: Ints, other: Ints, item: Ints) -> float:
+        return float(self.kappa(self.tables(one, other, item))[0])
+
+    def kappa_with_others(self, reader: int, visits: Readings, grade: Ints, item: Ints) -> float:
+        """Of a reader, who gave the items these grades, with all others who read them."""
+        beside = (visits.reader != reader) & np.isin(visits.item, item)
+        grade_of = np.zeros(len(self.owner), dtype=np.int64)
+        grade_of[item] = grade
+        other_item = visits.item[beside]
+        return self.kappa_of(grade_of[other_item], visits.grade[beside], other_item)
+
     def loss(self, tables: Floats) -> float:
         """By how much one more disagreement lowers κ."""
         total = tables.sum(axis=0)
@@ -768,7 +814,9 @@ class _Resampled:
         share = total.sum(axis=1, keepdims=True) / total.sum()
         with_one = total + worth * share * wrong_by(1, self.classes)
         before, after = weighted_kappa(np.stack([total, with_one]), power=2)
-        return max(float(before - after), 0.0) if np.isfinite(before) else 0.0
+        if not np.isfinite(before):
+            return 0.0
+        return max(float(before - after), 0.0)
 
     def compare(
         self, grade: Ints, network: Ints, others: Ints, item: Ints, confidence: float

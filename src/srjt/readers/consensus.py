@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from srjt.choose import pick
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.noise.estimate import rate_text
 from srjt.noise.matrices import SHARED_ERRORS, seen
@@ -61,7 +62,10 @@ class Consensus(model.ReaderIntervals, Plain, Reported):
         # the numbers would come from the model's defaults alone
         if self.variants.evidence.single.all():
             return f"{counts}, one of each item\n  not determined: {self.reason}"
-        wrong, error = (self.overall_noise_rate, self.error) if self.determined else (None, None)
+        wrong = error = None
+        if self.determined:
+            wrong = self.overall_noise_rate
+            error = self.error
         lines = [
             f"{counts}, wrong: {rate_text(wrong, self.overall_noise_rate_interval)}",
             f"  wrong consensus grades: {rate_text(error, self.error_interval)}",
@@ -123,19 +127,11 @@ def consensus(
     True
     """
     Readings.check(readings)
-    if repeats not in get_args(Repeats):
-        raise unknown_name("value of repeats", repeats, get_args(Repeats))
-    if not 0.0 < confidence < 1.0:
-        raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
-    if not 0.0 <= shared_errors <= 1.0:
-        raise SrjtError(f"shared_errors lies between 0 and 1; got {shared_errors:g}.")
+    _check_options(repeats, shared_errors, confidence)
     evidence = evidence_of(readings, repeats=repeats)
     power: float | None = None
     if probabilities is not None:
-        ratio = _log_ratio(probabilities, readings)
-        power = _network_power(evidence, ratio)
-        factor = power * ratio + (0.0 if evidence.log_factor is None else evidence.log_factor)
-        evidence = replace(evidence, log_factor=factor if power or evidence.anchored else None)
+        evidence, power = _with_network(evidence, _log_ratio(probabilities, readings))
     variants = model.fit_variants(evidence)
     posterior = variants.mean(lambda fit: fit.posterior)
     prior = variants.mean(lambda fit: fit.grades)
@@ -147,11 +143,13 @@ def consensus(
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
-    own = model.reader_intervals(
+    intervals = model.reader_intervals(
         variants, share=share, determined=not reason, confidence=confidence
     )
-    mean = np.einsum("r,rcj->cj", share, own.matrices)
-    reference = np.full(len(grade), -1) if readings.reference is None else readings.reference
+    mean = np.einsum("r,rcj->cj", share, intervals.matrices)
+    reference = np.full(len(grade), -1)
+    if readings.reference is not None:
+        reference = readings.reference
     compared = int((reference >= 0).sum()) >= ENOUGH
     if reason:  # even a reader's own errors are a guess
         shared_errors = 0.0
@@ -160,9 +158,10 @@ def consensus(
     if shared_errors:
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
-    unseen = 0.0 if compared else shared_errors
-    intervals = with_shared_errors(own, prior, share=share, amount=unseen) if unseen else own
-    misled = own.overall_noise_rate_interval[1] if unseen else 0.0
+    misled = 0.0
+    if shared_errors and not compared:  # no reading tells how often
+        misled = intervals.overall_noise_rate_interval[1]
+        intervals = with_shared_errors(intervals, prior, share=share, amount=shared_errors)
     certainty = posterior[np.arange(len(grade)), grade]
     rate = intervals.overall_noise_rate
     return Consensus(
@@ -186,6 +185,29 @@ def consensus(
         variants=variants,
         **vars(intervals),
     )
+
+
+def _check_options(repeats: str, shared_errors: float, confidence: float) -> None:
+    if repeats not in get_args(Repeats):
+        raise unknown_name("value of repeats", repeats, get_args(Repeats))
+    if not 0.0 < confidence < 1.0:
+        raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
+    if not 0.0 <= shared_errors <= 1.0:
+        raise SrjtError(f"shared_errors lies between 0 and 1; got {shared_errors:g}.")
+
+
+def _with_network(evidence: Evidence, ratio: Floats) -> tuple[Evidence, float]:
+    """The evidence with the network as a witness, and the power with which it enters."""
+    power = _network_power(evidence, ratio)
+    if not power and not evidence.anchored:
+        return replace(evidence, log_factor=None), power
+    return replace(evidence, log_factor=power * ratio + _log_factor(evidence)), power
+
+
+def _log_factor(evidence: Evidence) -> Floats | float:
+    if evidence.log_factor is None:
+        return 0.0
+    return evidence.log_factor
 
 
 def posterior_median(posterior: Floats) -> Ints:
@@ -219,8 +241,8 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
     if not held_out.nnz or rows is None:
         return 1.0
     fit = model.fit_variants(rest).fits[0]
-    own = 0.0 if rest.log_factor is None else rest.log_factor
-    witness = {power: replace(rest, log_factor=power * rows + own) for power in _POWERS}
+    known = _log_factor(rest)
+    witness = {power: replace(rest, log_factor=power * rows + known) for power in _POWERS}
     return max(_POWERS, key=lambda power: model.predictive(witness[power], held_out, fit))
 
 
@@ -408,18 +430,18 @@ def next_readings(
     item, reader, gain = _candidates(consensus, readings, enough=enough, new_reader=new_reader)
     taken: list[int] = []
     used: set[int] = set()
-    asked: Counter[int] = Counter()
+    given: Counter[int] = Counter()  # items to each reader
     for one in np.argsort(-gain, kind="stable").tolist():
         if len(taken) == count:
             break
-        if item[one] not in used and asked[reader[one]] != per_reader:
+        if item[one] not in used and given[reader[one]] != per_reader:
             used.add(item[one])
-            asked[reader[one]] += 1
+            given[reader[one]] += 1
             taken.append(one)
     return pd.DataFrame(
         {
-            "item": [readings.items[i] for i in item[taken]],
-            "reader": [names[r] for r in reader[taken]],
+            "item": pick(readings.items, item[taken]),
+            "reader": pick(names, reader[taken]),
             "gain": gain[taken],
         }
     )

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from scipy.special import ndtr, ndtri, softmax  # type: ignore[import-untyped]
 
+from srjt.choose import pick
 from srjt.noise.verified import beta_interval
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints
 
@@ -393,14 +394,15 @@ def fit_variants(evidence: Evidence) -> Variants:
     weights = _weights(_scores(evidence))
     fits: dict[tuple[bool, float], Fit] = {}
     for alike in sorted({alike for alike, _ in weights}):
-        loosest = min(strength for own, strength in weights if own == alike)
+        loosest = min(strength for with_items, strength in weights if with_items == alike)
         for fit in _path(evidence, alike=alike, tolerance=2e-4):
             fits[alike, fit.strength] = fit
             if fit.strength == loosest:
                 break
     order = sorted(weights, key=lambda variant: -weights[variant])
-    each = tuple(fits[one] for one in order)
-    return Variants(evidence=evidence, fits=each, weights=np.array([weights[one] for one in order]))
+    return Variants(
+        evidence=evidence, fits=tuple(pick(fits, order)), weights=np.array(pick(weights, order))
+    )
 
 
 def _weights(scores: dict[tuple[bool, float], float]) -> dict[tuple[bool, float], float]:
@@ -504,15 +506,15 @@ def reader_intervals(
     repeated = [design_effect(evidence, fit.posterior, fit.by_grade) for fit in variants.fits]
     both = list(zip(variants.fits, repeated, strict=True))
     types = [_types_given_others(evidence, fit, times=times) for fit, times in both]
-    moments = [_moments(evidence, *one, own) for one, own in zip(both, types, strict=True)]
+    moments = [_moments(evidence, *one, by) for one, by in zip(both, types, strict=True)]
     by_fit, variances, rates, rate_variances = zip(*moments, strict=True)
     matrices, matrices_variance = _mix(variants.weights, by_fit, variances)
     rate, rate_variance = _mix(variants.weights, rates, rate_variances)
     # What all readers have in common is not averaged away where nothing fixes it.
     each = np.sqrt(rate_variances)  # (V, R)
-    own = np.sqrt(each**2 @ share**2) if determined else each @ share
+    together = np.sqrt(each**2 @ share**2) if determined else each @ share
     overall, overall_variance = _mix(
-        variants.weights, np.array([one @ share for one in rates]), own**2
+        variants.weights, np.array([one @ share for one in rates]), together**2
     )
     drawn = _resampled(evidence, variants.fits[0], share=share)
     low, high = beta_interval(overall, overall_variance + drawn.overall, confidence=confidence)
@@ -605,13 +607,13 @@ def _moments(evidence: Evidence, fit: Fit, times: Floats, types: Floats) -> tupl
     by_type = np.einsum("tsj,sc->tcj", fit.family.matrices, fit.within)
     size = np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes)
     # of the Dirichlet
-    own = 1.0 / (fit.strength + (size.sum(axis=1) / times[:, None])[:, :, None] + 1.0)
+    deviation = 1.0 / (fit.strength + (size.sum(axis=1) / times[:, None])[:, :, None] + 1.0)
     variance = _variance(types, by_type.reshape(len(by_type), -1)).reshape(matrices.shape)
-    variance += matrices * (1.0 - matrices) * own
+    variance += matrices * (1.0 - matrices) * deviation
     wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)  # (R, C)
     wrong_by_type = 1.0 - np.diagonal(by_type, axis1=1, axis2=2) @ fit.grades
     rate_variance = _variance(types, wrong_by_type[:, None])[:, 0]
-    rate_variance += (fit.grades**2 * wrong * (1.0 - wrong) * own[:, :, 0]).sum(axis=1)
+    rate_variance += (fit.grades**2 * wrong * (1.0 - wrong) * deviation[:, :, 0]).sum(axis=1)
     return matrices, variance, wrong @ fit.grades, rate_variance
 
 
@@ -638,13 +640,13 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
         for _ in range(_DRAWS)
     ]
     rates = np.array(
-        [(1.0 - np.diagonal(own.by_grade, axis1=1, axis2=2)) @ own.grades for own in fits]
+        [(1.0 - np.diagonal(each.by_grade, axis1=1, axis2=2)) @ each.grades for each in fits]
     )
     scale = size / patients
     return _Resampled(
-        scale * np.var([own.by_grade for own in fits], axis=0, ddof=1),
+        scale * np.var([each.by_grade for each in fits], axis=0, ddof=1),
         scale * np.var(rates, axis=0, ddof=1),
-        scale * np.var([own.types @ own.family.bias for own in fits], axis=0, ddof=1),
+        scale * np.var([each.types @ each.family.bias for each in fits], axis=0, ddof=1),
         scale * float(np.var(rates @ share, ddof=1)),
     )
 
@@ -663,8 +665,10 @@ def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Float
     columns = fit.columns
     reader, grade = np.divmod(said.col, classes)
     _, pair = np.unique(said.row.astype(np.int64) * evidence.readers + reader, return_inverse=True)
-    own = csr_matrix((said.data, (pair, said.col)), shape=(pair.max(initial=-1) + 1, said.shape[1]))
-    independent = np.asarray(own.sum(axis=1)).ravel() > 1.0 + 1e-9
+    by_pair = csr_matrix(
+        (said.data, (pair, said.col)), shape=(pair.max(initial=-1) + 1, said.shape[1])
+    )
+    independent = np.asarray(by_pair.sum(axis=1)).ravel() > 1.0 + 1e-9
     chosen = _at_most(reader, max(20, _READINGS // evidence.readers))
     log = np.zeros((evidence.readers, len(fit.family.bias)))
     used = np.bincount(reader[chosen], said.data[chosen], minlength=evidence.readers)
@@ -673,7 +677,7 @@ def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Float
         part = chosen[start : start + 5000]
         items, place = np.unique(said.row[part], return_inverse=True)
         left_out = np.where(
-            independent[pair[part], None], columns[said.col[part]], own[pair[part]] @ columns
+            independent[pair[part], None], columns[said.col[part]], by_pair[pair[part]] @ columns
         )
         others = fit.by_state(evidence, items)[place] / np.exp(left_out)
         others /= others.sum(axis=1, keepdims=True)

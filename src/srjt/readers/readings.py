@@ -288,11 +288,11 @@ class Evidence:
         # by item and grade
         votes = np.bincount(cell, said.data, minlength=said.shape[0] * self.classes)
         _, place = np.unique(said.row.astype(np.int64) * self.readers + reader, return_inverse=True)
-        own = np.bincount(place, said.data)[place]
-        others = self.weight[said.row] - own
+        by_reader = np.bincount(place, said.data)[place]
+        others = self.weight[said.row] - by_reader
         several = others > 1e-9
         same = (votes[cell] - said.data)[several] / others[several]
-        weight = said.data[several] / own[several]
+        weight = said.data[several] / by_reader[several]
         items = np.bincount(reader[several], weight, minlength=self.readers)
         differ = np.bincount(reader[several], weight * (1.0 - same), minlength=self.readers)
         return differ / np.maximum(items, 1e-12), items.astype(np.float64)

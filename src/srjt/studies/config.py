@@ -84,8 +84,10 @@ def parse_noise(text: str) -> NoiseSpec:
     label = "".join(str(text).split())
     written, at, part = label.partition("@")
     kind, _, rest = written.partition(":")
+    share = 1.0
     try:
-        share = float(part) if at else 1.0
+        if at:
+            share = float(part)
     except ValueError:
         share = math.nan
     if not 0.0 < share <= 1.0:
@@ -99,7 +101,9 @@ def parse_noise(text: str) -> NoiseSpec:
     values: dict[str, float] = {}
     try:
         for part in rest.split(","):
-            name, number = part.split("=") if "=" in part else ("rate", part)
+            if "=" not in part:
+                part = f"rate={part}"
+            name, number = part.split("=")
             if name not in ("rate", "rho") or name in values or kind == "none":
                 raise ValueError(name)
             values[name] = float(number)
@@ -127,18 +131,27 @@ def learning_curve(noises: Iterable[str], *, corrected: bool = False) -> tuple[s
     arms: list[str] = []
     for text in noises:
         spec = parse_noise(text)
-        arms += [f"{spec.labels}@{share:g}" for share in CURVE] + [spec.labels]
+        for share in CURVE:
+            arms.append(f"{spec.labels}@{share:g}")
+        arms.append(spec.labels)
         better = better_labels(spec)
-        arms += [better, "none"] if better != CORRECTED else [CORRECTED] * corrected
+        if better != CORRECTED:
+            arms += [better, "none"]
+        elif corrected:
+            arms.append(CORRECTED)
     return tuple(dict.fromkeys(arms))
 
 
 def better_labels(spec: NoiseSpec) -> str:
     """The noise to compare with: half of what is injected, or corrected labels."""
-    halves = [
-        f"{name}={value / 2:g}" for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value
-    ]
-    return f"{spec.kind}:{','.join(halves)}" if halves else CORRECTED
+    halves = []
+    if spec.rho:
+        halves.append(f"rho={spec.rho / 2:g}")
+    if spec.rate:
+        halves.append(f"rate={spec.rate / 2:g}")
+    if halves:
+        return f"{spec.kind}:{','.join(halves)}"
+    return CORRECTED
 
 
 # The settings of a study: the same from options, a YAML file or a preset.
@@ -166,7 +179,9 @@ class MethodSpec:
         """The noise rate that overrides the study's: the variant's, or else its recipe's; None: the
         study's is used."""
         given: float | Literal["auto"] | None = self.settings.get("noise_rate")
-        return methods.lookup(self.name).recipe.noise_rate if given is None else given
+        if given is None:
+            return methods.lookup(self.name).recipe.noise_rate
+        return given
 
     @property
     def variant(self) -> str:
@@ -192,7 +207,7 @@ def parse_method(text: str) -> MethodSpec:
     options: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
-        option, equals, value = (piece.strip() for piece in part.partition("="))
+        option, equals, value = map(str.strip, part.partition("="))
         if not equals:
             raise SrjtError(
                 f"Options of a method are written name=value; {part!r} of {text!r} is not."
@@ -200,19 +215,23 @@ def parse_method(text: str) -> MethodSpec:
         if option not in known and option not in trainable:
             raise unknown_name(f"option of {name}", option, {*known, *trainable})
         try:
-            (options if option in known else settings)[option] = parse_yaml(value)
+            parsed = parse_yaml(value)
         except ValueError:
             raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
+        if option in known:
+            options[option] = parsed
+        else:
+            settings[option] = parsed
     if settings.get("noise_rate", "auto") != "auto" and "noise_rate" not in needs:
         raise SrjtError(
             f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates it."
         )
     if options:  # report a misspelt value now, not once from every run
         identity = [[float(i == j) for j in range(4)] for i in range(4)]
-        estimated = {"label_matrix": identity} if options.get("label_matrix") == ESTIMATED else {}
-        methods.create(
-            name, num_classes=4, noise_rate=0.2, transition=identity, **{**options, **estimated}
-        )
+        tried = dict(options)
+        if options.get("label_matrix") == ESTIMATED:
+            tried["label_matrix"] = identity
+        methods.create(name, num_classes=4, noise_rate=0.2, transition=identity, **tried)
     TrainConfig().replace(**settings)
     return MethodSpec(name=name, options=options, settings=settings)
 
@@ -223,7 +242,9 @@ def _texts(value: Any) -> Any:
         return {_texts(key): _texts(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return list(map(_texts, value))
-    return str(value) if type(value) in (int, float) else value
+    if type(value) in (int, float):
+        return str(value)
+    return value
 
 
 @documented
@@ -381,13 +402,16 @@ class StudyConfig(Plain):
 
     def method_specs(self) -> list[MethodSpec]:
         """The methods in order, each once; ``all`` is the paper's fourteen and your own."""
-        texts = [
-            t
-            for text in self.methods
-            for t in (methods.plain_names() if text == "all" else (text,))
-        ]
-        specs = list(map(parse_method, texts))
-        return list({(spec.name, spec.variant): spec for spec in specs}.values())
+        texts: list[str] = []
+        for text in self.methods:
+            if text == "all":
+                texts += methods.plain_names()
+            else:
+                texts.append(text)
+        specs: dict[tuple[str, str], MethodSpec] = {}
+        for spec in map(parse_method, texts):
+            specs[spec.name, spec.variant] = spec
+        return list(specs.values())
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:
@@ -411,8 +435,12 @@ def rate_source(method: str, variant: str, *, study_rate: float | str | None) ->
     if not methods.lookup(method).method.needs and spec.options.get("label_matrix") != ESTIMATED:
         return "none"
     if spec.own_rate is not None:
-        return "estimate" if spec.own_rate == "auto" else "own"
-    return "estimate" if study_rate == "auto" else "given"
+        if spec.own_rate == "auto":
+            return "estimate"
+        return "own"
+    if study_rate == "auto":
+        return "estimate"
+    return "given"
 
 
 # Where the runs are trained: one machine, or a Ray cluster.

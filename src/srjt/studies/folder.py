@@ -139,7 +139,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
         before = None
         if file.exists():
             before = read_study(folder)  # an error if it is not a study of srjt
-        elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
+        elif files.visible_names(folder) - {"runs"}:
             raise SrjtError(
                 f"{folder} holds something else already: choose another ",
                 Option("out"),
@@ -191,8 +191,11 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _warn_of_others(folder: Path, before: StudyFile, planned_runs: list[PlannedRun]) -> None:
     """Warn of finished runs that are no longer planned."""
-    others = {cell.key for cell in before.cells} - {planned.key for planned in planned_runs}
-    if done := sum(run_status(folder, key) == "done" for key in others):
+    keys = {planned.key for planned in planned_runs}
+    done = 0
+    for cell in before.cells:
+        done += cell.key not in keys and run_status(folder, cell.key) == "done"
+    if done:
         warn(
             f"{count_of(done, 'finished run')} of {folder} {'is' if done == 1 else 'are'} not"
             " part of the study as it is asked for now: results and report leave them out. To"
@@ -203,10 +206,13 @@ def _warn_of_others(folder: Path, before: StudyFile, planned_runs: list[PlannedR
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
     rate, matrix = data.given_noise(spec)
-    _, own, rho = spec.on(data.manifest.class_counts)
+    _, injected_matrix, rho = spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
         rate = None
-        matrix = own
+        matrix = injected_matrix
+    condition_number = None
+    if matrix is not None:
+        condition_number = float(np.nan_to_num(np.linalg.cond(matrix)))
     return {
         "noise": spec.label,
         "kind": spec.kind,
@@ -217,9 +223,7 @@ def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, 
         "told_matrix": matrix,
         "injected": injected is not None,
         **{name: getattr(injected, name, None) for name in REALISED},
-        "condition_number": (
-            None if matrix is None else float(np.nan_to_num(np.linalg.cond(matrix)))
-        ),
+        "condition_number": condition_number,
     }
 
 
@@ -267,11 +271,15 @@ def run_status(folder: Path, key: str) -> str:
     """done, running, failed or left (not started)."""
     run = run_folder(folder, key)
     if has_summary(run):  # written last; the weights may have been deleted to save space
-        return "failed" if lost_files(run) else "done"
+        if lost_files(run):
+            return "failed"
+        return "done"
     if is_locked(run):
         return "running"
     damaged = (run / "summary.json").exists()
-    return "failed" if damaged or error_file(folder, key).exists() else "left"
+    if damaged or error_file(folder, key).exists():
+        return "failed"
+    return "left"
 
 
 # Train one run of a study in a worker process: if it crashes or runs out of memory, the other runs

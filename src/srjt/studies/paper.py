@@ -86,10 +86,14 @@ def paper_value(
     spec = parse_noise(noise)
     if spec.share < 1.0 or spec.corrected:
         return None
-    rate = DR_RATE if spec.kind == "none" else spec.rate
+    rate = spec.rate
+    if spec.kind == "none":
+        rate = DR_RATE
     if spec.rho is not None:
         nominal = RATE_OF_RHO.get((spec.kind, spec.rho))
-        rate = nominal if rate in (None, nominal) else None
+        if rate not in (None, nominal):
+            return None
+        rate = nominal
     return _printed().get((dataset, spec.kind, rate, method, select, update, metric))
 
 
@@ -98,7 +102,12 @@ def _printed() -> dict[tuple[Any, ...], tuple[float, float | None]]:
     """Setting → mean and standard deviation; the last of a value that is printed twice."""
     columns = ["dataset", "noise", "rate", "method", "select", "update", "metric", "mean", "std"]
     rows = paper_results()[columns].itertuples(index=False, name=None)
-    return {tuple(where): (mean, None if np.isnan(std) else std) for *where, mean, std in rows}
+    printed: dict[tuple[Any, ...], tuple[float, float | None]] = {}
+    for *where, mean, std in rows:
+        if np.isnan(std):
+            std = None
+        printed[tuple(where)] = (mean, std)
+    return printed
 
 
 def paper_dataset(facts: Mapping[str, Any]) -> str | None:
@@ -113,9 +122,10 @@ def paper_dataset(facts: Mapping[str, Any]) -> str | None:
     counts = tuple(facts.get("class_counts", ()))
     if counts == DR_COUNTS:
         return "dr"
-    return next(
-        (dataset for dataset, published in PUBLISHED_COUNTS.items() if published == counts), None
-    )
+    for dataset, published in PUBLISHED_COUNTS.items():
+        if published == counts:
+            return dataset
+    return None
 
 
 def paper_differences(facts: Mapping[str, Any], dataset: str) -> list[Difference]:
@@ -133,12 +143,12 @@ def paper_differences(facts: Mapping[str, Any], dataset: str) -> list[Difference
 def _of_the_data(facts: Mapping[str, Any], dataset: str) -> list[Difference]:
     counts = tuple(facts["class_counts"])
     published = PUBLISHED_COUNTS[dataset]
-    found = []
+    differences = []
     if counts != published:
-        found.append(Difference("images per grade", counts, published))
+        differences.append(Difference("images per grade", counts, published))
     if facts.get("patients", 1) is None:
-        found.append(Difference("patients", None, "each on one side only"))
-    return found
+        differences.append(Difference("patients", None, "each on one side only"))
+    return differences
 
 
 def _of_the_folds(study: Mapping[str, Any]) -> list[Difference]:
@@ -149,14 +159,13 @@ def _of_the_folds(study: Mapping[str, Any]) -> list[Difference]:
         "hold_out": None,
         "split_by": "random",
     }
-    found = [
-        Difference(name, study[name], paper)
-        for name, paper in wanted.items()
-        if study.get(name, paper) != paper
-    ]
+    differences = []
+    for name, paper in wanted.items():
+        if study.get(name, paper) != paper:
+            differences.append(Difference(name, study[name], paper))
     if len(study.get("seeds", (0,))) > 1:
-        found.append(Difference("seeds", len(study["seeds"]), 1))
-    return found
+        differences.append(Difference("seeds", len(study["seeds"]), 1))
+    return differences
 
 
 def _of_the_trainings(facts: Mapping[str, Any], dataset: str) -> list[Difference]:
@@ -166,28 +175,29 @@ def _of_the_trainings(facts: Mapping[str, Any], dataset: str) -> list[Difference
     config = TrainConfig().replace(**study["train"], method="standard")
     config = config.for_data(features=features, samples=sum(facts["class_counts"]))
     stated = {**STATED, "batch_size": 128 if is_dr else 64}
-    found = [Difference("samples", "features", "images")] if features else []
+    differences = []
+    if features:
+        differences.append(Difference("samples", "features", "images"))
     for name, paper in {**stated, **FROM_CODE}.items():
         ours = getattr(config, name)
         if ours != paper and not (name == "balance" and ours is None):
-            found.append(Difference(name, ours, paper))
+            differences.append(Difference(name, ours, paper))
     # of 90, 120 and 140, to the number of epochs
     scaled = config.replace(milestones=None).effective_milestones
     if config.schedule == "steps" and config.effective_milestones != scaled:
-        found.append(Difference("milestones", config.effective_milestones, scaled))
+        differences.append(Difference("milestones", config.effective_milestones, scaled))
     if config.convention == "original":
-        found.append(Difference("convention", "original", "paper"))
-    rate = DR_RATE if is_dr else None
-    if study.get("noise_rate") != rate:
-        found.append(
-            Difference("noise_rate", study.get("noise_rate"), "told" if rate is None else rate)
-        )
-    solved = [noise for noise in study.get("noises", ()) if _has_solved_rho(noise)]
-    if solved:
-        found.append(
+        differences.append(Difference("convention", "original", "paper"))
+    rate = study.get("noise_rate")
+    if is_dr and rate != DR_RATE:
+        differences.append(Difference("noise_rate", rate, DR_RATE))
+    if not is_dr and rate is not None:
+        differences.append(Difference("noise_rate", rate, "told"))
+    if any(map(_has_solved_rho, study.get("noises", ()))):
+        differences.append(
             Difference("ρ", "solved for the rate", "0.1, 0.2 (quasi), 0.15, 0.3 (truncated)")
         )
-    return found
+    return differences
 
 
 def _has_solved_rho(noise: str) -> bool:

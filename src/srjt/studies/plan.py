@@ -25,11 +25,13 @@ import torch
 
 from srjt import noise
 from srjt._version import __version__
+from srjt.choose import pick
 from srjt.data.checks import UNKNOWN, file_facts, group_duplicates
 from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
 from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
+from srjt.data.options import picked
 from srjt.data.sources import read_source
 from srjt.data.sources.table import no_image_exists
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
@@ -37,6 +39,7 @@ from srjt.data.synthetic import generate
 from srjt.errors import Option, SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
+from srjt.plain import plain
 from srjt.progress import Bar
 from srjt.studies.config import (
     ESTIMATED,
@@ -93,10 +96,11 @@ class StudyPlan:
         wanted = self.config.only_folds
         if wanted is None:
             return tuple(range(len(self.splits)))
-        if strange := [k for k in wanted if not 0 <= k < len(self.splits)]:
-            raise SrjtError(
-                f"There is no fold {strange[0]}: folds are numbered 0 … {len(self.splits) - 1}."
-            )
+        for fold in wanted:
+            if not 0 <= fold < len(self.splits):
+                raise SrjtError(
+                    f"There is no fold {fold}: folds are numbered 0 … {len(self.splits) - 1}."
+                )
         return wanted
 
     @property
@@ -127,12 +131,15 @@ class StudyPlan:
         better, _ = self._better_labels
         if self.config.learning_curve and better is not None:
             # better labels are worth nothing to a judge who has the worse ones
-            sides = [split.test, *([split.train, split.validation] if spec.corrected else [])]
-            rows = np.concatenate(sides)
+            rows = split.test
+            if spec.corrected:
+                rows = np.concatenate([split.test, split.train, split.validation])
             labels = manifest.labels
             labels[rows] = better[rows]
-            judged = replace(manifest, table=manifest.table.assign(grade=labels))
-            manifest = manifest.with_labels(labels) if spec.corrected else judged
+            if spec.corrected:
+                manifest = manifest.with_labels(labels)
+            else:
+                manifest = replace(manifest, table=manifest.table.assign(grade=labels))
         _, matrix, _ = spec.on(manifest.class_counts)
         if matrix is None:
             return manifest, None
@@ -147,9 +154,10 @@ class StudyPlan:
         if spec.share == 1.0:
             return split
         groups = self.manifest.groups
-        owner = np.array([row if groups is None else groups[row] for row in split.train]).astype(
-            str
-        )
+        if groups is None:
+            owner = split.train.astype(str)
+        else:
+            owner = np.array(pick(groups, split.train)).astype(str)
         patients = np.unique(owner)
         kept = np.random.default_rng([fold, 0]).permutation(patients)[
             : math.ceil(spec.share * len(patients))
@@ -186,8 +194,10 @@ class StudyPlan:
         return NoiseSpec(label="", kind="quasi", rate=rate).on(counts)[:2]
 
     def _estimated_noise(self, spec: NoiseSpec) -> tuple[Literal["auto"], Any]:
-        given = self.config.transition if spec.kind == "none" else None
-        return "auto", given and noise.check_matrix(given, num_classes=self.manifest.num_classes)
+        given = self.config.transition
+        if spec.kind != "none" or not given:
+            return "auto", None
+        return "auto", noise.check_matrix(given, num_classes=self.manifest.num_classes)
 
     def labellings(self) -> Iterator[tuple[NoiseSpec, int, int]]:
         """The noise, seed and fold of each set of labels, in the order in which runs are
@@ -207,16 +217,12 @@ class StudyPlan:
         return self._plan(method, parse_noise(facts["noise"]), facts["fold"], facts["seed"])
 
     def _plan(self, method: MethodSpec, spec: NoiseSpec, fold: int, seed: int) -> PlannedRun:
-        own = method.own_rate
         rate, matrix = self.given_noise(spec)
-        if own == "auto":
+        if method.own_rate == "auto":
             rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
-        elif own is not None:
-            rate = own
-        given = {
-            "noise_rate": rate,
-            "transition": None if matrix is None else np.asarray(matrix).tolist(),
-        }
+        elif method.own_rate is not None:
+            rate = method.own_rate
+        given = {"noise_rate": rate, "transition": plain(matrix)}
         needs = lookup(method.name).method.needs
         for need in needs:
             if given[need] is None and rate != "auto":
@@ -229,12 +235,12 @@ class StudyPlan:
                 )
         # Only what a method needs is part of its settings: a different P must not repeat
         # co-teaching.
-        used = {need: given[need] for need in needs}
+        used = picked(given, needs)
         options = dict(method.options)
         if options.get("label_matrix") == ESTIMATED:
             del options["label_matrix"]
             used |= {"soft_labels": "estimated", "noise_rate": rate}
-        if rate == "auto" and any(used.get(need) is None for need in needs):
+        if rate == "auto" and None in map(used.get, needs):
             used["noise_rate"] = rate  # the matrix is estimated as well
         config = TrainConfig().replace(
             **{**self.config.train, **method.settings, **used},
@@ -269,7 +275,7 @@ class StudyPlan:
             json.dumps(facts, sort_keys=True).encode(), digest_size=6
         ).hexdigest()
         parts = [*method, spec.label, f"fold{fold}", f"seed{seed}", digest]
-        return "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
+        return "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in filter(None, parts))
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
@@ -326,7 +332,7 @@ def _without_unreadable(manifest: Manifest, *, quiet: bool) -> Manifest:
     if len(unreadable) == len(manifest):
         raise no_image_exists(manifest)
     if unreadable and not quiet:
-        named = few(manifest.ids[row] for row in unreadable)
+        named = few(pick(manifest.ids, unreadable))
         warn(
             f"{count_of(len(unreadable), 'image')} cannot be read and"
             f" {'is' if len(unreadable) == 1 else 'are'} left out: {named}."
@@ -387,9 +393,13 @@ def open_kept_data(config: StudyConfig, *, cache: Path | None = None) -> StudyPl
 def _file_facts(data: StudyPlan) -> str:
     """Size and time of the images, and of every file or folder that the settings may name."""
     config = data.config
-    named = [config.source, config.splits, *config.reading.values()]
-    images = data.manifest.paths if data.manifest.arrays is None else []
-    return file_facts([*(Path(name) for name in named if isinstance(name, str)), *images])
+    paths = []
+    for named in (config.source, config.splits, *config.reading.values()):
+        if isinstance(named, str):
+            paths.append(Path(named))
+    if data.manifest.arrays is None:
+        paths += data.manifest.paths
+    return file_facts(paths)
 
 
 # How long the runs of a study will take: a few steps of each method, times the runs; and which are
@@ -464,8 +474,11 @@ class StudyWatcher:
     def ended(self, planned: PlannedRun, status: str) -> None:
         """A run has ended."""
         self.done += status == "done"
-        show = self.bar.note if status == "failed" else self.bar.line
-        show(f"[{self.done}/{self.total}] {status}: {planned.key}")
+        line = f"[{self.done}/{self.total}] {status}: {planned.key}"
+        if status == "failed":
+            self.bar.note(line)
+        else:
+            self.bar.line(line)
         if self.done == self.total:  # nothing will be updated any more
             self.updated([])
 

@@ -90,7 +90,9 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     )
     # the same scratch folder in every attempt, so that a new process on this node finds the
     # checkpoints
-    folder = task.folder if shared else Path(tempfile.gettempdir()) / task.scratch
+    folder = Path(tempfile.gettempdir()) / task.scratch
+    if shared:
+        folder = task.folder
     run = study_folder.run_folder(folder, task.key)
     status = "done"
     wanted = [f"runs/{task.key}/{name}" for name in RUN_FILES]
@@ -117,10 +119,12 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
         wanted = [f"errors/{task.key}.txt"]
     files = dict[str, bytes]()
     if not shared:
-        files = {
-            name: made for name, made in _read_estimates(folder).items() if name not in task.files
-        }
-        files |= {name: (folder / name).read_bytes() for name in wanted if (folder / name).exists()}
+        for name, content in _read_estimates(folder).items():
+            if name not in task.files:
+                files[name] = content
+        for name in wanted:
+            if (folder / name).exists():
+                files[name] = (folder / name).read_bytes()
         shutil.rmtree(run, ignore_errors=True)
     release_memory()
     return status, files
@@ -197,7 +201,7 @@ def run_on_ray(
     Default: 1. shared: a run works in the study's folder if its node sees it; False: results are
     always sent back.
     """
-    cpus = 1.0 if cpus_per_run is None else cpus_per_run
+    cpus = cpus_per_run or 1.0  # a number of cores is above 0
     folder = work.folder.absolute()
     study = study_folder.read_study(folder)
     splits = folder / "splits.csv"
@@ -279,17 +283,19 @@ class _Driver:
         """
         context = self.ray.get_runtime_context()
         _check_reachable(context.gcs_address, attempts=3)
-        alive = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
+        alive = _alive(self.ray)
         if context.get_node_id() not in alive:
             raise SrjtError(
                 "The Ray node on which this command runs died: start Ray again, and run the same"
                 " command again. Finished runs are kept."
             )
-        wanted = [(name, amount) for name, amount in self.wanted.items() if amount > 0]
-        rooms = [
-            min(has.get(name, 0) // amount for name, amount in wanted) for has in alive.values()
-        ]
-        self.room = int(sum(rooms))
+        self.room = 0
+        for resources in alive.values():
+            rooms = []
+            for name, amount in self.wanted.items():
+                if amount > 0:
+                    rooms.append(resources.get(name, 0) // amount)
+            self.room += int(min(rooms))
         if self.nodes - set(alive):
             left = count_of(len(alive), "is", "are")
             warn(
@@ -349,7 +355,9 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     _check_reachable(where)
     own = where == "local"
     # only this machine reaches a Ray of our own, which asks nobody for a password
-    options = {"_node_ip_address": "127.0.0.1", "include_dashboard": False} if own else {}
+    options: dict[str, Any] = {}
+    if own:
+        options = {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
     try:
         ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as problem:
@@ -365,7 +373,9 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
 def _check_reachable(address: str, *, attempts: int = 1) -> None:
     """An error at once if nothing listens at the address; Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
-    for attempt in range(attempts if colon and port.isdigit() else 0):
+    if not colon or not port.isdigit():
+        return
+    for attempt in range(attempts):
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
             return
@@ -378,13 +388,24 @@ def _check_reachable(address: str, *, attempts: int = 1) -> None:
             time.sleep(RETRY_SECONDS)
 
 
+def _alive(ray: Any) -> dict[str, dict[str, float]]:
+    """The nodes that are alive: identity → resources."""
+    alive = {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            alive[node["NodeID"]] = node["Resources"]
+    return alive
+
+
 def _resolve_gpus(
     ray: Any, requested: float | None, *, cpus: float, own: bool, work: Work
 ) -> float:
     """The share of a GPU for each run; an error, or a note, if no node has the resources of a
     run."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    gpus = requested if requested is not None else float(any(node.get("GPU", 0) for node in nodes))
+    nodes = _alive(ray).values()
+    gpus = requested
+    if gpus is None:
+        gpus = float(any(node.get("GPU", 0) for node in nodes))
     if not any(node.get("GPU", 0) >= gpus and node.get("CPU", 0) >= cpus for node in nodes):
         resources = f"{cpus:g} CPUs and {gpus:g} GPUs for a run"
         if own:

@@ -89,9 +89,13 @@ def is_ours(method: str) -> bool:
 def display_name(method: str, variant: str = "") -> str:
     """The name in tables and figures; the paper's name if it has one."""
     host = host_of(method)
-    name = DISPLAY_NAMES.get(method) or (f"{display_name(host)} + Ours" if host else method)
+    name = DISPLAY_NAMES.get(method, method)
+    if host and method not in DISPLAY_NAMES:
+        name = f"{display_name(host)} + Ours"
     shown = variant.replace(",", ", ").replace("keep=best", "early stopping")
-    return f"{name} ({shown})" if shown else name
+    if shown:
+        return f"{name} ({shown})"
+    return name
 
 
 def paper_order(methods: Iterable[str]) -> list[str]:
@@ -103,7 +107,9 @@ def paper_order(methods: Iterable[str]) -> list[str]:
         if method in DISPLAY_NAMES:
             return 0, list(DISPLAY_NAMES).index(method), 0
         host = host_of(method)
-        return (1, given.index(host), 1) if host in given else (1, given.index(method), 0)
+        if host in given:
+            return (1, given.index(host), 1)
+        return (1, given.index(method), 0)
 
     return sorted(given, key=place)
 
@@ -287,7 +293,9 @@ def _read_run(folder: Path, key: str) -> _RunFiles:
         if (run / "summary.json").exists():
             summary = read_summary(run)
         if status == "done" or (run / "metrics.csv").exists():
-            epochs = summary["epochs"] if status == "done" and summary else None
+            epochs = None
+            if status == "done" and summary:
+                epochs = summary["epochs"]
             table = read_metrics(run / "metrics.csv", epochs=epochs)
         with contextlib.suppress(SrjtError):  # the scores do not need them
             about = read_facts(run)
@@ -297,7 +305,9 @@ def _read_run(folder: Path, key: str) -> _RunFiles:
         if not all(is_inside(run / name, folder) for name in read):  # the error may quote them
             error = f"{run} leads out of the study, and its files cannot be read.\n"
         return _RunFiles(status="failed", about=about, error=error)
-    error = read_error(folder, key) if status == "failed" else ""
+    error = ""
+    if status == "failed":
+        error = read_error(folder, key)
     return _RunFiles(
         status=status, table=table, estimate=estimate, summary=summary, about=about, error=error
     )
@@ -410,8 +420,8 @@ def problem_lines(results: StudyResults) -> Iterator[str]:
     """One line per failed run."""
     runs = results.runs
     for _, run in runs[runs["status"] == "failed"].iterrows():
-        last = [line for line in run["error"].strip().splitlines() if line.strip()][-1:]
-        yield f"failed: {run['key']}: {last[0] if last else 'no error message'}"
+        lines = run["error"].strip().splitlines() or ["no error message"]
+        yield f"failed: {run['key']}: {lines[-1]}"
 
 
 # Compare "+ours" with its host and with the best baseline by a paired test over folds.
@@ -461,11 +471,14 @@ def corrected_t_test(
     from scipy.stats import t as student  # type: ignore[import-untyped]
 
     table = np.asarray(differences, dtype=np.float64)
-    table = table if table.ndim == 2 else table.reshape(-1, 1)
-    values = np.nanmean(table, axis=1) if table.size else np.empty(0)
+    if not table.size:
+        return PairedTest(n=0, difference=None)
+    if table.ndim != 2:
+        table = table.reshape(-1, 1)
+    values = np.nanmean(table, axis=1)
     n = len(values)
     if n < 2:
-        return PairedTest(n=n, difference=float(values[0]) if n else None)
+        return PairedTest(n=n, difference=float(values[0]))
     mean = float(values.mean())
     std = float(values.std(ddof=1))
     if std <= 1e-12 * np.abs(values).max():  # equal up to rounding
@@ -506,11 +519,9 @@ def _seed_variance(table: Floats) -> tuple[float, int]:
 def largest_difference(metric: str) -> float:
     """Of two values of a metric: 1 for a share, 2 for a coefficient, and no limit for a distance
     between grades."""
-    return (
-        math.inf
-        if metric in LOWER_IS_BETTER or metric not in METRICS
-        else 1.0 - METRICS[metric].lowest
-    )
+    if metric in LOWER_IS_BETTER or metric not in METRICS:
+        return math.inf
+    return 1.0 - METRICS[metric].lowest
 
 
 def compare_ours(
@@ -554,8 +565,9 @@ def compare_ours(
                 largest = largest_difference(metric)
                 test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
                 against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
-                lower = (test.difference or 0.0) < 0
-                better = lower == (metric in LOWER_IS_BETTER) if test.difference else None
+                better = None
+                if test.difference:
+                    better = (test.difference < 0) == (metric in LOWER_IS_BETTER)
                 rows.append((noise, metric, method, role, against, better, *astuple(test)))
     columns = [
         "noise",
@@ -622,9 +634,11 @@ def _differences_by_fold(
     """One row per fold, one column per seed: the method minus the opponent in the fold."""
     names = set(chosen.values())
     off = {name: (wide[method] - wide[name]).unstack("seed").dropna(how="all") for name in names}
-    return [
-        off[name].loc[fold].to_numpy() for fold, name in chosen.items() if fold in off[name].index
-    ]
+    rows = []
+    for fold, name in chosen.items():
+        if fold in off[name].index:
+            rows.append(off[name].loc[fold].to_numpy())
+    return rows
 
 
 def _best_elsewhere(
@@ -646,7 +660,10 @@ def _best_elsewhere(
         counts = elsewhere[here].notna().sum()
         means = elsewhere[counts.index[(counts == counts.max()) & (counts > 0)]].mean()
         if len(means):
-            chosen[int(fold)] = str(means.idxmin() if metric in LOWER_IS_BETTER else means.idxmax())
+            best = means.idxmax()
+            if metric in LOWER_IS_BETTER:
+                best = means.idxmin()
+            chosen[int(fold)] = str(best)
     return chosen
 
 
@@ -656,10 +673,12 @@ def ours_minus_host(
     """Name of each "+ours" that has its host in the study → their differences. Index: fold,
     seed."""
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
-    pairs = [(name, host) for name in paper_order(wide.columns) if (host := host_of(name))]
-    return {
-        name: (wide[name] - wide[host]).dropna() for name, host in pairs if host in wide.columns
-    }
+    differences = {}
+    for name in paper_order(wide.columns):
+        host = host_of(name)
+        if host in wide.columns:
+            differences[name] = (wide[name] - wide[host]).dropna()
+    return differences
 
 
 # Does "+ours" improve its host, over all hosts and noises together?
@@ -686,12 +705,12 @@ def pool_ours(
     """
     rows = []
     for (group, noises), metric in product(groups.items(), metrics):
-        pairs = {
-            (noise, name): differences
-            for noise in noises
-            for name, differences in ours_minus_host(scores, noise, metric, split=split).items()
-            if len(differences)
-        }
+        pairs = {}
+        for noise in noises:
+            by_name = ours_minus_host(scores, noise, metric, split=split)
+            for name, differences in by_name.items():
+                if len(differences):
+                    pairs[noise, name] = differences
         if len(pairs) < 2:
             continue
         by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed").to_numpy()

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from srjt.choose import pick
 from srjt.data.checks import warn_of_duplicates
 from srjt.data.options import without_none
 from srjt.errors import Interrupted, SrjtError, warn
@@ -81,7 +82,7 @@ def choose_devices(
     if device is None and torch.cuda.is_available():
         gpus = list(map("cuda:{}".format, range(torch.cuda.device_count())))
     else:
-        names = ["cpu"] if device is None else list(map(str.strip, device.split(",")))
+        names = [name.strip() for name in (device or "cpu").split(",")]
         # an error if there is no such device
         gpus = [name for name in names if choose_device(name).type == "cuda"]
         if gpus and len(gpus) < len(names):
@@ -112,7 +113,7 @@ def run_locally(
                 waiting.remove(planned)
                 pool.submit(planned.key, study_folder.run_by_key, folder, planned.key, cache)
                 work.begin(planned)
-            work.watcher.updated([by_key[key] for key in pool.running])
+            work.watcher.updated(pick(by_key, pool.running))
             if stop.number is not None:
                 stop.begin_saving()
                 pool.terminate()

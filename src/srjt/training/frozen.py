@@ -106,8 +106,8 @@ def resolve_backbone(
     warn(
         Message(
             f"{NO_WEIGHTS} Weights could not be downloaded: {problems[0]}. On a machine with a"
-            f" connection, `srjt weights fetch {candidates[0]}` says where the file is: copy it here"
-            " and give it with ",
+            f" connection, `srjt weights fetch {candidates[0]}` says where the file is: copy it"
+            " here and give it with ",
             Option("weights"),
             ".",
         )
@@ -129,7 +129,8 @@ def _check_backbone(config: TrainConfig, *, features: bool, reads_rows: bool) ->
         raise SrjtError(
             f"The backbone {config.backbone!r} is frozen, and ",
             Option("network"),
-            f" is trained on its features: choose 'odds', 'mlp' or 'linear' instead of {config.network!r}, or leave it out.",
+            " is trained on its features: choose 'odds', 'mlp' or 'linear' instead of"
+            f" {config.network!r}, or leave it out.",
         )
 
 

@@ -555,7 +555,8 @@ def _estimate_once(
         raise SrjtError(
             "The noise cannot be estimated by several processes (",
             Option("noise_rate", "auto"),
-            ", the default of srjt): estimate the rate with srjt audit first, and pass it as a number.",
+            ", the default of srjt): estimate the rate with srjt audit first, and pass it as a"
+            " number.",
         )
     if not file.exists():
         with explain_write_errors(f"The run cannot be written to {folder}"):

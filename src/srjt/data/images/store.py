@@ -80,11 +80,9 @@ class Build:
     def open(self, name: str, count: int) -> npt.NDArray[np.uint8]:
         """(count, size, size, 3), mapped from a file of the folder."""
         shape = (count, self.size, self.size, 3)
-        return (
-            np.memmap(self.folder / name, mode="r", shape=shape)
-            if count
-            else np.empty(shape, np.uint8)
-        )
+        if not count:
+            return np.empty(shape, np.uint8)
+        return np.memmap(self.folder / name, mode="r", shape=shape)
 
     def finished(self) -> StoreFile | None:
         """What the folder holds; None unless it is complete, has not been changed since, and lacks
@@ -95,11 +93,8 @@ class Build:
             rows = self.count - len(store.skipped)
             if facts.st_size == rows * self.row_bytes and facts.st_mtime_ns == store.modified:
                 skipped = [(row, self.why_bad(row)) for row, _ in store.skipped]
-                return (
-                    store.model_copy(update={"skipped": skipped})
-                    if all(dict(skipped).values())
-                    else None
-                )
+                if all(dict(skipped).values()):
+                    return store.model_copy(update={"skipped": skipped})
         return None
 
     def why_bad(self, row: int) -> str:
@@ -357,12 +352,11 @@ def open_store(
     if manifest.arrays is not None and manifest.are_features:
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
     paths: list[Path] = []
+    progress = progress or _silent
     if manifest.arrays is not None:
         arrays = np.asarray(as_colour(manifest.arrays), np.uint8).view()
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
-            pixels = _resize_all(
-                arrays, size, resize, workers=workers, progress=progress or _silent
-            )
+            pixels = _resize_all(arrays, size, resize, workers=workers, progress=progress)
             return ImageStore(pixels=pixels, manifest=manifest)
         facts = _array_facts(arrays)
 
@@ -386,20 +380,15 @@ def open_store(
         read=read,
         paths=paths,
         workers=workers,
-        progress=progress or _silent,
+        progress=progress,
     )
     store = _open_or_build(build, manifest, on_bad_image)
-    kept = np.setdiff1d(np.arange(len(manifest)), [row for row, _ in store.skipped]).astype(
-        np.int64
-    )
+    kept = np.setdiff1d(np.arange(len(manifest)), list(dict(store.skipped))).astype(np.int64)
     pixels = build.open(store.pixels, len(kept))
     if find_duplicates and manifest.arrays is None:
-        # else the files are decoded once more
-        as_hashed = (size, resize) == (
-            HASHED_SIZE,
-            "squash",
-        )
-        decoded = (pixels, kept) if as_hashed else None
+        decoded = None
+        if (size, resize) == (HASHED_SIZE, "squash"):  # else the files are decoded once more
+            decoded = (pixels, kept)
         hashes = image_hashes(
             manifest, cache=cache, workers=workers, progress=progress, decoded=decoded
         )

@@ -137,12 +137,12 @@ def read_source(
 
 
 def _read(
-    source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
+    source: str | os.PathLike[str] | pd.DataFrame, options: ReadOptions, *, progress: ProgressOption
 ) -> Manifest:
-    if asked.map_grades is not None:
-        return _read_mapped(source, asked, progress=progress)
-    if asked.kind is not None and asked.kind not in SOURCES:
-        raise unknown_name("kind of source", asked.kind, sorted(SOURCES))
+    if options.map_grades is not None:
+        return _read_mapped(source, options, progress=progress)
+    if options.kind is not None and options.kind not in SOURCES:
+        raise unknown_name("kind of source", options.kind, sorted(SOURCES))
     if isinstance(source, pd.DataFrame):
         name = table.IN_MEMORY
     else:
@@ -152,12 +152,12 @@ def _read(
             raise SrjtError(f"{name} does not exist.")
         if not source.is_dir():
             check_regular_file(source)
-    kind = asked.kind or _kind_of(source, asked)
+    kind = options.kind or _kind_of(source, options)
     if isinstance(source, pd.DataFrame) and kind not in ("table", "features"):
         raise SrjtError(f"A table in memory cannot be read as {kind}.")
-    if asked.images is not None and not os.path.isdir(asked.images):
-        raise SrjtError(f"The image folder {asked.images} does not exist.")
-    for option in asked.given:
+    if options.images is not None and not os.path.isdir(options.images):
+        raise SrjtError(f"The image folder {options.images} does not exist.")
+    for option in options.given:
         if option not in SOURCES[kind].takes | {"kind"}:
             others = ", ".join(other for other, its in SOURCES.items() if option in its.takes)
             raise SrjtError(
@@ -167,28 +167,30 @@ def _read(
                 ".",
                 code="option_without_effect",
             )
-    samples = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
+    samples = folders.with_patients_of_headers(
+        SOURCES[kind].read(source, options), progress=progress
+    )
     return replace(
         samples,
         source="" if isinstance(source, pd.DataFrame) else name,
-        labels_source=str(asked.labels or ""),
+        labels_source=str(options.labels or ""),
         left_out_counts=left_out_counts(samples.report.problems),
     )
 
 
 def _read_mapped(
-    source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
+    source: str | os.PathLike[str] | pd.DataFrame, options: ReadOptions, *, progress: ProgressOption
 ) -> Manifest:
     """The samples with ``map_grades`` applied: read by the source's own grades, which then become
     the wanted ones."""
-    wanted = asked.grades or tuple(dict.fromkeys(asked.grade_map.values()))
+    wanted = options.grades or tuple(dict.fromkeys(options.grade_map.values()))
     place = {}
-    for written, grade in asked.grade_map.items():
+    for written, grade in options.grade_map.items():
         if grade not in wanted:
             raise unknown_name("grade", grade, wanted, option="map_grades")
         place[written] = wanted.index(grade)
     in_source = sorted(place, key=place.__getitem__)
-    plain = replace(asked, map_grades=None, grades=tuple(in_source))
+    plain = replace(options, map_grades=None, grades=tuple(in_source))
     samples = _read(source, plain, progress=progress)
     if samples.report.readings is not None:
         raise SrjtError(
@@ -202,15 +204,15 @@ def _read_mapped(
     return replace(samples, table=table, grades=tuple(wanted))
 
 
-def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
+def _kind_of(source: Path | pd.DataFrame, options: ReadOptions) -> str:
     """The kind of source that this is; the names of columns are a weaker sign than images that the
     user names."""
-    of_images = asked.image_column is not None or asked.images is not None
+    of_images = options.image_column is not None or options.images is not None
     if isinstance(source, pd.DataFrame):
         by_names = not of_images and features.has_features(list(map(str, source.columns)))
-        return "features" if asked.feature_columns is not None or by_names else "table"
+        return "features" if options.feature_columns is not None or by_names else "table"
     for option in ("feature_columns", "labels"):
-        if option in asked.given:
+        if option in options.given:
             if source.is_dir():
                 raise SrjtError(
                     Option(option),

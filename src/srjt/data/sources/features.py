@@ -5,6 +5,7 @@ or other programs: .npz, .npy with a table of labels, tables with one column per
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.choose import absent, present
 from srjt.data.grades import as_text
 from srjt.data.manifest import GRADED, Features, Manifest, as_features, match_names
 from srjt.data.names import join_names, one_spelling
@@ -157,12 +159,13 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
     if split is not None and not tables.is_split(frame[split], given=given["split"] is not None):
         del chosen["split"], notes["split"]
     if of_images:
-        names = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
-        root, images, ambiguous = tables.find_images(names, root)
+        ids = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
+        root, images, ambiguous = tables.find_images(ids, root)
         problems = [*table.problems, *ambiguous]
         if id_column in chosen.values() or not _is_key(frame, id_column):
             id_column = None  # the image is the id
-        ids = names if id_column is None else frame[id_column].tolist()
+        else:
+            ids = frame[id_column].tolist()
         if readings is not None:
             for role in ("image", "grade", "patient"):  # its notes tell of these columns already
                 notes.pop(role, None)
@@ -173,15 +176,10 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         ids, images = _ids_and_images(frame, chosen.get("image"))
         problems = []
         about = table.notes
-    cells: dict[str, Any] = {"id": ids}
-    for role, column in chosen.items():
-        cells[role] = frame[column]
-    cells["image"] = images
-    cells |= tables.other_columns(frame, {*chosen.values(), id_column})
     if grades is None:
         grades = table.scales.get(chosen["grade"], table.grades)
     samples = assemble(
-        pd.DataFrame(cells),
+        _cells(frame, chosen, ids=ids, images=images, id_column=id_column),
         kind="table" if of_images else "features",
         root=root,
         grades=grades,
@@ -201,6 +199,23 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
         made=table.made,
         report=replace(report, readings=readings),
     )
+
+
+def _cells(
+    frame: pd.DataFrame,
+    chosen: dict[str, str],
+    *,
+    ids: list[str],
+    images: list[str],
+    id_column: str | None,
+) -> pd.DataFrame:
+    """The columns by their roles, and the others."""
+    cells: dict[str, Any] = {"id": ids}
+    for role, column in chosen.items():
+        cells[role] = frame[column]
+    cells["image"] = images
+    cells |= tables.other_columns(frame, {*chosen.values(), id_column})
+    return pd.DataFrame(cells)
 
 
 def _is_key(frame: pd.DataFrame, column: str | None) -> bool:
@@ -244,7 +259,10 @@ def read_ungraded_features(
 
 
 def _id_column(frame: pd.DataFrame) -> str | None:
-    return next((name for name in frame.columns if name.casefold() in ("id", "sample_id")), None)
+    for name in frame.columns:
+        if name.casefold() in ("id", "sample_id"):
+            return str(name)
+    return None
 
 
 def _ids_and_images(frame: pd.DataFrame, image_column: str | None) -> tuple[list[str], list[str]]:
@@ -283,7 +301,9 @@ def _joined(table: Table, labels: Table) -> Table:
         # usual.
         unused = len(frame) - len(set(order[order >= 0]))
         frame = frame.drop(columns=column).reindex(order).fillna("").reset_index(drop=True)
-        lines = [lines[at] if at >= 0 else table.lines[row] for row, at in enumerate(order)]
+        lines = list(table.lines)
+        for row in np.flatnonzero(order >= 0):
+            lines[row] = labels.lines[order[row]]
         note = "by id"
         if unused:
             note += f"; {count_of(unused, 'row')} of it without features"
@@ -303,8 +323,8 @@ def _by_id(
 ) -> tuple[str, npt.NDArray[np.int64]] | None:
     """The id column of the labels, and their row for each row of features, −1: none; None without
     ids."""
-    ours = [name for name in ("id", "image") if name in table.frame]
-    keys = [(mine, its) for mine in ours for its in ("id", "sample_id", "image") if its in frame]
+    ours = present(("id", "image"), table.frame)
+    keys = list(itertools.product(ours, present(("id", "sample_id", "image"), frame)))
     ambiguous: SrjtError | None = None
     for mine, its in keys:
         ids = frame[its]
@@ -391,7 +411,7 @@ def has_features(names: Sequence[str]) -> bool:
     others = [tables.plain_name(name) for name in names if not NUMBERED.match(name)]
     numbered = len(names) - len(others)
     images = set(SYNONYMS["image"]) - {"id"}  # features have ids, too
-    unknown = [name for name in others if name not in BESIDE]
+    unknown = absent(others, BESIDE)
     return (
         numbered > 1
         and not images & {*others}
@@ -449,12 +469,15 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
 
 def _from_arrays(path: Path) -> Table:
     arrays = load_numpy(path)
-    if (key := next((name for name in ("", *ARRAYS) if name in arrays), None)) is None:
+    keys = present(("", *ARRAYS), arrays)
+    if not keys:
         raise SrjtError(
             f"{path} has no array named features; it has {', '.join(arrays) or 'none'}."
         )
-    what = f"The array {key!r} of {path.name}" if key else f"The array in {path.name}"
-    features = as_features(arrays.pop(key), what=what)
+    what = f"The array in {path.name}"
+    if keys[0]:
+        what = f"The array {keys[0]!r} of {path.name}"
+    features = as_features(arrays.pop(keys[0]), what=what)
     count = len(features)
     made = str(arrays.pop("made", ""))
     notes = [f"file {path.name}: {_size(features)}"]
@@ -549,9 +572,11 @@ def _describe(made: str) -> str:
     """The JSON that ``srjt features`` wrote, as text; the text of another program is unchanged."""
     try:
         facts = json.loads(made)
-        return ", ".join(
-            f"{name} {value}" for name, value in facts.items() if value not in (None, False)
-        )
+        texts = []
+        for name, value in facts.items():
+            if value not in (None, False):
+                texts.append(f"{name} {value}")
+        return ", ".join(texts)
     except (ValueError, AttributeError):
         return made
 

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import platformdirs
 
+from srjt.choose import absent, pick
 from srjt.data import reading_file
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, order_names, refuse_too_many
 from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
@@ -198,7 +199,7 @@ def with_patients_of_headers(manifest: Manifest, *, progress: ProgressOption = T
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
-        for header in pool.map(_patient, [paths[row] for row in rows]):
+        for header in pool.map(_patient, pick(paths, rows)):
             headers.append(header)
             advance(len(headers), len(rows))
     if headers.count(None) == len(rows):
@@ -211,17 +212,17 @@ def with_patients_of_headers(manifest: Manifest, *, progress: ProgressOption = T
             why = "the DICOM files have one PatientID for all"
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(manifest, report=replace(report, notes=(*report.notes, note)))
-    key = _secret([paths[row] for row in rows])
+    key = _secret(pick(paths, rows))
     names = [UNKNOWN_PATIENT + name for name in ids]
     for row, patient in known.items():
         content = patient.encode("utf-8", "surrogateescape")
         names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
     detail = "its header has no PatientID that can be used: treated as a separate patient"
-    unknown = [
-        Problem("missing-patient", name, detail) for row, name in enumerate(ids) if row not in known
-    ]
+    without = absent(range(len(ids)), known)
+    unknown = [Problem("missing-patient", ids[row], detail) for row in without]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
-    note += f"; images without one, each a separate patient: {len(unknown):,}" if unknown else ""
+    if unknown:
+        note += f"; images without one, each a separate patient: {len(unknown):,}"
     problems = (*report.problems, *unknown)
     return replace(
         manifest,
@@ -236,7 +237,9 @@ def _patient(path: Path) -> str | None:
         return None
     patient = plain_name(read_patient_id(path))
     plain = re.sub(r"[\W_]", "", patient.casefold())
-    return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
+    if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS:
+        return ""
+    return patient
 
 
 def _secret(images: Sequence[Path]) -> bytes:
@@ -245,18 +248,18 @@ def _secret(images: Sequence[Path]) -> bytes:
 
     Folders that cannot be written have the user's own key, which is kept with the data of programs.
     """
-    folder = own = Path(platformdirs.user_data_dir("srjt", appauthor=False))
+    folder = users = Path(platformdirs.user_data_dir("srjt", appauthor=False))
     with contextlib.suppress(ValueError):  # images on two drives
         folder = Path(os.path.commonpath([path.absolute().parent for path in images]))
     for place in (folder, *folder.parents):
         if (place / KEY).exists():
             return _read_key(place / KEY)
-    for place in (folder, own):
+    for place in (folder, users):
         with contextlib.suppress(OSError):
             _make_key(place)
             return _read_key(place / KEY)
     raise SrjtError(
-        f"No key for pseudonyms can be written to {folder} or {own}: add a column of patients."
+        f"No key for pseudonyms can be written to {folder} or {users}: add a column of patients."
     )
 
 
@@ -404,8 +407,12 @@ DR_PAPER_COUNTS = (25802, 2438, 5288, 872, 708)  # images that the paper used
 
 def find_labels(source: Path) -> Path | None:
     """Kaggle's label file: ``source`` itself or a file in it; None if there is none."""
-    path = source / "trainLabels.csv" if source.is_dir() else source
-    return path if path.name == "trainLabels.csv" and path.is_file() else None
+    path = source
+    if source.is_dir():
+        path = source / "trainLabels.csv"
+    if path.name == "trainLabels.csv" and path.is_file():
+        return path
+    return None
 
 
 def read_dr(source: Path, options: ReadOptions) -> Manifest:
@@ -445,11 +452,12 @@ _LIMUC_GRADE = re.compile(r"^mayo[ _-]*([0-3])$", re.IGNORECASE)
 def find_patients(directory: Path) -> Path | None:
     """The folder of patients: ``directory`` itself, or the folder that the archive unpacks to."""
     for folder in (directory, directory / Path(LIMUC_ARCHIVE).stem):
-        patients = subfolders(folder) if folder.is_dir() else []
-        if any(
-            _LIMUC_GRADE.match(grade.name) for patient in patients for grade in subfolders(patient)
-        ):
-            return folder
+        if not folder.is_dir():
+            continue
+        for patient in subfolders(folder):
+            for grade in subfolders(patient):
+                if _LIMUC_GRADE.match(grade.name):
+                    return folder
     return None
 
 
@@ -466,9 +474,8 @@ def read_limuc(directory: Path, options: ReadOptions) -> Manifest:
                 rows += [(image, image, f"Mayo {match[1]}", patient.name) for image in images]
                 problems += others
             else:
-                problems += [
-                    Problem("ignored-file", name, "not in the folder of a grade") for name in images
-                ]
+                for name in images:
+                    problems.append(Problem("ignored-file", name, "not in the folder of a grade"))
     return assemble(
         pd.DataFrame(rows, columns=["id", "image", "grade", "patient"]),
         kind="limuc",
@@ -520,7 +527,7 @@ def read_medmnist(path: Path, options: ReadOptions) -> Manifest:
     ids = []
     arrays = load_numpy(path)
     for side in ("train", "val", "test"):
-        if missing := [name for name in (f"{side}_images", f"{side}_labels") if name not in arrays]:
+        if missing := absent((f"{side}_images", f"{side}_labels"), arrays):
             raise SrjtError(
                 f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}."
             )

@@ -25,6 +25,7 @@ import pandas as pd
 from pydantic import AfterValidator, BaseModel
 
 from srjt import files
+from srjt.choose import absent
 from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
@@ -132,13 +133,16 @@ def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there
     is no such file."""
     column = reading.columns.image
-    written = (
-        reading.readings.items if column is None else reading.frame[column].iloc[reading.first_rows]
-    )
+    written = reading.readings.items
+    if column is not None:
+        written = reading.frame[column].iloc[reading.first_rows].tolist()
     names = [relative_name(name, directory.absolute()) for name in written]
     root, located, _ = find_images(names, directory.absolute())
-    paths = [os.path.join(root, file) for file in located]
-    return [path if os.path.isfile(path) else name for path, name in zip(paths, names, strict=True)]
+    for item, file in enumerate(located):
+        path = os.path.join(root, file)
+        if os.path.isfile(path):
+            names[item] = path
+    return names
 
 
 class ReadersFile(BaseModel):
@@ -175,9 +179,14 @@ def write_readers_folder(
     each item; probabilities: a network's file.
     """
     readings = reading.readings
-    coefficients = {
-        name: getattr(agreement, name) for name in (*COEFFICIENTS, "exact", "within_one")
-    }
+    coefficients = {}
+    for name in (*COEFFICIENTS, "exact", "within_one"):
+        coefficient = getattr(agreement, name)
+        if np.isfinite(coefficient.value):
+            coefficients[name] = plain(coefficient)
+    digest = None
+    if probabilities is not None:
+        digest = sha256(probabilities.read_bytes()).hexdigest()
     about = ReadersFile(
         source=source,
         noun=reading.columns.noun,
@@ -185,14 +194,8 @@ def write_readers_folder(
         readers=readings.readers,
         items=len(readings.items),
         readings=len(readings),
-        agreement={
-            name: plain(number)
-            for name, number in coefficients.items()
-            if np.isfinite(number.value)
-        },
-        probabilities_sha256=(
-            None if probabilities is None else sha256(probabilities.read_bytes()).hexdigest()
-        ),
+        agreement=coefficients,
+        probabilities_sha256=digest,
     )
     tables = {"consensus.csv": consensus_table(reading, agreed, images=images)}
     tables["readings.csv"] = readings_table(reading, agreed)
@@ -207,15 +210,13 @@ def write_readers_folder(
         *tables,
     }
     ended = (folder / "readers.json").exists()
-    if folder.is_dir() and not ended:
-        others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-        if others - ours:
-            raise SrjtError(
-                f"{folder} contains other files: choose another ",
-                Option("out"),
-                ".",
-                code="folder_in_use",
-            )
+    if folder.is_dir() and not ended and files.visible_names(folder) - ours:
+        raise SrjtError(
+            f"{folder} contains other files: choose another ",
+            Option("out"),
+            ".",
+            code="folder_in_use",
+        )
     if ended and not overwrite:
         _refuse_other_readings(folder, about, tables)
     with files.explain_write_errors(f"{folder} cannot be written"):
@@ -272,8 +273,8 @@ def _same(path: Path, table: pd.DataFrame) -> bool:
         new = _read_text(io.StringIO(table.to_csv(index=False)))
     except (OSError, ValueError):
         return False
-    old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
-    return bool(old.equals(new))
+    old = old.drop(columns=_COMPUTED, errors="ignore")
+    return bool(old.equals(new.drop(columns=_COMPUTED, errors="ignore")))
 
 
 def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
@@ -330,7 +331,7 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
             " those of srjt predict."
         )
     names = [f"p_{grade}" for grade in readings.grades]
-    if missing := [name for name in names if name not in frame]:
+    if missing := absent(names, frame):
         raise SrjtError(f"{path} has no column {missing[0]!r}: it must have {', '.join(names)}.")
     values = frame[names].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     if not ((values >= 0).all() and (values.sum(axis=1) > 0).all() and np.isfinite(values).all()):
@@ -348,6 +349,6 @@ def _rows_of_items(frame: pd.DataFrame, items: Sequence[str], path: Path) -> npt
                 return join_all_names(
                     items, frame[column].tolist(), wanted_in="the readings", known_in=str(path)
                 )
-            except SrjtError as own:
-                problem = own
+            except SrjtError as of_column:
+                problem = of_column
     raise problem

@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, UNKNOWN_PATIENT, filled, grade_values, refuse_too_many
+from srjt.choose import absent, pick
+from srjt.data.grades import (
+    MISSING,
+    UNKNOWN_PATIENT,
+    Grading,
+    filled,
+    grade_values,
+    refuse_too_many,
+)
 from srjt.data.manifest import POSTERIOR, Ints
 from srjt.data.names import join_names, one_spelling
 from srjt.data.options import ReadOptions, picked
@@ -189,7 +197,7 @@ def reading_columns(
         patient=chosen.get("patient"),
         reference=chosen.get("reference"),
         date=chosen.get("date"),
-        notes=tuple(note for role, note in notes.items() if role not in said_later),
+        notes=tuple(pick(notes, absent(notes, said_later))),
     )
 
 
@@ -257,7 +265,7 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
             Option("date_column"),
             ".",
         )
-    best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
+    best, *others = pick(read, np.flatnonzero(np.array(dated) == max(dated)))
     if any((other != best)[~np.isnat(best)].any() for other in others):
         raise SrjtError(
             f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write"
@@ -394,6 +402,66 @@ def combine(readings: Readings, **options: Any) -> Consensus:
     return consensus(readings, repeats="independent" if crowd else "one reading", **options)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Cells:
+    """The grades of a table as they are written, row by row."""
+
+    texts: list[str]
+    rows: Ints  # of the table
+    readers: npt.NDArray[np.object_]
+    grading: Grading  # of the texts, and then of the references
+    empty: int
+
+    @property
+    def codes(self) -> Ints:
+        return self.grading.codes[: len(self.texts)]
+
+    @property
+    def references(self) -> Ints:
+        return self.grading.codes[len(self.texts) :]
+
+
+def _read_cells(
+    table: Table,
+    chosen: ReadingColumns,
+    grades: Sequence[str] | None,
+    items: npt.NDArray[np.object_],
+    problems: list[Problem],
+) -> _Cells:
+    frame = table.frame
+    # wide tables row by row, so that an item's readings stay together
+    texts = frame[list(chosen.grades.values())].to_numpy(dtype=object).reshape(-1).tolist()
+    rows = np.repeat(np.arange(len(frame)), len(chosen.grades))
+    readers = np.array([NO_READER] * len(texts), dtype=object)
+    if chosen.wide:
+        readers = np.tile(np.array(list(chosen.grades), dtype=object), len(frame))
+    elif chosen.reader is not None:
+        readers = frame[chosen.reader].replace("", NO_READER).to_numpy(dtype=object)
+    references: list[str] = []
+    if chosen.reference:
+        references = frame[chosen.reference].tolist()
+    for column in chosen.grades.values():
+        if grades is None:
+            grades = table.scales.get(column)
+    # all readings and references at once: a grade may occur in only one column
+    grading = grade_values([*texts, *references], names=grades)
+    if grades is None:
+        refuse_too_many(grading.names, samples=len(grading.codes))
+    empty = 0
+    for place, (kind, detail) in grading.invalid.items():
+        if kind == "missing-grade":
+            empty += place < len(texts)
+            continue
+        row = place - len(texts)
+        whose = f"column {chosen.reference}"
+        if place < len(texts):
+            row = rows[place]
+            whose = readers[place]
+        detail = f"{table.lines[row]}, {whose}: {detail}; this reading is left out"
+        problems.append(Problem(kind, items[row], detail))
+    return _Cells(texts=texts, rows=rows, readers=readers, grading=grading, empty=empty)
+
+
 def _readings_of(
     table: Table, chosen: ReadingColumns, grades: Sequence[str] | None
 ) -> ReadingsTable:
@@ -402,72 +470,45 @@ def _readings_of(
     items = np.array(table.lines if chosen.item is None else frame[chosen.item], dtype=object)
     unnamed = _unnamed_rows(items, table, problems)
 
-    # wide tables row by row, so that an item's readings stay together
-    cells = frame[list(chosen.grades.values())].to_numpy(dtype=object).reshape(-1).tolist()
-    rows = np.repeat(np.arange(len(frame)), len(chosen.grades))
-    names = np.array([NO_READER] * len(cells), dtype=object)
-    if chosen.wide:
-        names = np.tile(np.array(list(chosen.grades), dtype=object), len(frame))
-    elif chosen.reader is not None:
-        names = frame[chosen.reader].replace("", NO_READER).to_numpy(dtype=object)
-    references = frame[chosen.reference].tolist() if chosen.reference else []
-    for column in chosen.grades.values():
-        if grades is None:
-            grades = table.scales.get(column)
-    # all readings and references at once: a grade may occur in only one column
-    grading = grade_values([*cells, *references], names=grades)
-    if grades is None:
-        refuse_too_many(grading.names, samples=len(grading.codes))
-    codes = grading.codes[: len(cells)]
-    empty = 0
-    for place, (kind, detail) in grading.invalid.items():
-        if kind == "missing-grade":
-            empty += place < len(cells)
-            continue
-        row = place - len(cells)
-        whose = f"column {chosen.reference}"
-        if place < len(cells):
-            row = rows[place]
-            whose = names[place]
-        detail = f"{table.lines[row]}, {whose}: {detail}; this reading is left out"
-        problems.append(Problem(kind, items[row], detail))
-
-    usable = (codes >= 0) & ~unnamed[rows]
+    cells = _read_cells(table, chosen, grades, items, problems)
+    usable = (cells.codes >= 0) & ~unnamed[cells.rows]
     times = None
     if chosen.date:
         times = parse_dates(frame[chosen.date].tolist(), column=chosen.date)
-        keys = pd.DataFrame({"item": items, "reader": names, "grade": cells, "time": times})
+        keys = pd.DataFrame(
+            {"item": items, "reader": cells.readers, "grade": cells.texts, "time": times}
+        )
         usable &= ~_repeated(keys, usable, table.lines, problems)
         times = times[usable]
     if not usable.any():
         raise SrjtError(
             f"{table.name} has no reading that can be used: no grade is one of the scale."
         )
-    kept = rows[usable]
+    kept = cells.rows[usable]
     item_codes, item_names = pd.factorize(items[kept])
-    reader_codes, reader_names = pd.factorize(names[usable])
+    reader_codes, reader_names = pd.factorize(cells.readers[usable])
     row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(pd.Index(items)))
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),
-        grades=grading.names,
+        grades=cells.grading.names,
         item=item_codes,
         reader=reader_codes,
-        grade=codes[usable],
+        grade=cells.codes[usable],
         times=times,
     )
     if chosen.group is not None:
         frame = frame.assign(**{chosen.group: one_spelling(frame[chosen.group].tolist())})
         groups = _groups(frame[chosen.group], row_items, readings.items, problems)
         readings = replace(readings, groups=groups)
-    if references:
-        trusted = _references(grading.codes[len(cells) :], row_items, readings, problems)
+    if len(cells.references):
+        trusted = _references(cells.references, row_items, readings, problems)
         readings = replace(readings, reference=trusted)
-    understood = _notes(readings, chosen, table.name, empty=empty)
+    understood = _notes(readings, chosen, table.name, empty=cells.empty)
     return ReadingsTable(
         readings=readings,
         problems=tuple(problems),
-        notes=(*table.notes, *understood, f"grades: {grading.note}"),
+        notes=(*table.notes, *understood, f"grades: {cells.grading.note}"),
         frame=frame,
         rows=kept,
         row_items=row_items,
@@ -663,7 +704,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
     counts = np.bincount(readings.item, minlength=len(readings.items))
     added = {
-        column: [readings.grades[grade] for grade in agreed.grade],
+        column: pick(readings.grades, agreed.grade),
         "readings": list(map(str, counts)),
         "certainty": list(map("{:.6f}".format, agreed.certainty)),
     }
@@ -683,7 +724,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     combined = replace(
         table,
         frame=pd.concat([kept, pd.DataFrame(added, dtype=str)], axis=1),
-        lines=[table.lines[row] for row in reading.first_rows],
+        lines=pick(table.lines, reading.first_rows),
         problems=problems,
         notes=[*reading.notes, note],
     )
@@ -693,7 +734,7 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
 def _varying_columns(frame: pd.DataFrame, chosen: ReadingColumns, row_items: Ints) -> list[str]:
     """The columns that describe a reading and not an image."""
     of_image = {chosen.item, chosen.group, *chosen.grades.values()}
-    others = [name for name in frame.columns if name not in of_image]
+    others = absent(frame.columns, of_image)
     values = frame.loc[row_items >= 0, others].groupby(row_items[row_items >= 0])
     of_reading = (chosen.reader, chosen.date)
     return [name for name in others if name in of_reading or values[name].nunique().max() > 1]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from srjt.choose import absent, pick, present
 from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import GRADED, Features, Manifest, warn_about_formulas
@@ -115,7 +116,7 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
         if problems:
             why = f": {problems[0].where}: {problems[0].detail}"
         raise SrjtError(f"There are no rows in {path} that can be used{why}.")
-    frame = _text_frame([rows[line] for line in lines], header)
+    frame = _text_frame(pick(rows, lines), header)
     return Table(
         name=path.name, folder=path.parent, frame=frame, lines=lines, problems=problems, notes=notes
     )
@@ -141,11 +142,16 @@ def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) ->
     _refuse_repeated(names, name)
     if not len(frame):
         raise SrjtError(f"There are no rows in {name}.")
-    lines = [f"row {row}" for row in range(len(frame))]
+    lines = list(map("row {}".format, range(len(frame))))
     frame = frame.set_axis(names, axis=1).reset_index(drop=True)
-    inexact = frozenset(name for name in names if _is_inexact(frame[name]))
-    cells = frame if typed else as_cells(frame)
-    return Table(name=name, folder=folder, frame=cells, lines=lines, inexact=inexact)
+    inexact = frozenset(_inexact_columns(frame))
+    if not typed:
+        frame = as_cells(frame)
+    return Table(name=name, folder=folder, frame=frame, lines=lines, inexact=inexact)
+
+
+def _inexact_columns(frame: pd.DataFrame) -> list[Any]:
+    return [name for name in frame if _is_inexact(frame[name])]
 
 
 def _is_inexact(column: pd.Series[Any]) -> bool:
@@ -170,7 +176,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         table = pyarrow.parquet.read_table(path)
         frame: pd.DataFrame = table.to_pandas()
-        for name in [name for name in frame if _is_inexact(frame[name])]:
+        for name in _inexact_columns(frame):
             place = table.schema.get_field_index(str(name))
             if place >= 0 and pyarrow.types.is_integer(table.schema.types[place]):
                 # a missing cell has turned whole numbers into floats, and large ids into each other
@@ -264,17 +270,22 @@ def _rows_with_rows(
     hardly ever is so."""
     if not several_lines:
         return
-    (_, header), *body = rows.items()
-    others = [cells for line, cells in body if line not in several_lines]
-    seen = [
-        {cells[place] for cells in others if place < len(cells)} - {""}
-        for place in range(len(header))
-    ]
-    for row in several_lines if len(header) > 1 else ():
-        lines = [line for cell in rows[row] for line in cell.splitlines()[1:]]
+    header, *body = rows
+    width = len(rows[header])
+    if width == 1:
+        return
+    seen: list[set[str]] = [set() for _ in range(width)]
+    for line in absent(body, several_lines):
+        for values, cell in zip(seen, rows[line], strict=False):
+            if cell:
+                values.add(cell)
+    for row in several_lines:
+        lines: list[str] = []
+        for cell in rows[row]:
+            lines += cell.splitlines()[1:]
         for cells in csv.reader(lines, delimiter=delimiter):
-            pairs = zip(cells, seen, strict=False)
-            if len(cells) == len(header) and any(cell.strip() in values for cell, values in pairs):
+            known = [cell.strip() in values for cell, values in zip(cells, seen, strict=False)]
+            if len(cells) == width and any(known):
                 yield row
                 break
 
@@ -351,7 +362,7 @@ def choose_columns(
     given: the column of a role, where the user named it. without: columns that have another role.
     synonyms: the usual names of each role, in plain small letters.
     """
-    columns = [column for column in table.frame.columns if column not in without]
+    columns = absent(table.frame.columns, without)
     chosen = without_none(given)
     for role, column in chosen.items():
         if column not in columns:
@@ -364,7 +375,7 @@ def choose_columns(
     for role, names in synonyms.items():
         reason = "as given"
         if role not in chosen:
-            free = [column for column in picked(plain, names).values() if column not in taken]
+            free = absent(picked(plain, names).values(), taken)
             if not free:
                 continue
             chosen[role] = free[0]
@@ -417,14 +428,14 @@ def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[s
     columns = list(table.frame.columns)
     matching = set[str]()
     for pattern in patterns:
-        names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
+        names = present([pattern], columns) or fnmatch.filter(columns, pattern)
         if not names:
             shown = few(columns, SHOWN)
             raise SrjtError(
                 f"No column of {table.name} matches {pattern!r} ({role}). Columns: {shown}."
             )
         matching.update(names)
-    return [column for column in columns if column in matching]
+    return present(columns, matching)
 
 
 def is_split(cells: pd.Series[str], *, given: bool) -> bool:
@@ -451,14 +462,16 @@ def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[st
 
 
 def _renamed(column: str, taken: Collection[str]) -> str:
-    return f"{column}_source" if column in taken else column
+    if column in taken:
+        return f"{column}_source"
+    return column
 
 
 def kept_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Those of the ``columns`` that a table to predict has; its own id, image, patient and grades
     get another name."""
     ours = ("id", "image", "patient", *GRADED)
-    names = [name for name in dict.fromkeys(columns) if name in frame]
+    names = present(dict.fromkeys(columns), frame)
     return frame[names].rename(columns={name: f"{name}_source" for name in ours})
 
 
@@ -468,9 +481,9 @@ def check_wanted(columns: Sequence[str], table: pd.DataFrame, *, known: Sequence
 
     Nothing is known of images that no table lists: whoever needs the column says so.
     """
-    missing = [name for name in columns if name not in table and f"{name}_source" not in table]
-    if missing and known:
-        raise unknown_name("column (of the data to predict)", missing[0], known)
+    for name in columns:
+        if known and name not in table and f"{name}_source" not in table:
+            raise unknown_name("column (of the data to predict)", name, known)
 
 
 # Find the image files that a table names.
@@ -483,8 +496,8 @@ def find_images(names: Sequence[str], directory: Path) -> tuple[Path, list[str],
     """The files of these names in ``directory``, or in the folder in it that has some of them:
     archives are unpacked to different places. Returns that folder, the files and problems.
     """
-    sample = [name for name in names if name][:: max(1, len(names) // 20)]
-    for root in (directory / folder for folder in IMAGE_FOLDERS):
+    sample = list(filter(None, names))[:: max(1, len(names) // 20)]
+    for root in map(directory.joinpath, IMAGE_FOLDERS):
         if any(os.path.isfile(root / image) for image in _locate(sample, root)[0]):
             return root, *_locate(names, root)
     return directory, *_locate(names, directory)
@@ -512,7 +525,7 @@ def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]
         if file in matching:
             matching = [file]
         elif stem != file:  # another suffix would be another image
-            matching = [stem] if stem in matching else []
+            matching = present([stem], matching)
         if len(matching) > 1:
             problems.append(
                 Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used")
@@ -524,7 +537,9 @@ def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]
 def _stem(file: str) -> str:
     """The name of a file without the suffix of an image."""
     stem, suffix = os.path.splitext(file)
-    return stem if suffix.lower() in IMAGE_SUFFIXES else file
+    if suffix.lower() in IMAGE_SUFFIXES:
+        return stem
+    return file
 
 
 def relative_name(name: str, root: Path) -> str:
