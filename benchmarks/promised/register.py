@@ -446,6 +446,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "readers/agreement.py: interval_of",
+            "readers/agreement.py: _coefficient",
             "readers/agreement.py: interval_of_share",
             *(
                 f"readers/agreement.py: Agreement.{name}"
@@ -471,7 +472,10 @@ PROMISES = (
         says="95 % interval of κ of a network minus that of the readers",
         where="readers, evaluate",
         promised=0.95,
-        printed_by=("readers/agreement.py: NetworkComparison.difference",),
+        printed_by=(
+            "readers/agreement.py: NetworkComparison.difference",
+            "readers/agreement.py: _mean_difference",
+        ),
     ),
     Promise(
         name="not-inferior",
