@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,11 @@ def main() -> None:
             ("new", results.keys() - before.keys()),
             ("different", different),
         ):
-            print(f"{len(keys)} {title}", *sorted(keys)[:40], sep="\n  ")
+            print(f"{len(keys)} {title}")
+            files = Counter(key.partition(":")[0] for key in keys)
+            for file, count in sorted(files.items()):
+                first = min(key for key in keys if key.startswith(f"{file}:"))
+                print(f"  {count:5} in {first} …")
         print(f"{len(before.keys() & results.keys()) - len(different)} equal")
         sys.exit(bool(different))
 
