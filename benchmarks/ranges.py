@@ -329,7 +329,7 @@ def ranges(
     if data.pool is not None:
         answering = Answering(coverage=coverage, per=("patient",), pool=data.pool)
     for name, (samples, label_noise, by) in settings.items():
-        options = replace(answering, label_noise=label_noise, coverage_by=by)
+        options = Answering(**{**vars(answering), "label_noise": label_noise, "coverage_by": by})
         rule = calibrate_ranges(samples, options, noise=known)
         scores = rule.scores(data.probabilities[test], test_owner)
         found[name] = filled(scores <= rule.thresholds)

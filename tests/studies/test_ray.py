@@ -267,7 +267,7 @@ def test_every_run_has_the_gpu_that_ray_gave_it(
         key = task.key
         with log.open("a") as file:
             file.write(f"{key} {os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\n")
-        changes: dict[str, Any] = {"study": {}} if key == failing else {}  # a KeyError
+        changes: dict[str, Any] = {"study": {}} if key == failing else {}  # an AttributeError
         return train_on_node(replace(task, gpu=False, threads=1, **changes))
 
     monkeypatch.setattr(ray_driver, "train_on_node", pretend)
@@ -277,7 +277,7 @@ def test_every_run_has_the_gpu_that_ray_gave_it(
     cluster.remove_node(node)
 
     assert outcome == {failing: "failed", **dict.fromkeys(others, "done")}
-    assert "KeyError" in error_file(folder, failing).read_text()
+    assert "AttributeError" in error_file(folder, failing).read_text()
     executed = pd.read_csv(log, sep=" ", names=["key", "process", "gpu"], dtype=str)
     assert sorted(executed["key"]) == sorted(outcome)
     assert executed["process"].is_unique  # CUDA would stay on the first GPU of a process

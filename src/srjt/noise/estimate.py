@@ -221,16 +221,24 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
         fits[form] = best if form == "banded" else fitted(form)
         held_out[form] = model.held_out_likelihood(fits[form], labels, part)
     evidence = max(fit.log_evidence for fit in fits.values())
-    likelihood = max(float(one.sum()) for one in held_out.values())
+
+    def at_best(fit: model.Fit) -> float:
+        """Held-out likelihood at the fitted parameters: one-sided forms leave theirs so open that
+        few labels would never show them."""
+        return float(model.held_out_likelihood(fit, labels, part, averaged=False).sum())
+
+    candidates = {}
     for form in ONE_SIDED:
         fit = fitted(form)
         shares = cells.weights @ fit.true_grades(cells)
         if fit.log_evidence < evidence or min(*shares, *cells.counts.sum(axis=0)) < _FEW:
             continue
-        one = model.held_out_likelihood(fit, labels, part)
-        if (float(one.sum()) - likelihood) / repeated > _GAIN:
+        candidates[form] = fit
+    likelihood = max(map(at_best, fits.values())) if candidates else 0.0
+    for form, fit in candidates.items():
+        if (at_best(fit) - likelihood) / repeated > _GAIN:
             fits[form] = fit
-            held_out[form] = one
+            held_out[form] = model.held_out_likelihood(fit, labels, part)
     log_prior = -np.log([len(symmetric) if form in symmetric else 1 for form in fits])
     weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
     by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])

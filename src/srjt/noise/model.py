@@ -559,11 +559,11 @@ def fit_model(cells: Cells, kin: Family) -> Fit:
     )
 
 
-def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
+def held_out_likelihood(fit: Fit, labels: Ints, part: Ints, *, averaged: bool = True) -> Floats:
     """(N,) log p(label | x) of each sample under a fit to the samples of the other parts.
 
-    The probabilities are means over the posterior of that fit. Under its parameters alone, few
-    labels would speak against the form whose parameters they leave most open.
+    averaged: the probabilities are means over the posterior of that fit. Under its parameters
+    alone, few labels would speak against the form whose parameters they leave most open.
     """
     likelihood = np.empty(len(labels))
     whole = fit.problem.cells
@@ -583,8 +583,10 @@ def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
         if len(out) < len(labels):  # of a single patient nothing can be held out
             problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
             theta, _ = _climb(problem, theta, steps=5)  # from the fit to all samples, which is near
-        root = np.linalg.cholesky(problem.expand(theta)[2])
-        drawn = theta + np.linalg.solve(root.T, normal.T).T  # with the covariance of the posterior
+        drawn = theta[None]
+        if averaged:  # with the covariance of the posterior
+            root = np.linalg.cholesky(problem.expand(theta)[2])
+            drawn = theta + np.linalg.solve(root.T, normal.T).T
         mean = sum(problem.label_probabilities(one) for one in drawn) / len(drawn)
         likelihood[out] = np.log(mean)[cell[out], labels[out]]
     return likelihood
