@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from srjt.auditing.audit import Audit, audit
+from srjt.auditing.audit import Audit, LabelFile, audit
 from srjt.auditing.scores import suggestions
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
@@ -148,8 +148,7 @@ def _audited(samples: Manifest, out: Path, labels: Path, *, epochs: int) -> Audi
         folds=AUDIT_FOLDS,
         preset="demo",
         epochs=max(1, epochs // 2),
-        table=labels,
-        source=str(labels),
+        labels=LabelFile(source=str(labels), table=labels),
     )
 
 
