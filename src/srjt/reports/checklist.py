@@ -208,6 +208,8 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
             used = f"the {crop} × {crop} in the centre are used"
         if config.flip:
             used += "; training images are mirrored at random"
+        if config.augment != "paper":
+            used += f", and rotated, zoomed and recoloured (augment: {config.augment})"
         yield (
             "input",
             f"The only input is the image, {resized} {size} × {size} pixels, of which {used}.",
