@@ -201,6 +201,7 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
             Option("imports"),
             ").",
             code=unknown.code,
+            option="method",
         )
     return row
 

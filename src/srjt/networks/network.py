@@ -225,7 +225,7 @@ def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) ->
             output = backbone(torch.zeros(1, *shape, device=device))
     except Exception as error:
         raise SrjtError(
-            f"Samples of shape {shape} do not fit {name}: {reason_of(error)}",
+            f"Samples of shape {shape} do not fit {name}: {reason_of(error)}.",
             code="wrong_shape",
             option="network",
         ) from error
