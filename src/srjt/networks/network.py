@@ -133,8 +133,8 @@ def _backbone(
     generator."""
     if isinstance(network, nn.Module):
         raise SrjtError(
-            "Pass a function that returns the network, such as its class, not a module: two"
-            " networks have own weights.",
+            "Pass a function that returns the network, such as its class, not a module: each of two"
+            " networks needs its own weights.",
             code="wrong_type",
             option="network",
         )
