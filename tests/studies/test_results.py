@@ -10,7 +10,16 @@ import pytest
 
 from refusals import refuses
 from srjt import noise
-from srjt.studies.folder import error_file, run_folder, write_plan
+from srjt.errors import Option, SrjtError
+from srjt.reports.shell import as_typed
+from srjt.studies.folder import (
+    error_file,
+    forget_error,
+    run_folder,
+    run_status,
+    write_error_report,
+    write_plan,
+)
 from srjt.studies.plan import open_data
 from srjt.studies.results import (
     RUN_COLUMNS,
@@ -118,6 +127,30 @@ def test_runs_under_way_have_metrics_but_no_scores(copied: Path) -> None:
     assert results.metrics[results.metrics["key"] == first]["epoch"].max() == 6
     assert set(results.metrics["key"]) == {first, third}
     assert set(results.scores["key"]) == set(results.confusions) == {third}
+
+
+def test_an_error_keeps_the_options_that_it_names(copied: Path) -> None:
+    key = collect_results(copied).runs["key"][0]
+    shutil.rmtree(run_folder(copied, key))
+    problem = SrjtError("Lower ", Option("batch_size"), ", or use ", Option("jobs", 1), ".")
+    write_error_report(copied, key, problem)
+    results = collect_results(copied)
+    assert results.runs["error"][0] == "Lower `batch_size`, or use `jobs=1`."
+    line = list(status_lines(results))[-1]
+    assert line == f"failed: {key}: Lower `batch_size`, or use `jobs=1`."
+    assert as_typed(line) == f"failed: {key}: Lower --batch-size, or use --jobs 1."
+    # a folder of an earlier version has only the text, and a changed text is what counts
+    parts = error_file(copied, key).with_suffix(".json")
+    for text in ("Lower `jobs`.\n", f"{problem}\n"):
+        error_file(copied, key).write_text(text)
+        assert as_typed(list(status_lines(collect_results(copied)))[-1]).endswith(text.strip())
+        parts.unlink(missing_ok=True)
+    write_error_report(copied, key, problem)
+    write_error_report(copied, key, RuntimeError("out of luck"))
+    assert not parts.exists()
+    assert list(status_lines(collect_results(copied)))[-1].endswith("RuntimeError: out of luck")
+    forget_error(copied, key)
+    assert run_status(copied, key) == "left"
 
 
 def test_pooled_as_in_the_published_code(copied: Path) -> None:

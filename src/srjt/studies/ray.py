@@ -116,7 +116,7 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     except Exception as problem:
         study_folder.write_error_report(folder, task.key, problem)
         status = "failed"
-        wanted = [f"errors/{task.key}.txt"]
+        wanted = [f"errors/{task.key}.txt", f"errors/{task.key}.json"]
     files = dict[str, bytes]()
     if not shared:
         for name, content in _read_estimates(folder).items():

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods as registered
-from srjt.errors import SrjtError, count_of, duration, unknown_name
+from srjt.errors import Message, SrjtError, count_of, duration, unknown_name
 from srjt.files import check_checksums, is_inside
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
@@ -422,8 +422,12 @@ def problem_lines(results: StudyResults) -> Iterator[str]:
     """One line per failed run."""
     runs = results.runs
     for _, run in runs[runs["status"] == "failed"].iterrows():
+        # read again: a table holds text, and the message names options
+        kept = read_error(results.folder, run["key"])
         lines = run["error"].strip().splitlines() or ["no error message"]
-        yield f"failed: {run['key']}: {lines[-1]}"
+        whole = isinstance(kept, Message) and kept == run["error"] and len(lines) == 1
+        reason = kept if whole else lines[-1]
+        yield Message(f"failed: {run['key']}: ", reason)
 
 
 # Compare "+ours" with its host and with the best baseline by a paired test over folds.

@@ -55,7 +55,7 @@ def train_runs(
     with study_folder.writing(folder):
         # a new attempt starts without the old error; its checkpoints are kept
         for planned in waiting:
-            study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
+            study_folder.forget_error(folder, planned.key)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
     if stop.number is not None:

@@ -310,11 +310,9 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                 pool.terminate()
             for ended in pool.wait():
                 if stop.number is None and ended.error:
-                    raise (
-                        SrjtError(ended.error, code="training_failed")
-                        if ended.expected
-                        else RuntimeError(ended.error)
-                    )
+                    if not ended.expected:
+                        raise RuntimeError(ended.error)
+                    raise SrjtError(ended.error, code=ended.code or "training_failed")
                 if stop.number is None and ended.death:
                     raise SrjtError(
                         f"The process that trained fold {int(ended.name) + 1} was ended"
