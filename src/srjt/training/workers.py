@@ -109,7 +109,8 @@ def check_not_starting(call: str) -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise SrjtError(
             f"A worker process imports your script, which calls {call} again: put the call under if"
-            ' __name__ == "__main__":.'
+            ' __name__ == "__main__":.',
+            code="unsupported",
         )
 
 
@@ -166,6 +167,7 @@ class Ended:
     result: Any = None  # of the function
     # the sentence of a SrjtError, the traceback of any other exception; why no worker started
     error: str = ""
+    code: str = ""  # of the SrjtError
     expected: bool = True  # whether it was a SrjtError
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
     warned: tuple[
@@ -233,7 +235,7 @@ def _execute(file: str, device: str | None) -> Ended:
         except Interrupted as stopped:
             os._exit(stopped.status)
         except SrjtError as problem:
-            ended = Ended(error=problem.message)
+            ended = Ended(error=problem.message, code=problem.code)
         except Exception as problem:
             ended = Ended(error="".join(traceback.format_exception(problem)), expected=False)
     StopRequest.stopping = False
