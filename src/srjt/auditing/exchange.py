@@ -42,7 +42,7 @@ def doubtful_labels(audit: AuditFolder, *, limit: int | None = None) -> tuple[pd
         limit = audit.expected_wrong
     chosen = np.flatnonzero(audit.verified < 0)[:limit]
     if not any(pick(audit.images, chosen)):
-        raise SrjtError("This audit has no images to show: its samples are rows of features.")
+        raise SrjtError("This audit has no images to show, because it was made with features.")
     paths = [(audit.folder / audit.images[line]).absolute() for line in chosen]
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     known = ~np.isin(audit.labels[chosen], audit.unrecognised) & audit.determined

@@ -296,7 +296,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def _read(folder: Path, name: str, model: type[File]) -> File:
     if begun_audit(folder):
         # srjt train begins with a folder warmup, too
-        raise SrjtError(f"What was begun in {folder} is unfinished: run the same command again.")
+        raise SrjtError(f"The command that writes {folder} has not finished. Run it again.")
     if not (folder / name).exists():
         raise SrjtError(
             f"{folder} is not the folder of an audit (it contains no {name}): create one with "

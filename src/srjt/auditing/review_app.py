@@ -595,7 +595,8 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     local = host == "localhost" or _is_address(host, loopback=True)
     if not local and not allow_remote:
         raise SrjtError(
-            f"--host {host} lets other machines reach the page: add --allow-remote if they may."
+            f"--host {host} would allow other machines to open the page. If this is intended, add"
+            " --allow-remote."
         )
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

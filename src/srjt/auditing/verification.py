@@ -132,7 +132,8 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
     plan = read_plan(audit.folder)
     if plan is not None and at_random:
         raise SrjtError(
-            f"The sample of this audit is drawn by doubt ({FILE}): leave out ",
+            f"The sample of this audit ({FILE}) was drawn with more of the doubtful labels. Leave"
+            " out ",
             Option("at_random"),
             ", or audit to another folder.",
         )
@@ -157,9 +158,8 @@ def check_plan(plan: Plan, ids: Sequence[str], verified: Ints | None) -> None:
         unknown = unknown[verified < 0]
     if new := set(unknown).difference(plan.ids):
         raise SrjtError(
-            f"{FILE} was drawn when {min(new)} was not there, which had no chance to be drawn:"
-            f" audit to another folder, or move {FILE} and decisions.sqlite away to begin a new"
-            " sample."
+            f"The data have new samples, such as {min(new)}, which {FILE} could not draw. Audit to"
+            f" another folder, or move {FILE} and decisions.sqlite away to begin a new sample."
         )
 
 
@@ -268,7 +268,8 @@ def next_look(
     not reach."""
     if not 0.0 < within < 0.5:
         raise SrjtError(
-            Option("within"), f" takes half the width of an interval, such as 0.05; got {within:g}."
+            Option("within"),
+            f" is the half-width of an interval, between 0 and 0.5, such as 0.05; got {within:g}.",
         )
     labels = len(audit) if plan is None else len(plan.ids)
     looks = sorted({min(size, labels) for size in LOOKS})

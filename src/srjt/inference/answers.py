@@ -31,7 +31,8 @@ def probabilities_of(
     """
     if network != "ensemble" and int(network) > len(probabilities):
         raise SrjtError(
-            f"This run has {len(probabilities)} network(s): there is no network {network}."
+            f"There is no network {network}: this run has"
+            f" {count_of(len(probabilities), 'network')}."
         )
     if network == "ensemble":
         chosen = np.ascontiguousarray(probabilities.mean(axis=0))

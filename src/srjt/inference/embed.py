@@ -92,7 +92,7 @@ def embed(
     (12, 1536)
     """
     if data.are_features:
-        raise SrjtError("These data are already features.")
+        raise SrjtError("The source has features already, and features are computed from images.")
     if networks.takes_rows(backbone):
         raise SrjtError(
             f"The network {backbone!r} reads features, so it cannot compute them from images."

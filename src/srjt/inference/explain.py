@@ -73,7 +73,7 @@ def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Te
         if gradient is not None and bool((places := layout(output * gradient)).any()):
             return places.detach().float()
     raise SrjtError(
-        "This network has no feature map with places, so there is nothing to show on an image."
+        "This network has no spatial feature map, so parts of an image cannot be explained."
     )
 
 
@@ -238,13 +238,13 @@ def explain(
     run = open_run(run)
     if len(run.in_shape) == 1:
         raise SrjtError(
-            "This run was trained on features, which have no places: there are no maps to show."
+            "This run was trained on features, and only runs on images can be explained."
         )
     data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
     prepared = prepare(run, Answering(on_bad_image=on_bad_image))
     store = prepared.open_store(data)
     if not len(store.pixels):
-        raise SrjtError("There is no image to explain.")
+        raise SrjtError("There are no images to explain.")
     table = prepared.table(prepared.answer_store(store))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:

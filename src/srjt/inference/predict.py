@@ -273,11 +273,10 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
         raise SrjtError(
-            "With ",
-            Option("per"),
-            " there is one row per patient: ",
             Option("keep"),
-            " is for rows of images.",
+            " and ",
+            Option("per"),
+            " cannot be combined: columns are kept for single images only.",
         )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
@@ -285,7 +284,7 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
             raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
         raise SrjtError(
-            f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."
+            f"There are no samples to predict, and so no answer per {' and '.join(per)}."
         )
     if per:
         units_of(samples, per)

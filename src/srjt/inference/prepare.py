@@ -533,14 +533,14 @@ def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
     for name in options.per:
         if name in taken:
             raise SrjtError(
-                f"The answers have a column named {name} themselves: pool by a column with another"
-                " name (",
                 Option("per"),
-                "), or rename it in the data.",
+                f" cannot be {name}, because the answers have a column of that name. Rename the"
+                " column in the data.",
             )
     if options.precision is not None and len(run.in_shape) == 1:
         raise SrjtError(
-            "A precision is for images; this run was trained on features, which take no time."
+            Option("precision"),
+            " has no effect on this run, which was trained on features: leave it out.",
         )
     refuse_bf16_on_cpu(options.precision, run.device)
     return _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
@@ -554,7 +554,8 @@ def _fitted(prepared: Prepared) -> Prepared:
     elsewhere = options.calibrate_on is not None
     if isinstance(options.calibrate_on, float):
         raise SrjtError(
-            Option("calibrate_on"), " takes a share only to evaluate; give labelled samples."
+            Option("calibrate_on"),
+            " can be a share of the source only in an evaluation. Give labelled samples.",
         )
     validation = side = run.held_out.get("validation")
     if elsewhere:

@@ -153,7 +153,7 @@ def _judged(run: Trained, plain: Trained | None, out: Path) -> tuple[Evaluation,
     """The model on its test side, and beside plain training; their pages are written."""
     sides = evaluate_sides(run)
     if "test" not in sides:
-        raise SrjtError("The split has no test side: how good the model is cannot be told.")
+        raise SrjtError("The split has no test side, so the model cannot be evaluated.")
     evaluation = sides["test"]
     write_page(evaluation_page(evaluation, run=run), out / EVALUATION, write=write_atomically)
     comparison = None

@@ -95,14 +95,21 @@ def report(
     write = write_atomically if path.parent.resolve() == folder.resolve() else write_output
     if checklist is not None:
         if figures is not None or tables is not None:
-            raise SrjtError("A checklist has neither figures nor tables as files: leave them out.")
+            raise SrjtError(
+            Option("checklist"),
+            " cannot be combined with ",
+            Option("figures"),
+            " or ",
+            Option("tables"),
+            ".",
+        )
         page = checklist_page(folder, checklist, also=[Path(path) for path in also])
         page = leave_out_ids(page, _names_in(folder)) if without_ids else page
         return write_checklist(page, path, write=write)
     if also:
         raise SrjtError(
             Option("also"),
-            " belongs to a checklist: leave it out, or choose one with ",
+            " needs ",
             Option("checklist"),
             ".",
         )
@@ -112,7 +119,7 @@ def report(
     page, results = _read_page(folder, tuple(metrics))
     page = leave_out_ids(page, _names_in(folder)) if without_ids else page
     if tables is not None and results is None:
-        raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
+        raise SrjtError(Option("tables"), f" needs the folder of a study, and {folder} is not one.")
     write_page(page, path, write=write)
     files = [path, *save_figures(page, figures)]
     if tables is not None and results is not None:
@@ -133,7 +140,7 @@ def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResul
         if (folder / "readers.json").exists():
             again = f"srjt readers TABLE --out {folder} --force"
             raise SrjtError(
-                f"{folder} is the folder of srjt readers, which writes its page itself: {again}."
+                f"{folder} was written by srjt readers, which writes its page itself: {again}."
             )
     except SrjtError:
         raise

@@ -24,7 +24,7 @@ class Abstaining(Aspect):
 
     abstain: float | None = setting(
         None,
-        "Leave about this share of the answers, the least confident, to a person.",
+        "Mark about this share of the answers, the least confident ones, for a person to decide.",
         more="Adds the column unsure to predictions: yes or no.",
         metavar="SHARE",
         gt=0,

@@ -33,7 +33,7 @@ class Ranges(Aspect):
     coverage: float | None = setting(
         None,
         "Give each sample a range of grades that contains the true grade with at least this"
-        " probability: 0.9.",
+        " probability, such as 0.9.",
         more="With `per` the true grade of a patient is the highest of the images.",
         metavar="SHARE",
         panel=CALIBRATION,
@@ -43,7 +43,7 @@ class Ranges(Aspect):
     )
     coverage_by: str | None = setting(
         None,
-        "Make ranges keep their promise for each true grade, or for each value of a column.",
+        "Guarantee the coverage of ranges for each true grade, or for each value of a column.",
         more="The calibration samples must have that column, too.",
         metavar="grade|COLUMN",
     )
@@ -53,9 +53,9 @@ class Ranges(Aspect):
         if self.coverage is None and self.coverage_by is not None:
             raise SrjtError(
                 Option("coverage_by"),
-                " says for whom ranges keep their promise: give a ",
+                " needs ",
                 Option("coverage"),
-                ", too.",
+                ", such as 0.9.",
                 code="missing_option",
             )
 
@@ -79,7 +79,7 @@ class Ranges(Aspect):
             )
             if options.views > 1:
                 raise SrjtError(
-                    "The validation side was predicted with one view: use one view, or ",
+                    "The validation side was predicted with one view. Use one view, or ",
                     OTHERS,
                     ".",
                 )

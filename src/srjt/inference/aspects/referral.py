@@ -35,7 +35,7 @@ class Referral(Aspect):
 
     refer_from: str | int | None = setting(
         None,
-        "Refer samples from this grade on.",
+        "The lowest grade to refer.",
         more="Give the grade or its name. Adds the column refer to predictions: yes or no.",
         metavar="GRADE",
         panel=DECISIONS,
@@ -43,9 +43,9 @@ class Referral(Aspect):
     threshold: float | Literal["grade"] | None = setting(
         None,
         Message(
-            "Refer if the probability of ",
+            "Refer a sample if the probability of ",
             Option("refer_from"),
-            " or more is at least P, or by the predicted grade.",
+            " or a higher grade is at least P, or (grade) by its predicted grade.",
         ),
         shown="0.5",
         metavar="P|grade",
@@ -54,7 +54,7 @@ class Referral(Aspect):
         le=1,
     )
     sensitivity: float | None = setting(
-        None, "Find the threshold for this sensitivity on the run's validation side.", metavar="S"
+        None, "Choose the threshold on the validation side that has this sensitivity.", metavar="S"
     )
 
     def __post_init__(self) -> None:
@@ -63,13 +63,15 @@ class Referral(Aspect):
             if self.refer_from is None and getattr(self, name) is not None:
                 raise SrjtError(
                     Option(name),
-                    " needs the grade from which to refer: ",
+                    " needs ",
                     Option("refer_from"),
-                    ".",
+                    ", the lowest grade to refer.",
                     code="missing_option",
                 )
         if self.threshold is not None and self.sensitivity is not None:
-            raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
+            raise SrjtError(
+                Option("threshold"), " and ", Option("sensitivity"), " cannot be combined."
+            )
 
     def prepare(self, calibration: Calibration) -> ReferralRule | None:
         if self.refer_from is None:
