@@ -74,7 +74,7 @@ def test_all_faults_of_the_images_are_found_at_once(tmp_path: Path) -> None:
 
 
 def test_images_that_are_all_elsewhere_are_one_sentence(tmp_path: Path) -> None:
-    with refuses("no_images", "images"):
+    with refuses("missing_file", "images"):
         check(manifest(tmp_path, {"a.png": 0, "b.png": 1}))
     assert (
         check(manifest(tmp_path, {"a.png": 0, "b.png": 1}, ["1", "2"]), images=False, folds=0) == []

@@ -185,7 +185,7 @@ def test_the_posterior_survives_selection_and_saving_but_not_injected_noise(tmp_
 
 def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -> None:
     path = table(tmp_path, WIDE)
-    with refuses("several_readers", "several_readings"):
+    with refuses("missing_option", "several_readings"):
         read(path)
     assert read(path, grade_column="grade_Kim").labels.tolist() == [0, 2, 1]
 

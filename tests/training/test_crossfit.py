@@ -382,7 +382,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         ):
             assert choose("auto", **alone) is None
             assert reason in reporter.notes[-1]
-            with refuses("one_at_a_time", "jobs") as raised:
+            with refuses("unsupported", "jobs") as raised:
                 choose(2, **alone)
             assert reason in str(raised.value)
         with refuses("out_of_bounds", "jobs"):

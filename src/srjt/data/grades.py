@@ -117,7 +117,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             f"{_listed(names)} are dates or times, not grades: choose another column with ",
             Option("grade_column"),
             ".",
-            code="grades_are_dates",
+            code="wrong_values",
         )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -168,7 +168,7 @@ def refuse_more_than_most(names: Sequence[object]) -> None:
             f" most {MOST_GRADES}. Choose another ",
             Option("grade_column"),
             ", or join measurements to a few grades.",
-            code="too_many_grades",
+            code="too_many",
         )
 
 
@@ -183,7 +183,7 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
             ", or list the grades with ",
             Option("grades"),
             ".",
-            code="too_many_grades",
+            code="too_many",
         )
 
 

@@ -208,7 +208,7 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
         raise SrjtError(
             f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.",
             *hint,
-            code="too_many_groups",
+            code="too_many",
             option="by",
         )
     return pd.Series(pd.Categorical(cells, names), name=column)

@@ -70,7 +70,7 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
                     f" ({reason_of(error)}): it was trained on {trained.size}, so set ",
                     Option("crop", trained.size),
                     ".",
-                    code="wrong_size",
+                    code="unsupported",
                 ) from error
             if not pretrained:
                 raise

@@ -158,7 +158,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "An image has changed since this study began: restore it, or change ",
                 Option("out"),
                 ".",
-                code="images_changed",
+                code="data_changed",
             )
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}

@@ -223,7 +223,7 @@ def choose_workers(
                 ": use ",
                 Option("jobs", 1),
                 ".",
-                code="one_at_a_time",
+                code="unsupported",
                 option="jobs",
             )
         setup.reporter.note(Message("Folds are trained one after the other, because ", reason, "."))

@@ -646,7 +646,7 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
             f"Images have changed since this run began{which}: restore them, or choose another ",
             Option("out"),
             ". (Another version of Pillow may also decode a file differently.)",
-            code="images_changed",
+            code="data_changed",
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()

@@ -682,7 +682,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
             ", compare them with srjt readers, or choose one with ",
             Option("grade_column"),
             ".",
-            code="several_readers",
+            code="missing_option",
         )
     return False
 

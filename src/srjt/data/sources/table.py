@@ -562,5 +562,5 @@ def no_image_exists(manifest: Manifest) -> SrjtError:
         ", or name columns of features with ",
         Option("feature_columns"),
         ".",
-        code="no_images",
+        code="missing_file",
     )
