@@ -596,7 +596,9 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     if not local and not allow_remote:
         raise SrjtError(
             f"--host {host} would allow other machines to open the page. If this is intended, add"
-            " --allow-remote."
+            " --allow-remote.",
+            code="missing_option",
+            option="host",
         )
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -605,7 +607,9 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     except OSError as problem:
         raise SrjtError(
             f"Port {port} of {host} cannot be used ({problem.strerror or problem}): choose another"
-            " --port or --host."
+            " --port or --host.",
+            code="unreachable",
+            option="port",
         ) from None
     names = {host}
     if not local:

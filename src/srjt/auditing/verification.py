@@ -105,7 +105,9 @@ def read_plan(folder: Path) -> Plan | None:
         ):
             raise ValueError("its rows are not those of a sample")
     except (OSError, ValueError, KeyError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}): {ADVICE}.") from None
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({problem}): {ADVICE}.", code="damaged_file"
+        ) from None
     return Plan(
         ids=ids, drawing=Drawing(order=np.arange(len(ids)), size=size, place=place), doubt=doubt
     )
@@ -136,6 +138,7 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
             " out ",
             Option("at_random"),
             ", or audit to another folder.",
+            code="conflict",
         )
     if (
         plan is None
@@ -159,7 +162,8 @@ def check_plan(plan: Plan, ids: Sequence[str], verified: Ints | None) -> None:
     if new := set(unknown).difference(plan.ids):
         raise SrjtError(
             f"The data have new samples, such as {min(new)}, which {FILE} could not draw. Audit to"
-            f" another folder, or move {FILE} and decisions.sqlite away to begin a new sample."
+            f" another folder, or move {FILE} and decisions.sqlite away to begin a new sample.",
+            code="data_changed",
         )
 
 
@@ -270,6 +274,7 @@ def next_look(
         raise SrjtError(
             Option("within"),
             f" is the half-width of an interval, between 0 and 0.5, such as 0.05; got {within:g}.",
+            code="out_of_bounds",
         )
     labels = len(audit) if plan is None else len(plan.ids)
     looks = sorted({min(size, labels) for size in LOOKS})

@@ -184,9 +184,17 @@ def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = F
     from srjt.files import exists_already, is_stream
 
     if html is not None and html.is_dir():
-        raise SrjtError(f"{html} is a folder. --html needs the name of a file.")
+        raise SrjtError(
+            f"{html} is a folder. --html needs the name of a file.",
+            code="wrong_file",
+            option="html",
+        )
     if html is not None and out is not None and html.absolute() == out.absolute():
-        raise SrjtError(f"--html and --out name the same file, {html}. Give two names.")
+        raise SrjtError(
+            f"--html and --out name the same file, {html}. Give two names.",
+            code="conflict",
+            option="html",
+        )
     for file in (out, html):
         if file is not None and file.is_file() and not force and not is_stream(file):
             raise exists_already(file)
@@ -225,7 +233,8 @@ def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
     for file in written:
         if any(is_input(file, source) for source in read):
             raise SrjtError(
-                f"{file} would be overwritten, but this command reads it. Choose another name."
+                f"{file} would be overwritten, but this command reads it. Choose another name.",
+                code="file_exists",
             )
     listed = given.get("skipped")
     if listed in written and given.get("on_bad_image") == "skip":
@@ -233,7 +242,9 @@ def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
             if not file.readline().startswith(b"severity,kind,where"):
                 raise SrjtError(
                     f"{listed} would be overwritten, but it is not a list of unusable samples."
-                    " Choose another file with --skipped."
+                    " Choose another file with --skipped.",
+                    code="file_exists",
+                    option="skipped",
                 )
 
 
@@ -358,7 +369,11 @@ class Command(TyperCommand):
                 # arrays would fail later, and less clearly
                 if type(value) is int and abs(value) >= 2**63:
                     flag = max(one.opts, key=len)
-                    raise SrjtError(f"{flag} is too large: it must be smaller than 2**63.")
+                    raise SrjtError(
+                        f"{flag} is too large: it must be smaller than 2**63.",
+                        code="out_of_bounds",
+                        option=one.name or "",
+                    )
         check_inputs_are_kept(ctx.params)
         return rest
 

@@ -105,7 +105,11 @@ def audit(
     config = with_noise_rate(options.layered_settings(settings, defaults=DEFAULTS))
     check_settings(config)
     if not jobs.isdigit() and jobs != "auto":
-        raise SrjtError(f"--jobs must be a whole number or auto; got {jobs!r}.")
+        raise SrjtError(
+            f"--jobs must be a whole number or auto; got {jobs!r}.",
+            code="wrong_type",
+            option="jobs",
+        )
     consensus = data.several_readings == "consensus"
     reader_column = None
     if not consensus:  # the column says whose labels they are
@@ -253,7 +257,11 @@ def readers(
     from srjt.reports.pages.readers import readers_page
 
     if next_ is None and per_reader is not None:
-        raise SrjtError("--per-reader needs --next, the number of readings, as in --next 50.")
+        raise SrjtError(
+            "--per-reader needs --next, the number of readings, as in --next 50.",
+            code="missing_option",
+            option="per_reader",
+        )
     data = replace(data, source=table).with_reading_file()
     reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
     images = reading.pop("images", None)
@@ -372,25 +380,37 @@ def run(
     restricted = limit is not None or alone
     if worklist is not None and (verifying or restricted):
         raise SrjtError(
-            "--worklist cannot be combined with --sample, --within, --limit or --alone."
+            "--worklist cannot be combined with --sample, --within, --limit or --alone.",
+            code="conflict",
+            option="worklist",
         )
     if sample is not None and within is not None:
-        raise SrjtError("--within and --sample cannot be combined: give one of them.")
+        raise SrjtError(
+            "--within and --sample cannot be combined: give one of them.",
+            code="conflict",
+            option="within",
+        )
     if at_random and not verifying:
         raise SrjtError(
-            "--at-random needs --sample or --within, which say how many labels to verify."
+            "--at-random needs --sample or --within, which say how many labels to verify.",
+            code="missing_option",
+            option="at_random",
         )
     if verifying and restricted:
         raise SrjtError(
             "--sample and --within cannot be combined with --limit or --alone: they choose the"
-            " labels at random and hide them."
+            " labels at random and hide them.",
+            code="conflict",
+            option="sample",
         )
     source = open_folder(folder, readers=worklist is not None)
     source = replace(source, grades=source.grades.named(grade_names))
     if verifying and not any(source.images):
         raise SrjtError(
             "This audit has no images to show. Verify the labels with another tool, and add the"
-            " grades to the table as a column verified_grade."
+            " grades to the table as a column verified_grade.",
+            code="unsupported",
+            option="sample",
         )
     lines = []
     if worklist is not None:
@@ -431,7 +451,9 @@ def _reviewer_name(given: str | None) -> str:
     if not name or not name.isprintable():
         raise SrjtError(
             "The reviewer's name is empty or contains characters that cannot be printed. Give"
-            " another name with --reviewer."
+            " another name with --reviewer.",
+            code="wrong_values",
+            option="reviewer",
         )
     return name
 
@@ -567,16 +589,32 @@ def export(
         say(f"{out}: {counted}.")
 
     if to is None and (limit is not None or blind):
-        raise SrjtError("--limit and --blind need --to, which writes tasks for another tool.")
+        raise SrjtError(
+            "--limit and --blind need --to, which writes tasks for another tool.",
+            code="missing_option",
+            option="limit",
+        )
     if to is not None:
         if readings or verified or conflicts is not None:
-            raise SrjtError("--to cannot be combined with --readings, --verified or --conflicts.")
+            raise SrjtError(
+                "--to cannot be combined with --readings, --verified or --conflicts.",
+                code="conflict",
+                option="to",
+            )
         _export_tasks(folder, out, limit=limit, blind=blind, force=force)
         return
     if readings and (verified or conflicts is not None):
-        raise SrjtError("--readings cannot be combined with --verified or --conflicts.")
+        raise SrjtError(
+            "--readings cannot be combined with --verified or --conflicts.",
+            code="conflict",
+            option="readings",
+        )
     if conflicts is not None and conflicts.absolute() == out.absolute():
-        raise SrjtError(f"--conflicts and --out name the same file, {out}. Give two names.")
+        raise SrjtError(
+            f"--conflicts and --out name the same file, {out}. Give two names.",
+            code="conflict",
+            option="conflicts",
+        )
     check_outputs(conflicts, force=force)  # before the table is written
     source = open_folder(folder, readers=readings)
     if readings:
@@ -585,12 +623,16 @@ def export(
         print_line(f"Next: srjt readers {shlex.quote(str(out))}")
         return
     if not review_log.log_exists(folder / LOG):
-        raise SrjtError(f"{folder} has no decisions yet. Start with: srjt review {folder}")
+        raise SrjtError(
+            f"{folder} has no decisions yet. Start with: srjt review {folder}", code="not_finished"
+        )
     if verified:
         grades = review_log.read_verified_grades(folder)
         if not grades:
             raise SrjtError(
-                f"{folder} has no verified labels yet. Start with: srjt review {folder} --sample 100"
+                f"{folder} has no verified labels yet. Start with: srjt review {folder} --sample"
+                " 100",
+                code="not_finished",
             )
         table, notes = review_log.verified_table(source, grades, read_probabilities(folder))
         count = int((table["verified_grade"] != "").sum())
@@ -618,7 +660,8 @@ def _new_readings(folder: Path, source: Any) -> tuple[pd.DataFrame, Sequence[str
     answers = review_log.read_answers(folder, "read")
     if not answers:
         raise SrjtError(
-            f"{folder} has no new readings yet. Start with: srjt review {folder} --worklist FILE"
+            f"{folder} has no new readings yet. Start with: srjt review {folder} --worklist FILE",
+            code="not_finished",
         )
     table, notes = review_log.new_readings(source, answers)
     graded = sum(answer.grade is not None for answer in answers)
@@ -649,7 +692,9 @@ def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, fo
 
     if out.suffix.lower() != ".json":
         raise SrjtError(
-            f"Tasks are written as JSON, and {out} has another suffix: --out tasks.json"
+            f"Tasks are written as JSON, and {out} has another suffix: --out tasks.json",
+            code="wrong_file",
+            option="out",
         )
     interface = out.with_suffix(".xml")
     check_outputs(out, interface, force=force)

@@ -63,7 +63,7 @@ def inspect(
     command = _next_command(inspection, data, ready=ready, known=known)
     write_inspection(inspection, out, next_command=command)
     if not command:
-        raise SrjtError(Message.joined(inspection.unresolved))
+        raise SrjtError(Message.joined(inspection.unresolved), code="ambiguous")
     if inspection.unresolved:
         say("If this is the order of the grades, from mild to severe, run the next command.")
     elif options.machine_options(

@@ -242,7 +242,8 @@ def fetch(
     if row.weights is None:
         known = [one for one in registry.names() if registry.find(one).weights is not None]
         raise SrjtError(
-            f"{name} has no published weights. There are weights of {', '.join(known)}."
+            f"{name} has no published weights. There are weights of {', '.join(known)}.",
+            code="unsupported",
         )
     check_outputs(out, force=force)
     path = fetch_published(row.weights, advice="")

@@ -493,10 +493,16 @@ class Splitting:
 
     def __post_init__(self) -> None:
         if self.hold_out is not None and (self.fold, self.splits) != (None, None):
-            raise SrjtError("--hold-out cannot be combined with --fold or --splits.")
+            raise SrjtError(
+                "--hold-out cannot be combined with --fold or --splits.",
+                code="conflict",
+                option="hold_out",
+            )
         if self.official_split and self.chosen:
             raise SrjtError(
-                "--official-split cannot be combined with --fold, --splits or --hold-out."
+                "--official-split cannot be combined with --fold, --splits or --hold-out.",
+                code="conflict",
+                option="official_split",
             )
         if self.splits is None and self.hold_out is None:
             check_fold(self.fold, self.folds)
@@ -542,7 +548,9 @@ class Splitting:
             names = ", ".join(by_value)
             raise SrjtError(
                 f"--hold-out needs a value of {column}, as in --hold-out {column}=VALUE. The"
-                f" values are {names}."
+                f" values are {names}.",
+                code="missing_option",
+                option="hold_out",
             )
         if value not in by_value:
             raise unknown_name(column, value, by_value)
@@ -574,10 +582,16 @@ def check_fold(fold: int | None, folds: int) -> None:
     if fold is None and folds < 3:
         raise SrjtError(
             f"--folds is the number of folds and must be at least 3; got {folds}. To choose one of"
-            f" five folds, use --fold {max(folds, 0)}."
+            f" five folds, use --fold {max(folds, 0)}.",
+            code="out_of_bounds",
+            option="folds",
         )
     if fold is not None and not 0 <= fold < folds:
-        raise SrjtError(f"There is no fold {fold}: the folds have the numbers 0 to {folds - 1}.")
+        raise SrjtError(
+            f"There is no fold {fold}: the folds have the numbers 0 to {folds - 1}.",
+            code="out_of_bounds",
+            option="fold",
+        )
 
 
 # The settings of a training, from a file, from options and from ``--set``; checked before data are
@@ -618,7 +632,9 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     except ValueError as problem:
         reason = str(problem).rstrip(".")
         raise SrjtError(
-            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}."
+            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}.",
+            code="wrong_file",
+            option="transition",
         ) from None
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 

@@ -52,7 +52,9 @@ def check_files(out: Path | None, html: Path | None, *, force: bool) -> None:
     accident."""
     if out is not None and out.suffix.lower() in (".html", ".svg", ".png"):
         raise SrjtError(
-            f"--out writes the numbers. To write a page, use --html {out.with_suffix('.html')}."
+            f"--out writes the numbers. To write a page, use --html {out.with_suffix('.html')}.",
+            code="wrong_file",
+            option="out",
         )
     check_outputs(out, html, force=force)
 
@@ -196,9 +198,15 @@ def _check_dicom_reports(out: Path, answering: Answering, *, force: bool) -> Non
     """Raise an error if there cannot be a report of each study in this folder, before anything is
     computed."""
     if answering.per:
-        raise SrjtError("--format dicom-sr cannot be combined with --per.")
+        raise SrjtError(
+            "--format dicom-sr cannot be combined with --per.", code="conflict", option="per"
+        )
     if out.suffix or (out.exists() and not out.is_dir()):
-        raise SrjtError(f"DICOM reports are written to a folder, and {out} is not one: --out reports")
+        raise SrjtError(
+            f"DICOM reports are written to a folder, and {out} is not one: --out reports",
+            code="wrong_file",
+            option="out",
+        )
     if out.is_dir() and any(out.glob("*.dcm")) and not force:
         raise exists_already(out)
 
@@ -274,6 +282,8 @@ def evaluate(
     if groups and not evaluating.by:
         raise SrjtError(
             "A CSV file of scores needs --by, the groups. Without groups, --out needs a JSON file.",
+            code="missing_option",
+            option="by",
         )
     evaluating = replace(evaluating, on_bad_image=data.bad_images)
     trained, evaluating = opened(
@@ -296,7 +306,7 @@ def evaluate(
             raise unknown_name("side", side, rows)
         manifest = manifest.select(rows[side])
         if not len(manifest):
-            raise SrjtError(f"The {side} side has no samples.")
+            raise SrjtError(f"The {side} side has no samples.", code="too_few", option="side")
     if side != "train":
         instead = ""
         if "test" in trained.held_out:
@@ -334,7 +344,8 @@ def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str)
         what = options.samples_noun(manifest)
         raise SrjtError(
             f"The run was trained on {seen:,} of the {len(manifest):,} {what}, and scores on them"
-            f" say nothing about new {what}: {instead}give {what} that the run has not seen."
+            f" say nothing about new {what}: {instead}give {what} that the run has not seen.",
+            code="seen_in_training",
         )
 
 
@@ -374,6 +385,7 @@ def compare(
         raise SrjtError(
             Option(next(iter(data.reading_options))),
             " needs --test, the images that it is about.",
+            code="missing_option",
         )
     trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None
@@ -524,7 +536,9 @@ def export(
 
     if folder is not None and out is not None:
         raise SrjtError(
-            "--folder and --out cannot be combined: a folder has its model as model.onnx."
+            "--folder and --out cannot be combined: a folder has its model as model.onnx.",
+            code="conflict",
+            option="folder",
         )
     out = out or (folder or Path()) / MODEL
     if folder is None:

@@ -128,7 +128,8 @@ def run(
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed, and the others are finished. Fix the"
-            " cause, and run the same command again."
+            " cause, and run the same command again.",
+            code="training_failed",
         )
 
 

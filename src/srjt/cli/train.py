@@ -284,7 +284,11 @@ def features(
     from srjt.inference.embed import embed
 
     if out.suffix != ".npz":
-        raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
+        raise SrjtError(
+            f"Features are written as an .npz file; --out {out} has another suffix.",
+            code="wrong_file",
+            option="out",
+        )
     check_outputs(out, force=force)
     if ungraded:
         used = options.named_options(

@@ -13,7 +13,7 @@ import pandas as pd
 
 from srjt.choose import pick
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
-from srjt.errors import Option, SrjtError, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
@@ -32,7 +32,9 @@ def probabilities_of(
     if network != "ensemble" and int(network) > len(probabilities):
         raise SrjtError(
             f"There is no network {network}: this run has"
-            f" {count_of(len(probabilities), 'network')}."
+            f" {count_of(len(probabilities), 'network')}.",
+            code="out_of_bounds",
+            option="network",
         )
     if network == "ensemble":
         chosen = np.ascontiguousarray(probabilities.mean(axis=0))
@@ -183,6 +185,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
                 " patients: pool within a patient, ",
                 Option("per", ["patient", *per]),
                 ".",
+                code="ambiguous",
             )
     if "id" in table:
         cells = cells.mask(

@@ -46,12 +46,15 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
         if _takes(run) == "images" and arrays:
             raise SrjtError(
                 f"This run takes images, and {path} is a file of arrays: give image files, a folder"
-                " or a table of images, or a run that was trained on such features."
+                " or a table of images, or a run that was trained on such features.",
+                code="wrong_file",
             )
         if _takes(run) != "images" and not arrays and (os.path.isdir(path) or is_image(path)):
+            command = _features_command(path, run.feature_settings)
             raise SrjtError(
                 f"This run takes {_takes(run)}, and {path} has images. Compute their features"
-                f" first, as those of the training: {_features_command(path, run.feature_settings)}"
+                f" first, with the settings of the training: {command}",
+                code="wrong_file",
             )
 
 
@@ -277,6 +280,7 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
             " and ",
             Option("per"),
             " cannot be combined: columns are kept for single images only.",
+            code="conflict",
         )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
@@ -284,7 +288,8 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
             raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
         raise SrjtError(
-            f"There are no samples to predict, and so no answer per {' and '.join(per)}."
+            f"There are no samples to predict, and so no answer per {' and '.join(per)}.",
+            code="too_few",
         )
     if per:
         units_of(samples, per)

@@ -67,7 +67,8 @@ def read_labelled(
     if tuple(samples.grades) != tuple(run.grades):  # its labels are positions on another scale
         raise SrjtError(
             f"The samples have the grades {', '.join(samples.grades)}, the run has"
-            f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades)."
+            f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades).",
+            code="no_match",
         )
     return samples
 
@@ -375,6 +376,7 @@ class Prepared:
                 " Calibrate on others, or leave out ",
                 Option("calibrate_on"),
                 " for the validation side.",
+                code="seen_in_training",
             )
         if len(known.near):
             warn(
@@ -536,11 +538,13 @@ def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
                 Option("per"),
                 f" cannot be {name}, because the answers have a column of that name. Rename the"
                 " column in the data.",
+                code="name_in_use",
             )
     if options.precision is not None and len(run.in_shape) == 1:
         raise SrjtError(
             Option("precision"),
             " has no effect on this run, which was trained on features: leave it out.",
+            code="option_without_effect",
         )
     refuse_bf16_on_cpu(options.precision, run.device)
     return _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
@@ -556,6 +560,7 @@ def _fitted(prepared: Prepared) -> Prepared:
         raise SrjtError(
             Option("calibrate_on"),
             " can be a share of the source only in an evaluation. Give labelled samples.",
+            code="unsupported",
         )
     validation = side = run.held_out.get("validation")
     if elsewhere:

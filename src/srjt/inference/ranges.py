@@ -201,7 +201,9 @@ def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray
         one = int(different[0])
         raise SrjtError(
             f"Ranges for each value of {by} need one value per {' and '.join(options.per)}; one of"
-            f" them has {str(first[units[one]])!r} and {str(texts[one])!r}."
+            f" them has {str(first[units[one]])!r} and {str(texts[one])!r}.",
+            code="ambiguous",
+            option="coverage_by",
         )
     return first
 

@@ -153,7 +153,8 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     if judged is None or judged.answers.empty:
         raise SrjtError(
             "The pilot has no predictions of single images. Give a run with a test side, or assume"
-            " values."
+            " values.",
+            code="unsupported",
         )
     return _from_pilot(judged, planning)
 
@@ -224,6 +225,7 @@ def patients_for(half_width: Callable[[int], float], wanted: float) -> int:
                 f"A half-width of {wanted:g} needs more than 100 million patients. Increase ",
                 Option("half_width"),
                 ".",
+                code="out_of_bounds",
             )
         low = high
         high = 2 * high
@@ -351,6 +353,7 @@ def _grade_shares(text: str) -> list[float]:
         raise SrjtError(
             Option("grade_shares"),
             f" are positive numbers with sum 1, such as {SHARES}; got {text!r}.",
+            code="wrong_values",
         )
     return [share / sum(shares) for share in shares]
 
@@ -364,6 +367,7 @@ def _assumed(planning: Planning) -> SamplePlan:
             "Without a pilot, ",
             Option("value"),
             " is required: the expected value of the metric, such as 0.9.",
+            code="missing_option",
         )
     if metric == "mae":
         if planning.spread is None and value >= 1.0:
@@ -371,11 +375,16 @@ def _assumed(planning: Planning) -> SamplePlan:
                 "An MAE of 1 or more includes errors of several grades, so ",
                 Option("spread"),
                 " is required.",
+                code="missing_option",
             )
         variance = planning.spread**2 if planning.spread is not None else value * (1.0 - value)
         error = _error_size(value, variance)
     elif not 0.0 < value < 1.0:
-        raise SrjtError(f"The {metric} to plan for must lie between 0 and 1; got {value:g}.")
+        raise SrjtError(
+            f"The {metric} to plan for must lie between 0 and 1; got {value:g}.",
+            code="out_of_bounds",
+            option="value",
+        )
     elif metric == "qwk":
         planning = replace(planning, grade_shares=planning.grade_shares or SHARES)
         # the kind of errors that needs more patients
@@ -419,7 +428,8 @@ def _from_pilot(pilot: Evaluation, planning: Planning, *, resamples: int = 1000)
     spread = scores[1:][np.isfinite(scores[1:])]
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
         raise SrjtError(
-            "The pilot is too small, or all its predictions are the same. Assume values instead."
+            "The pilot is too small, or all its predictions are the same. Assume values instead.",
+            code="too_few",
         )
     of_run = f" ({pilot.run})" if pilot.run else ""
     effective = max(effective_patients(owner), 2.0)  # the draws vary too little for few patients
@@ -507,6 +517,7 @@ def _score(planning: Planning, pilot: Evaluation) -> Any:
             f"The {planning.metric} of a pilot needs ",
             Option("refer_from"),
             ", the lowest grade to refer.",
+            code="missing_option",
         )
     cut = pilot.grades.find(planning.refer_from)
     part = slice(cut, None) if planning.metric == "sensitivity" else slice(None, cut)

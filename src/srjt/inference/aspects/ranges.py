@@ -82,6 +82,8 @@ class Ranges(Aspect):
                     "The validation side was predicted with one view. Use one view, or ",
                     OTHERS,
                     ".",
+                    code="unsupported",
+                    option="views",
                 )
         assert side is not None
         table = side.table if calibration.calibrate_on is None else calibration.calibrate_on.table
@@ -122,7 +124,9 @@ class CalibratedRanges(Rule):
         by = self.rule.options.coverage_by
         if self.rule.parts and by not in images.samples:
             raise SrjtError(
-                f"Ranges for each value of {by} need the column {by} in the samples to predict."
+                f"Ranges for each value of {by} need the column {by} in the samples to predict.",
+                code="missing_column",
+                option="coverage_by",
             )
         probabilities = probabilities_of(images.outputs[0], self.rule.options.network)
         low, high = self.rule.ranges(probabilities, images.samples)

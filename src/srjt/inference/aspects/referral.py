@@ -70,7 +70,11 @@ class Referral(Aspect):
                 )
         if self.threshold is not None and self.sensitivity is not None:
             raise SrjtError(
-                Option("threshold"), " and ", Option("sensitivity"), " cannot be combined."
+                Option("threshold"),
+                " and ",
+                Option("sensitivity"),
+                " cannot be combined.",
+                code="conflict",
             )
 
     def prepare(self, calibration: Calibration) -> ReferralRule | None:
@@ -81,7 +85,9 @@ class Referral(Aspect):
         if position == 0:
             raise SrjtError(
                 f"Every sample has at least the grade {grades[0]!r}: refer from a higher grade "
-                f"({', '.join(grades[1:])})."
+                f"({', '.join(grades[1:])}).",
+                code="out_of_bounds",
+                option="refer_from",
             )
         if self.sensitivity is not None:
             return _rule_for_sensitivity(calibration, position, self.sensitivity)
@@ -208,7 +214,9 @@ def _rule_for_sensitivity(
     if not positive.any():
         raise SrjtError(
             f"No sample of the validation side has grade {run.grades[position]} or higher, so no"
-            " threshold for a sensitivity can be found there: give a threshold."
+            " threshold for a sensitivity can be found there: give a threshold.",
+            code="too_few",
+            option="sensitivity",
         )
     score = decisions.referral_probability(side.probabilities, refer_from=position)
     chosen = decisions.threshold_for_sensitivity(
