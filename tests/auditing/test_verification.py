@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from fixtures.audit_folders import make_audit
+from refusals import refuses
 from srjt.auditing import verification
 from srjt.auditing.folder import AuditFolder, _Verified, read_audit
 from srjt.auditing.review_log import Answer, Decisions, draw_sample
@@ -83,7 +84,7 @@ def test_a_sample_at_random_stays_one(audit: AuditFolder) -> None:
     assert read_probabilities(audit.folder) is None
     assert with_verified_sample(read(audit.table), audit.folder).verified_probability is None
     choose_plan(audit, at_random=False, begun=False)
-    with pytest.raises(SrjtError, match=r"drawn by doubt .* leave out `at_random`"):
+    with refuses("conflict", "at_random"):
         choose_plan(audit, at_random=True, begun=False)
 
 
@@ -188,7 +189,7 @@ def test_every_look_has_its_share_of_the_error_probability(audit: AuditFolder) -
     # a look counts the labels of its size alone, whatever was verified after it
     again = next_look(audit, answers, plan, within=wide)
     assert (again.size, again.share) == (50, first.share)
-    with pytest.raises(SrjtError, match="half the width"):
+    with refuses("out_of_bounds", "within"):
         next_look(audit, answers, plan, within=0.0)
 
 
@@ -212,7 +213,7 @@ def test_a_damaged_sample_is_one_sentence(audit: AuditFolder, change: dict[str, 
     choose_plan(audit, at_random=False, begun=False)
     path = audit.folder / verification.FILE
     pd.read_csv(path).assign(**change).to_csv(path, index=False)
-    with pytest.raises(SrjtError, match="is damaged or not from srjt"):
+    with refuses("damaged_file", says="verification.csv"):
         read_plan(audit.folder)
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from refusals import refuses
 from srjt import networks
 from srjt.data import read
 from srjt.data.images.feed import normalise
@@ -39,7 +40,7 @@ def test_features_are_the_backbone_s_of_the_centre_crop(data: Any) -> None:
         data.manifest, embedded=lambda done, total: seen.append((done, total)), **SMALL
     )
     assert made.are_features
-    with pytest.raises(SrjtError, match="already features"):
+    with refuses("unsupported"):
         embed(made, **SMALL)
     assert skipped == []
     assert made.arrays.dtype == np.float32
@@ -76,7 +77,7 @@ def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"no image")
     table.loc[3, "image"] = str(tmp_path / "broken.png")
     broken = replace(manifest, table=table)
-    with pytest.raises(SrjtError, match=r"1 of 130 images cannot be read.*broken.png"):
+    with refuses("unusable_samples", "on_bad_image", says=("1 of 130", "broken.png")):
         embed(broken, cache=tmp_path, **SMALL)
     made, skipped = embed(broken, cache=tmp_path, on_bad_image="skip", **SMALL)
     assert [name for name, _ in skipped] == [manifest.ids[3]]

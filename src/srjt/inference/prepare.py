@@ -169,8 +169,10 @@ def validation_side(
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise NoValidationError(
-            f"{why} needs a validation side, and this run keeps no predictions for one:"
-            f" {otherwise}."
+            f"{why} needs a validation side, and this run has none: ",
+            otherwise,
+            ".",
+            code="no_split",
         )
     return side
 
@@ -204,12 +206,13 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: Option
     """The units of the validation side. why, option: for the error if it has no such column."""
     if missing := absent(per, side.table):
         raise NoValidationError(
-            f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
-            f" {' and no '.join(missing)}: leave out ",
+            f"{why} per {' and '.join(per)} needs the column {' and the column '.join(missing)} of"
+            " the validation side, which this run has not kept: leave out ",
             option,
             ", or ",
             keep_at_training(missing),
             ".",
+            code="missing_column",
         )
     return units_of(side.table, per).codes
 

@@ -145,6 +145,30 @@ class Judging:
         return self.prepared.run
 
 
+@dataclass(frozen=True, kw_only=True)
+class ValidationLabels:
+    """The labels of the validation side, to which something is fitted.
+
+    Attributes
+    ----------
+    samples, verified : int
+        Numbers of samples, and of those whose labels are verified.
+    basis : {"true grades", "inferred", "given grades"}
+        What stands for the true grades: they are known; they are inferred, as the highest of each
+        patient, from the labels and the estimated noise; or the labels, verified or not.
+    noise_rate : float or None
+        Estimated share of wrong labels, if the labels determine it.
+    noise_interval : (float, float) or None
+        Its interval; None if nothing is known about it.
+    """
+
+    samples: int
+    verified: int = 0
+    basis: Literal["true grades", "inferred", "given grades"] = "given grades"
+    noise_rate: float | None = None
+    noise_interval: tuple[float, float] | None = None
+
+
 class Rule:
     """An aspect as it is applied: what its options and the run's validation side settle. By default
     it does nothing."""
@@ -164,8 +188,11 @@ class Rule:
         """What ``srjt.predict`` adds to ``attrs`` of its result."""
         return {}
 
-    def in_words(self, run: Trained) -> dict[str, str]:
-        """Name → a sentence about how it was settled, for ``attrs["how"]`` of the predictions."""
+    def settled(self, run: Trained) -> dict[str, Any]:
+        """Name → how it was settled, as plain values, for ``attrs["how"]`` of the predictions.
+
+        The page shows a text as it is, and other values as ``srjt.reports.aspects.how_words`` says.
+        """
         return {}
 
     def fitted(self) -> dict[str, FittedTo]:

@@ -17,6 +17,7 @@ from srjt.inference.aspects import (
     Rule,
     register_aspect,
 )
+from srjt.plain import plain
 from srjt.settings import setting
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from srjt.training.trained import Trained
 
 
-@register_aspect("ranges", order=10, columns=("grade_low", "grade_high"), absent={"ranges": ""})
+@register_aspect("ranges", order=10, columns=("grade_low", "grade_high"))
 @dataclass(frozen=True, kw_only=True)
 class Ranges(Aspect):
     """Which ranges are promised, and for whom."""
@@ -144,16 +145,8 @@ class CalibratedRanges(Rule):
             "grade_high": pick(run.grades, high),
         }
 
-    def attributes(self) -> dict[str, Any]:
-        return {"ranges": str(self.rule)}
-
-    def in_words(self, run: Trained) -> dict[str, str]:
-        share = f"a probability of at least {self.rule.coverage:g}{self.rule.whom}"
-        if self.rule.basis == "corrected":
-            # images that mislead about the true grade given the label are what the correction
-            # cannot see
-            share += "; less often where readers and networks err alike"
-        return {"range": f"contains the true grade with {share}"}
+    def settled(self, run: Trained) -> dict[str, Any]:
+        return {"range": plain(self.rule.promise)}
 
     def fitted(self) -> dict[str, FittedTo]:
         return {"ranges": "calibration"}
