@@ -54,8 +54,9 @@ def test_warnings_keep_the_options_of_their_message() -> None:
     assert caught[0].message.args[0].written(flag) == "fold 1: Use <jobs 1>."  # type: ignore[union-attr]
 
 
-# Codes are those of the list.
+# Every error of the package has a code.
 
+UNCODED = {"noise", "readers", "inference", "auditing", "reports", "cli"}  # rooms without codes yet
 ERRORS = {"SrjtError", "UnknownNameError", "NoValidationError"}
 SOURCE = Path(srjt.errors.__file__).parent
 
@@ -69,7 +70,11 @@ def errors_made() -> Iterator[tuple[str, ast.expr | None]]:
                 yield f"{file.relative_to(SOURCE).as_posix()}:{node.lineno}", given.get("code")
 
 
-def test_every_code_is_one_of_the_list() -> None:
+def test_every_error_has_a_code_of_the_list() -> None:
+    without = []
     for place, code in errors_made():
+        if code is None and place.partition("/")[0] not in UNCODED:
+            without.append(place)
         if isinstance(code, ast.Constant):
             assert code.value in CODES, place
+    assert without == []

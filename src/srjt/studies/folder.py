@@ -232,7 +232,10 @@ def read_study(folder: Path) -> StudyFile:
     path = folder / "study.json"
     files.check_regular_files(folder)
     if not path.exists():
-        raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
+        raise SrjtError(
+            f"{folder} is not the folder of a study: there is no study.json in it.",
+            code="wrong_file",
+        )
     advice = "restore it, or write the plan again in another folder."
     return files.read_sealed_json(path, StudyFile, advice=advice)
 
@@ -242,7 +245,8 @@ def check_splits(folder: Path, study: StudyFile) -> None:
     file = folder / "splits.csv"
     if file.is_file() and _splits_hash(file) != study.splits_hash:
         raise SrjtError(
-            f"{file} is not the file that srjt has written: run the same srjt study command again."
+            f"{file} is not the file that srjt has written: run the same srjt study command again.",
+            code="damaged_file",
         )
 
 
@@ -346,7 +350,10 @@ def run_by_key(
         data = open_kept_data(study.study.config(), cache=cache)
         cell = next((cell for cell in study.cells if cell.key == key), None)
         if cell is None or (planned := data.find(cell.model_dump())).key != key:
-            raise SrjtError("The data or the plan have changed: run the same command again.")
+            raise SrjtError(
+                "The data or the plan have changed: run the same command again.",
+                code="data_changed",
+            )
         run_planned(folder, data, planned, device=device, cache=cache)
     except Exception as problem:
         write_error_report(folder, key, problem)

@@ -288,7 +288,9 @@ def _read_run(folder: Path, key: str) -> _RunFiles:
         if (run / "summary.json").exists():
             check_checksums(run, *SMALL_FILES, advice=RESTORE)
             if lost := lost_files(run):
-                raise SrjtError(f"{run / lost[0]} is missing, but the run has finished.")
+                raise SrjtError(
+                    f"{run / lost[0]} is missing, but the run has finished.", code="damaged_file"
+                )
         estimate = read_noise_estimate(run)
         if (run / "summary.json").exists():
             summary = read_summary(run)
@@ -615,7 +617,7 @@ def size_ratio(splits: pd.DataFrame) -> float:
     """Test over training size of a study's splits (id, fold, split), averaged over the folds."""
     counts = splits.groupby(["fold", "split"]).size().unstack(fill_value=0)
     if not {"train", "test"} <= set(counts.columns) or not (counts["train"] > 0).all():
-        raise SrjtError("The splits need training and test samples in every fold.")
+        raise SrjtError("The splits need training and test samples in every fold.", code="no_split")
     return float((counts["test"] / counts["train"]).mean())
 
 

@@ -364,7 +364,9 @@ class TrainConfig(Plain):
         check_types(self)
         if self.schedule == "cosine" and self.milestones is not None:
             raise SrjtError(
-                "milestones belong to the schedule 'steps', not to 'cosine': set one of them."
+                "milestones belong to the schedule 'steps', not to 'cosine': set one of them.",
+                code="conflict",
+                option="milestones",
             )
         if self.crop > self.image_size:
             raise SrjtError(
@@ -372,10 +374,13 @@ class TrainConfig(Plain):
                 f" ({show(self.crop)}) cannot be larger than ",
                 Option("image_size"),
                 f" ({self.image_size}).",
+                code="out_of_bounds",
             )
         if self.patience is not None and self.keep == "last":
             raise SrjtError(
-                "patience waits for a better epoch, which only keep 'best' looks for: set both."
+                "patience waits for a better epoch, which only keep 'best' looks for: set both.",
+                code="conflict",
+                option="patience",
             )
         for name, value in self.method_options.items():
             try:
@@ -383,7 +388,9 @@ class TrainConfig(Plain):
             except (TypeError, ValueError):  # a date or a set, which YAML can hold
                 raise SrjtError(
                     f"method_options.{name} takes a number, a text, true, false or a list of these;"
-                    f" got {show(value)}."
+                    f" got {show(value)}.",
+                    code="wrong_type",
+                    option="method_options",
                 ) from None
         if (
             self.soft_labels == "estimated"
@@ -430,6 +437,7 @@ class TrainConfig(Plain):
             raise SrjtError(
                 Option("noise_rate", "auto"),
                 " has not been resolved: srjt.train estimates it first.",
+                code="missing_option",
             )
         return self.noise_rate
 
@@ -633,5 +641,9 @@ def reopened(config: TrainConfig, **changes: Any) -> TrainConfig:
 
 def _chosen(value: T | None, name: str) -> T:
     if value is None:
-        raise SrjtError(f"`{name}` is not chosen yet: a training chooses it for its data.")
+        raise SrjtError(
+            f"`{name}` is not chosen yet: a training chooses it for its data.",
+            code="missing_option",
+            option=name,
+        )
     return value

@@ -120,7 +120,8 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
         if len(readable) != folds.stored:
             raise SrjtError(
                 "Other images can be read than when the folds were made: run the same command"
-                " again."
+                " again.",
+                code="data_changed",
             )
         return one_run.train_on(folds.rows[folds.fold != k])
 
@@ -309,13 +310,18 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                 pool.terminate()
             for ended in pool.wait():
                 if stop.number is None and ended.error:
-                    raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
+                    raise (
+                        SrjtError(ended.error, code="training_failed")
+                        if ended.expected
+                        else RuntimeError(ended.error)
+                    )
                 if stop.number is None and ended.death:
                     raise SrjtError(
                         f"The process that trained fold {int(ended.name) + 1} was ended"
                         f" {ended.death}: run the same command again, with ",
                         Option("jobs", 1),
                         " if memory is short. Finished folds are kept.",
+                        code="training_failed",
                     )
                 for note in ended.result or ():
                     reporter.note(Message(f"Fold {int(ended.name) + 1} of {count}: ", note))
@@ -458,7 +464,11 @@ def cross_fit(
     (60, 4)
     """
     if folds < 2:
-        raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
+        raise SrjtError(
+            f"Cross-fitting needs at least 2 folds, not {folds}.",
+            code="out_of_bounds",
+            option="folds",
+        )
     setup = setup or Setup()
     reporter = setup.reporter
     used = config.for_data(features=manifest.are_features, samples=len(manifest))

@@ -367,6 +367,7 @@ def _diverged(what: str, run: Trained) -> SrjtError:
         Option("learning_rate"),
         *hint,
         ". The last good checkpoint is kept.",
+        code="training_failed",
     )
 
 

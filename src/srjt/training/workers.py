@@ -109,7 +109,8 @@ def check_not_starting(call: str) -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise SrjtError(
             f"A worker process imports your script, which calls {call} again: put the call under if"
-            ' __name__ == "__main__":.'
+            ' __name__ == "__main__":.',
+            code="unsupported",
         )
 
 
