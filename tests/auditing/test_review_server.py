@@ -30,7 +30,6 @@ from srjt.auditing.review_app import (
     listen,
 )
 from srjt.auditing.review_log import Decisions
-from srjt.errors import SrjtError
 
 
 @dataclass
@@ -418,7 +417,7 @@ def test_remote_access_needs_allow_remote() -> None:
 def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SrjtError, match=f"Port {port} of 127.0.0.1 cannot be used"):
+        with refuses("unreachable", "port", says=f"Port {port} of 127.0.0.1"):
             listen(port=port)
     with refuses("unreachable", "port"):
         listen(host="no.such.host.invalid", allow_remote=True)

@@ -434,7 +434,7 @@ class Source(ReadOptions):
         if unreadable and tell:
             counted = count_of(len(unreadable), "image")
             named = few(sample for sample, _ in unreadable)
-            say(f"{counted} could not be read ({named}); {self.skipped} lists them.", err=True)
+            say(f"{counted} could not be read ({named}): see {self.skipped}.", err=True)
 
 
 def as_words(reading: Mapping[str, Any]) -> list[str]:

@@ -105,8 +105,8 @@ def run(
         from srjt.training.config import preset_time
 
         say(
-            f"The preset {study.preset}, without other settings, takes"
-            f" {preset_time(study.preset)}. Add --time to estimate the time on this machine."
+            f"The preset {study.preset} without other settings: {preset_time(study.preset)}. Add"
+            " --time to estimate the time on this machine."
         )
     if dry_run or time_:
         methods = [planned.method for planned in planned_runs]

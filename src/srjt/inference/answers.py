@@ -14,7 +14,7 @@ import pandas as pd
 from srjt.choose import pick
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
 from srjt.errors import Option, SrjtError, count_of, unknown_name
-from srjt.inference.aspects import ValidationLabels
+from srjt.inference.labels import ValidationLabels
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics

@@ -31,9 +31,9 @@ from srjt.inference.aspects import (
     FittedTo,
     Judged,
     Judging,
-    ValidationLabels,
     registered_aspects,
 )
+from srjt.inference.labels import ValidationLabels
 from srjt.inference.options import Answering, Evaluating, with_aspects
 from srjt.inference.prepare import (
     JudgedBy,

@@ -13,10 +13,10 @@ from srjt.inference.aspects import (
     FittedTo,
     Judging,
     Rule,
-    ValidationLabels,
     register_aspect,
 )
-from srjt.progress import plain
+from srjt.inference.labels import ValidationLabels
+from srjt.plain import plain
 from srjt.settings import setting
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from srjt.errors import count_of
-from srjt.inference.aspects import ValidationLabels
+from srjt.inference.labels import ValidationLabels
 from srjt.noise.estimate import rate_text
 from srjt.reports.aspects import how_words
 
