@@ -40,7 +40,8 @@ CODES = {
     "missing_extra": "An optional package is not installed, or cannot be imported.",
     # files and folders
     "missing_file": "A file or folder does not exist.",
-    "unreadable_file": "The system refuses to read or write a file, or it is not text.",
+    "unreadable_file": "The system refuses to read a file, or it is not UTF-8 text.",
+    "unwritable_file": "The system refuses to write a file, for example to a full disk.",
     "damaged_file": "A file of srjt is incomplete or was changed.",
     "wrong_file": "A file or folder is of another kind than is needed.",
     "unsafe_file": "Reading a file could run code or write outside its folder.",

@@ -450,13 +450,13 @@ def _checked_weights(given: Any, rows: int) -> Floats | None:
     weights = np.asarray(given, dtype=np.float64)
     if weights.shape != (rows,):
         raise SrjtError(
-            f"sample_weight has one number per row: shape ({rows},), not {weights.shape}.",
+            f"sample_weight needs one number per row: shape ({rows},), not {weights.shape}.",
             code="wrong_shape",
             option="sample_weight",
         )
     if not np.isfinite(weights).all() or weights.min() < 0:
         raise SrjtError(
-            "sample_weight takes numbers of at least 0.",
+            "sample_weight must not be negative or NaN.",
             code="out_of_bounds",
             option="sample_weight",
         )

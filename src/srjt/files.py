@@ -112,7 +112,7 @@ def explain_write_errors(what: str, advice: str = "") -> Iterator[None]:
         yield
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise SrjtError(f"{what}: {reason}. {advice}".rstrip(), code="unreadable_file") from problem
+        raise SrjtError(f"{what}: {reason}. {advice}".rstrip(), code="unwritable_file") from problem
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -338,7 +338,7 @@ def write_output(path: Path, content: bytes) -> None:
                 opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
                 raise SrjtError(
-                    f"{path} is a pipe, and no process reads from it.", code="unreadable_file"
+                    f"{path} is a pipe, and no process reads from it.", code="unwritable_file"
                 ) from None
             os.set_blocking(opened, True)
         with open(opened, "wb" if isinstance(opened, int) else "ab") as stream:
@@ -447,7 +447,8 @@ def check_regular_file(path: Path) -> None:
     """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never
     end."""
     if (reason := why_not_a_file(path)) is not None:
-        raise SrjtError(f"{path} cannot be read: {reason}.", code="unreadable_file")
+        code = "missing_file" if reason == NO_SUCH_FILE else "unreadable_file"
+        raise SrjtError(f"{path} cannot be read: {reason}.", code=code)
 
 
 def check_regular_files(folder: Path) -> None:

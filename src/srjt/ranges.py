@@ -176,7 +176,7 @@ def _checked_probabilities(given: Any) -> Floats:
         )
     if not np.isfinite(p).all() or p.min() < 0 or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
         raise SrjtError(
-            "Each row of the probabilities is at least 0 everywhere and sums to 1.",
+            "Each row of the probabilities must be non-negative and sum to 1.",
             code="wrong_values",
         )
     return p

@@ -111,10 +111,12 @@ def check_types(config: Any) -> None:
                 raise unknown_name(name, shown, get_args(required)) from None
             takes = field.metadata.get("takes") or _KINDS.get(required, "another kind of value")
             raise SrjtError(
-                name, f" takes {takes}; got {show(given)}.", code="wrong_type"
+                name, f" takes {takes}; got {show(given)}.", code="wrong_type", option=field.name
             ) from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
-            raise SrjtError(name, f" {problem}; got {show(value)}.", code="out_of_bounds")
+            raise SrjtError(
+                name, f" {problem}; got {show(value)}.", code="out_of_bounds", option=field.name
+            )
         object.__setattr__(config, field.name, value)
 
 
@@ -214,7 +216,7 @@ def load_config(path: Path) -> dict[str, Any]:
         values = parse_yaml(content.decode())
     except ValueError as problem:  # also of bytes that are not UTF-8
         raise SrjtError(
-            f"{path} is not valid YAML: {printable(problem)}", code="wrong_file"
+            f"{path} is not valid YAML: {printable(reason_of(problem))}.", code="wrong_file"
         ) from None
     if values is None:
         return {}

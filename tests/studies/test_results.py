@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from refusals import refuses
 from srjt import noise
-from srjt.errors import SrjtError
 from srjt.studies.folder import error_file, run_folder, write_plan
 from srjt.studies.plan import open_data
 from srjt.studies.results import (
@@ -134,10 +134,10 @@ def test_pooled_as_in_the_published_code(copied: Path) -> None:
 
 
 def test_folders_that_are_no_study(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"is not the folder of a study: there is no study\.json"):
+    with refuses("wrong_file", says="study.json"):
         collect_results(tmp_path)
     (tmp_path / "study.json").write_text('{"a": 1}')
-    with pytest.raises(SrjtError, match=r"study\.json is damaged or not from srjt"):
+    with refuses("damaged_file", says="study.json"):
         collect_results(tmp_path)
 
 

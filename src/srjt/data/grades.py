@@ -231,7 +231,7 @@ def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], 
     used = set(map(int, filter(str.isdecimal, keys)))
     if not used or any(map(str.isdecimal, codes_of)):
         raise SrjtError(
-            f"None of {_listed(sorted(present))} is among those listed: {listed}.",
+            f"None of the grades {_listed(sorted(present))} is among those listed: {listed}.",
             code="unknown_grade",
             option="grades",
         )

@@ -135,7 +135,7 @@ def inspect_source(
     ):
         guesses = guess_options(load_table(source), ReadOptions.of(options))
     if guesses.unresolved and "image" not in guesses.columns:
-        raise SrjtError(Message.joined(guesses.unresolved), code="grades_without_order")
+        raise SrjtError(Message.joined(guesses.unresolved), code="missing_column")
     if guesses.unresolved:
         manifest = read_images([source], **picked(guesses.options, READ_WITHOUT_GRADES))
     else:

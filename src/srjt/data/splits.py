@@ -343,7 +343,7 @@ def _assign_patients(
     highest = pd.Series(grades).groupby(np.array(owners, dtype=object)).max().to_dict()
     if len(images) < parts:
         raise SrjtError(
-            f"{parts} folds need at least as many patients; there are {len(images)}.",
+            f"{parts} folds need at least {parts} patients; there are {len(images)}.",
             code="too_few",
             option="folds",
         )

@@ -189,7 +189,7 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
     if row is None:
         if missing := [module for module in registered_by if module not in sys.modules]:
             raise SrjtError(
-                f"The method {name!r} is registered by {missing[0]}, which is not imported: pass ",
+                f"The method {name!r} is registered by {missing[0]}, which is not imported: add ",
                 Option("imports", missing[:1]),
                 ", or import it first in Python.",
                 code="unknown_name",
@@ -201,6 +201,7 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
             Option("imports"),
             ").",
             code=unknown.code,
+            option="method",
         )
     return row
 

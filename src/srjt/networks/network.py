@@ -133,8 +133,8 @@ def _backbone(
     generator."""
     if isinstance(network, nn.Module):
         raise SrjtError(
-            "Pass a function that returns the network, such as its class, not a module: two"
-            " networks have own weights.",
+            "Pass a function that returns the network, such as its class, not a module: each of two"
+            " networks needs its own weights.",
             code="wrong_type",
             option="network",
         )
@@ -225,7 +225,7 @@ def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) ->
             output = backbone(torch.zeros(1, *shape, device=device))
     except Exception as error:
         raise SrjtError(
-            f"Samples of shape {shape} do not fit {name}: {reason_of(error)}",
+            f"Samples of shape {shape} do not fit {name}: {reason_of(error)}.",
             code="wrong_shape",
             option="network",
         ) from error

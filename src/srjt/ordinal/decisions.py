@@ -220,7 +220,7 @@ def abstention_cut(confidence: ArrayLike, *, share: float) -> float:
     """
     if not 0.0 < share < 1.0:
         raise SrjtError(
-            f"The share to abstain from lies between 0 and 1, without them; got {share:g}.",
+            f"The share to abstain from must be above 0 and below 1; got {share:g}.",
             code="out_of_bounds",
             option="share",
         )
@@ -374,7 +374,7 @@ def net_benefit(
     )
     if not ((t > 0) & (t < 1)).all():
         raise SrjtError(
-            "Thresholds of a decision curve lie between 0 and 1, without them.",
+            "Thresholds of a decision curve must be above 0 and below 1.",
             code="out_of_bounds",
             option="thresholds",
         )

@@ -396,7 +396,8 @@ class StudyConfig(Plain):
             )
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
-                f"{min(reserved)} is set by the study: write it beside 'train', not inside.",
+                f"{min(reserved)} is a setting of the study, not of its trainings: give it outside"
+                " of train.",
                 code="conflict",
                 option="train",
             )
@@ -514,9 +515,9 @@ class Execution:
         for option in EXECUTORS[other]:
             if getattr(self, option) is not None:
                 raise SrjtError(
-                    f"{option} is an option of the executor {other!r}, not of {self.executor!r}.",
+                    Option(option),
+                    f" is an option of the executor {other!r}, not of {self.executor!r}.",
                     code="option_without_effect",
-                    option=option,
                 )
 
     @property

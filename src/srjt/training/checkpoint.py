@@ -103,7 +103,7 @@ def read_metrics(path: Path, *, epochs: int | None = None) -> pd.DataFrame:
     """
     if not path.exists():
         raise SrjtError(
-            f"There are no metrics at {path}: is this the folder of a run that has started?",
+            f"There are no metrics at {path}: the run has not started, or this is not its folder.",
             code="missing_file",
         )
     try:

@@ -364,9 +364,11 @@ class TrainConfig(Plain):
         check_types(self)
         if self.schedule == "cosine" and self.milestones is not None:
             raise SrjtError(
-                "milestones belong to the schedule 'steps', not to 'cosine': set one of them.",
+                Option("milestones"),
+                " are for ",
+                Option("schedule", "steps"),
+                ", not for 'cosine': leave out one of them.",
                 code="conflict",
-                option="milestones",
             )
         if self.crop > self.image_size:
             raise SrjtError(
@@ -378,9 +380,11 @@ class TrainConfig(Plain):
             )
         if self.patience is not None and self.keep == "last":
             raise SrjtError(
-                "patience waits for a better epoch, which only keep 'best' looks for: set both.",
+                Option("patience"),
+                " needs ",
+                Option("keep", "best"),
+                ", which looks for the best epoch.",
                 code="conflict",
-                option="patience",
             )
         for name, value in self.method_options.items():
             try:
@@ -401,7 +405,7 @@ class TrainConfig(Plain):
                 Option("soft_labels", "estimated"),
                 " needs ",
                 Option("noise_rate", "auto"),
-                ": they follow its estimate.",
+                ": they are computed from its estimate.",
                 code="missing_option",
             )
 

@@ -118,8 +118,8 @@ def resolve_backbone(
 def _check_backbone(config: TrainConfig, *, features: bool, reads_rows: bool) -> None:
     if features:
         raise SrjtError(
-            f"These data are features already, so no backbone {config.backbone!r} can be applied to"
-            " them.",
+            f"These data are features already: the backbone {config.backbone!r} cannot be applied"
+            " to them.",
             code="unsupported",
             option="backbone",
         )

@@ -96,7 +96,7 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
         )
     if len(np.unique(rows)) < len(rows):
         raise SrjtError(
-            "The split has a row twice: a sample is on one side, once.",
+            "The split has a row twice: each sample can be on one side only, once.",
             code="not_unique",
             option="split",
         )
@@ -515,11 +515,13 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
 def no_validation_side() -> SrjtError:
     """The error for a run that cannot tell which epoch is the best."""
     return SrjtError(
-        "keep 'best' chooses the epoch by the validation side, and this run has none: add ",
+        Option("keep", "best"),
+        " chooses the epoch by the validation side, and this run has none: add ",
         Option("split"),
-        " or a split column, or leave keep at 'last'.",
+        " or a split column, or use ",
+        Option("keep", "last"),
+        ".",
         code="no_split",
-        option="keep",
     )
 
 

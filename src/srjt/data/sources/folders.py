@@ -264,7 +264,7 @@ def _secret(images: Sequence[Path]) -> bytes:
             return _read_key(place / KEY)
     raise SrjtError(
         f"No key for pseudonyms can be written to {folder} or {users}: add a column of patients.",
-        code="unreadable_file",
+        code="unwritable_file",
     )
 
 

@@ -112,11 +112,11 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
         elif line != first:
             lines.append(line)
     if not lines:
-        why = ", below its header"
+        why = "it has only a header"
         if problems:
-            why = f": {problems[0].where}: {problems[0].detail}"
+            why = f"{problems[0].where}: {problems[0].detail}"
         raise SrjtError(
-            f"There are no rows in {path} that can be used{why}.", code="unusable_samples"
+            f"There are no rows in {path} that can be used: {why}.", code="unusable_samples"
         )
     frame = _text_frame(pick(rows, lines), header)
     return Table(
