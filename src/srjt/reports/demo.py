@@ -105,7 +105,8 @@ def run_demo(
         results = study(labels, out=out / "study", preset="demo", noise="none", epochs=epochs)
         if failed := results.runs.query("status != 'done'")["key"].tolist():
             raise SrjtError(
-                f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}."
+                f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}.",
+                code="training_failed",
             )
         report(out / "study")
         learnt = _learnt(results, epochs=epochs)
@@ -159,7 +160,10 @@ def _labels(out: Path, *, images: int, epochs: int) -> Path:
     labels = out / "images" / "noisy.csv"
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")) != made_with:
-            raise SrjtError(f"{out} holds a demo with other settings: choose another folder.")
+            raise SrjtError(
+                f"{out} holds a demo with other settings: choose another folder.",
+                code="settings_changed",
+            )
         return labels
     reading = load_preset("demo")["reading"]
     clean = generate(**{**reading, "images": images, "patients": images // 5}, seed=SEED)
