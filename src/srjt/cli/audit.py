@@ -360,8 +360,9 @@ def run(
     The address contains a secret token; only people who have it can see the images and decide. Run
     the same command again to resume.
     """
+    from srjt.auditing.blind_readings import worklist_lines
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
-    from srjt.auditing.review_log import Decisions, review_progress, worklist_lines
+    from srjt.auditing.review_log import Decisions, review_progress
 
     name = _reviewer_name(reviewer)
     verifying = sample is not None or within is not None
@@ -548,11 +549,12 @@ def export(
 
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
-    from srjt.auditing import review_log
+    from srjt.auditing import corrected_table, review_log
+    from srjt.auditing.blind_readings import read_verified_grades
     from srjt.auditing.verification import read_probabilities
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
-        review_log.write_table(
+        corrected_table.write_table(
             table, out, original=None if readings else source.table, overwrite=force
         )
         for note in notes:
@@ -584,41 +586,41 @@ def export(
     if not review_log.log_exists(folder / LOG):
         raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
     if verified:
-        grades = review_log.read_verified_grades(folder)
+        grades = read_verified_grades(folder)
         if not grades:
             raise SrjtError(
                 f"Nothing is verified in {folder} yet: start with srjt review {folder} --sample"
                 " 100."
             )
-        table, notes = review_log.verified_table(source, grades, read_probabilities(folder))
+        table, notes = corrected_table.verified_table(source, grades, read_probabilities(folder))
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
-        table, notes, reviewed = review_log.corrected_table(
+        table, notes, reviewed = corrected_table.corrected_table(
             source, review_log.CurrentDecisions(log)
         )
         write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
-        decided = review_log.reviewers_decisions(source, log)
-        for sentence in review_log.agreements(source, decided):
+        decided = corrected_table.reviewers_decisions(source, log)
+        for sentence in corrected_table.agreements(source, decided):
             say(sentence)
-        _tell_disagreements(review_log.disagreements(decided), source, conflicts, force=force)
-    command = review_log.training_command(source, out, columns=map(str, table.columns))
+        _tell_disagreements(corrected_table.disagreements(decided), source, conflicts, force=force)
+    command = corrected_table.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts.features)]
     print_line(f"Next: {' '.join(words)}")
 
 
 def _new_readings(folder: Path, source: Any) -> tuple[pd.DataFrame, Sequence[str], str]:
     """The table of readings with those of the worklist, notes, and what was counted."""
-    from srjt.auditing import review_log
+    from srjt.auditing import blind_readings
 
-    answers = review_log.read_answers(folder, "read")
+    answers = blind_readings.read_answers(folder, "read")
     if not answers:
         raise SrjtError(
             f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE."
         )
-    table, notes = review_log.new_readings(source, answers)
+    table, notes = blind_readings.new_readings(source, answers)
     graded = sum(answer.grade is not None for answer in answers)
     return table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new"
 
@@ -627,10 +629,10 @@ def _tell_disagreements(
     differing: pd.DataFrame, source: Any, conflicts: Path | None, *, force: bool
 ) -> None:
     """Say how many samples were graded differently, and write them if a file is named."""
-    from srjt.auditing import review_log
+    from srjt.auditing.corrected_table import write_table
 
     if conflicts is not None:
-        review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
+        write_table(differing, conflicts, original=source.table, overwrite=force)
     count = differing["id"].nunique()
     if count or conflicts is not None:
         say(
