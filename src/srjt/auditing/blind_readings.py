@@ -21,7 +21,7 @@ from srjt.data.options import without_none
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError
-from srjt.readers.consensus import NEW_READER
+from srjt.readers.next_readings import NEW_READER
 
 # A random sample of the audited labels, and the grades that reviewers give it without seeing the
 # label.

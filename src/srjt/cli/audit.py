@@ -207,10 +207,15 @@ def readers(
     ),
     next_: int | None = option(
         None,
-        "List the N readings (image and reader) that would improve the consensus most.",
+        "List the N readings (image and reader) that would help most.",
         "--next",
         metavar="N",
         min=1,
+    ),
+    next_for: Literal["consensus", "readers", "model"] = option(
+        "consensus",
+        "With --next: what is to be known: the true grades, the readers' error rates, or the error"
+        " of the network of --probabilities.",
     ),
     per_reader: int | None = option(
         None,
@@ -255,6 +260,8 @@ def readers(
         raise SrjtError(
             "--per-reader belongs to --next: say how many readings, for example --next 50."
         )
+    if next_for == "model" and probabilities is None:
+        raise SrjtError("--next-for model is about a network: add its --probabilities.")
     data = replace(data, source=table).with_reading_file()
     reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
     images = reading.pop("images", None)
@@ -268,7 +275,9 @@ def readers(
     results = (loaded, agreement(readings), agreed)
     worklist = None
     if next_ is not None:
-        worklist = readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
+        worklist = readers_folder.worklist_table(
+            loaded, agreed, next_, per_reader=per_reader, goal=next_for, probabilities=witness
+        )
     located = None
     if out is not None:
         located = readers_folder.located_images(loaded, images or table.parent)
