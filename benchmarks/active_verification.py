@@ -25,9 +25,8 @@ Of the accuracy, the mean absolute error and κ of the networks' grades against 
 intervals are those of ``srjt evaluate``; their truth is that of all samples, and these are not
 drawn anew, so that they hold more often than promised. ``ranked``: how often the doubt of a wrong
 label is above that of a right one. ``at best``: the share of labels that would be needed if
-somebody knew how often labels of each fifth by doubt are wrong; for a score, if somebody knew the
-mean of what each sample adds to it, given its label, the networks' probabilities and its readings
-(by cross-validated regression trees; drawn at random). ``planned``: the number of labels that the
+somebody knew how often labels of each fifth by doubt are wrong; for a score, if somebody knew how
+far to trust the labels, and the readings or the networks. ``planned``: the number of labels that the
 audit's page names for an interval of ± 0.1; ``reached``: half the mean width after that number.
 """
 
@@ -45,7 +44,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from srjt.inference.answers import Answers
-from srjt.inference.true_scores import true_scores
+from srjt.inference.true_scores import _guesses, true_scores
 from srjt.noise.drawing import Drawing, draw_by_doubt, labels_needed
 from srjt.noise.verified import Verified, verified_share
 from srjt.ordinal.metrics import METRICS, slopes
@@ -219,7 +218,7 @@ def real(args: argparse.Namespace) -> None:
         # the consensus is the same in every draw
         agreed = None if case.readings is None else consensus(case.readings)
         known = _true_scores(case)
-        best = at_best_scores(case, agreed) | {"noise rate": at_best(wrong, case.doubt)}
+        best = at_best_scores(case) | {"noise rate": at_best(wrong, case.doubt)}
         doubted = {"ranked": float(roc_auc_score(wrong, case.doubt))}
         doubted |= planned(wrong, case.doubt, draws=args.draws // 5)
         for size in SIZES:
@@ -253,32 +252,23 @@ def planned(wrong: Floats, doubt: Floats, *, draws: int, within: float = 0.1) ->
     return {"planned": size, "reached": float(np.diff(ends).mean() / 2.0)}
 
 
-def at_best_scores(case: Case, agreed: Consensus | None) -> dict[str, float]:
-    """Of each score the share of its variance that nothing known without the truth explains."""
-    from sklearn.ensemble import ExtraTreesRegressor
-    from sklearn.model_selection import KFold, cross_val_predict
-
+def at_best_scores(case: Case) -> dict[str, float]:
+    """Of each score the share of its variance that the labels, and the readings or the networks, do
+    not explain."""
     answers = case.answers
-    known = [
-        answers.probabilities,
-        answers.grades[:, None],
-        np.eye(answers.classes)[answers.labels],
-    ]
-    if agreed is not None:
-        known.append(agreed.posterior)
+    rows = np.arange(len(case.true))
+    every = Verified(rows=rows, true=case.true, probability=np.ones(len(rows)))
+    guesses = _guesses(answers, every, case.readings)
     counts = np.zeros((answers.classes, answers.classes))
-    np.add.at(counts, (case.true, answers.grades), 1.0 / len(case.true))
+    np.add.at(counts, (case.true, answers.grades), 1.0 / len(rows))
     shares = {}
     for name in SCORES:
         slope = slopes(METRICS[name].function, counts)
         adds = slope[case.true, answers.grades]
-        guess = cross_val_predict(
-            ExtraTreesRegressor(200, min_samples_leaf=10, random_state=0),
-            np.concatenate(known, axis=1),
-            adds,
-            cv=KFold(5, shuffle=True, random_state=0),
-        )
-        shares[name] = float(((adds - guess) ** 2).mean() / adds.var())
+        guessed = np.einsum("jnc,cn->nj", guesses, slope[:, answers.grades])
+        known = np.column_stack([guessed, np.ones(len(rows))])
+        factors, *_ = np.linalg.lstsq(known, adds)
+        shares[name] = float(((adds - known @ factors) ** 2).mean() / adds.var())
     return shares
 
 
