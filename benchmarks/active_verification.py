@@ -48,7 +48,7 @@ from srjt.inference.true_scores import _guesses, true_scores
 from srjt.noise.drawing import Drawing, draw_by_doubt, labels_needed
 from srjt.noise.verified import Verified, verified_share
 from srjt.ordinal.metrics import METRICS, slopes
-from srjt.readers import Consensus, Readings, consensus
+from srjt.readers import Readings, consensus
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
