@@ -113,6 +113,8 @@ def test_the_planned_number_gives_the_width_if_a_quarter_of_the_doubt_is_right()
         widths.append(np.diff(share_of(wrong, doubt, planned, seed=seed).interval)[0] / 2)
     assert np.mean(widths) == pytest.approx(0.05, abs=0.002)
     assert labels_needed(doubt, within=0.05, rate=0.4) > planned
+    # whatever the order of the labels: no plan is made of one draw
+    assert labels_needed(doubt[::-1], within=0.05) == planned
     with pytest.raises(SrjtError, match="between 0 and 1"):
         labels_needed(doubt, within=0.0)
 

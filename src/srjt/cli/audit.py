@@ -228,6 +228,11 @@ def readers(
         "Predictions of a network (srjt predict) that was not trained on these images, as further"
         " evidence.",
     ),
+    answers: Path | None = option(
+        None,
+        "Answers of a language model or another program (image, answer and, if known, probability),"
+        " as one more reader.",
+    ),
     date_column: str | None = option(
         None,
         "Column of the reading's date. [default: found by its name]",
@@ -251,6 +256,7 @@ def readers(
     """
     from srjt.data.grades import Grades
     from srjt.data.sources import readers_folder
+    from srjt.data.sources.answers_file import with_answers
     from srjt.data.sources.readings import combine, read_readings
     from srjt.readers.agreement import agreement
     from srjt.reports.page import write_page
@@ -266,6 +272,8 @@ def readers(
     reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
     images = reading.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **reading)
+    if answers is not None:
+        loaded = with_answers(loaded, answers)
     readings = loaded.readings
     grades = Grades(readings.grades, grade_names)
     witness = None
