@@ -16,8 +16,9 @@ from sklearn.metrics import cohen_kappa_score
 from fixtures.audit_folders import make_audit
 from fixtures.run_folders import edit_json
 from refusals import about, explained
+from srjt.auditing.corrected_table import training_command
 from srjt.auditing.folder import read_audit
-from srjt.auditing.review_log import Decisions, LogEntry, training_command
+from srjt.auditing.review_log import Decisions, LogEntry
 
 Command = Callable[..., tuple[int, str]]
 PROVENANCE = ["original_grade", "reviewed_by", "reviewed_at", "decision"]

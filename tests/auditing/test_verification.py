@@ -13,8 +13,9 @@ import pytest
 from fixtures.audit_folders import make_audit
 from refusals import about, explained, refuses
 from srjt.auditing import verification
+from srjt.auditing.blind_readings import draw_sample
 from srjt.auditing.folder import AuditFolder, _Verified, read_audit
-from srjt.auditing.review_log import Answer, Decisions, draw_sample
+from srjt.auditing.review_log import Answer, Decisions
 from srjt.auditing.scores import verified_summary
 from srjt.auditing.verification import (
     choose_plan,

@@ -12,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from srjt.auditing.blind_readings import draw_sample
 from srjt.auditing.folder import read_audit
-from srjt.auditing.review_log import Decisions, draw_sample
+from srjt.auditing.review_log import Decisions
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 
 from .conftest import Srjt

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.auditing.review_log import worklist_lines
+from srjt.auditing.blind_readings import worklist_lines
 from srjt.data import read
 from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError

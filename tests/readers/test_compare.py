@@ -12,7 +12,7 @@ from srjt.errors import SrjtError
 from srjt.ordinal.metrics import TOO_FEW
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.agreement import ends
-from srjt.readers.consensus import expected_gain
+from srjt.readers.next_readings import expected_gain
 
 
 def make(seed: int = 0, *, items: int = 200, readers: int = 3, error: float = 0.3):

@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from srjt.auditing.folder import AuditFolder
-from srjt.auditing.review_log import (
+from srjt.auditing.blind_readings import (
     SEED,
-    Answer,
     draw_sample,
     read_answers,
     read_verified_grades,
     with_verified_grades,
 )
+from srjt.auditing.folder import AuditFolder
+from srjt.auditing.review_log import Answer
 from srjt.auditing.scores import verified_alone, verified_summary
 from srjt.choose import absent, pick
 from srjt.data.manifest import Manifest

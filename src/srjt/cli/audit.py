@@ -212,10 +212,15 @@ def readers(
     ),
     next_: int | None = option(
         None,
-        "List the N readings (image and reader) that would improve the consensus most.",
+        "List the N readings (image and reader) that would help most.",
         "--next",
         metavar="N",
         min=1,
+    ),
+    next_for: Literal["consensus", "readers", "model"] = option(
+        "consensus",
+        "With --next: what is to be known: the true grades, the readers' error rates, or the error"
+        " of the network of --probabilities.",
     ),
     per_reader: int | None = option(
         None,
@@ -227,6 +232,11 @@ def readers(
         None,
         "Predictions (srjt predict) of a network that was not trained on these images. The"
         " consensus uses them as further evidence.",
+    ),
+    answers: Path | None = option(
+        None,
+        "Answers of a language model or another program (image, answer and, if known, probability),"
+        " as one more reader.",
     ),
     date_column: str | None = option(
         None,
@@ -251,6 +261,7 @@ def readers(
     """
     from srjt.data.grades import Grades
     from srjt.data.sources import readers_folder
+    from srjt.data.sources.answers_file import with_answers
     from srjt.data.sources.readings import combine, read_readings
     from srjt.readers.agreement import agreement
     from srjt.reports.page import write_page
@@ -262,10 +273,14 @@ def readers(
             code="missing_option",
             option="per_reader",
         )
+    if next_for == "model" and probabilities is None:
+        raise SrjtError("--next-for model is about a network: add its --probabilities.")
     data = replace(data, source=table).with_reading_file()
     reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
     images = reading.pop("images", None)
     loaded = read_readings(table, date_column=date_column, **reading)
+    if answers is not None:
+        loaded = with_answers(loaded, answers)
     readings = loaded.readings
     grades = Grades(readings.grades, grade_names)
     witness = None
@@ -275,7 +290,9 @@ def readers(
     results = (loaded, agreement(readings), agreed)
     worklist = None
     if next_ is not None:
-        worklist = readers_folder.worklist_table(loaded, agreed, next_, per_reader=per_reader)
+        worklist = readers_folder.worklist_table(
+            loaded, agreed, next_, per_reader=per_reader, goal=next_for, probabilities=witness
+        )
     located = None
     if out is not None:
         located = readers_folder.located_images(loaded, images or table.parent)
@@ -372,8 +389,9 @@ def run(
     The address contains a secret token. Only people who have it can see the images
     and decide. Run the same command again to resume.
     """
+    from srjt.auditing.blind_readings import worklist_lines
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
-    from srjt.auditing.review_log import Decisions, review_progress, worklist_lines
+    from srjt.auditing.review_log import Decisions, review_progress
 
     name = _reviewer_name(reviewer)
     verifying = sample is not None or within is not None
@@ -577,11 +595,12 @@ def export(
     The original table is not changed. If several reviewers decided about a sample,
     the last decision counts. How well they agree is printed.
     """
-    from srjt.auditing import review_log
+    from srjt.auditing import corrected_table, review_log
+    from srjt.auditing.blind_readings import read_verified_grades
     from srjt.auditing.verification import read_probabilities
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
-        review_log.write_table(
+        corrected_table.write_table(
             table, out, original=None if readings else source.table, overwrite=force
         )
         for note in notes:
@@ -627,43 +646,43 @@ def export(
             f"{folder} has no decisions yet. Start with: srjt review {folder}", code="not_finished"
         )
     if verified:
-        grades = review_log.read_verified_grades(folder)
+        grades = read_verified_grades(folder)
         if not grades:
             raise SrjtError(
                 f"{folder} has no verified labels yet. Start with: srjt review {folder} --sample"
                 " 100",
                 code="not_finished",
             )
-        table, notes = review_log.verified_table(source, grades, read_probabilities(folder))
+        table, notes = corrected_table.verified_table(source, grades, read_probabilities(folder))
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
-        table, notes, reviewed = review_log.corrected_table(
+        table, notes, reviewed = corrected_table.corrected_table(
             source, review_log.CurrentDecisions(log)
         )
         write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
-        decided = review_log.reviewers_decisions(source, log)
-        for sentence in review_log.agreements(source, decided):
+        decided = corrected_table.reviewers_decisions(source, log)
+        for sentence in corrected_table.agreements(source, decided):
             say(sentence)
-        _tell_disagreements(review_log.disagreements(decided), source, conflicts, force=force)
-    command = review_log.training_command(source, out, columns=map(str, table.columns))
+        _tell_disagreements(corrected_table.disagreements(decided), source, conflicts, force=force)
+    command = corrected_table.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts.features)]
     print_line(f"Next: {' '.join(words)}")
 
 
 def _new_readings(folder: Path, source: Any) -> tuple[pd.DataFrame, Sequence[str], str]:
     """The table of readings with those of the worklist, notes, and what was counted."""
-    from srjt.auditing import review_log
+    from srjt.auditing import blind_readings
 
-    answers = review_log.read_answers(folder, "read")
+    answers = blind_readings.read_answers(folder, "read")
     if not answers:
         raise SrjtError(
             f"{folder} has no new readings yet. Start with: srjt review {folder} --worklist FILE",
             code="not_finished",
         )
-    table, notes = review_log.new_readings(source, answers)
+    table, notes = blind_readings.new_readings(source, answers)
     graded = sum(answer.grade is not None for answer in answers)
     return table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new"
 
@@ -672,10 +691,10 @@ def _tell_disagreements(
     differing: pd.DataFrame, source: Any, conflicts: Path | None, *, force: bool
 ) -> None:
     """Say how many samples were graded differently, and write them if a file is named."""
-    from srjt.auditing import review_log
+    from srjt.auditing.corrected_table import write_table
 
     if conflicts is not None:
-        review_log.write_table(differing, conflicts, original=source.table, overwrite=force)
+        write_table(differing, conflicts, original=source.table, overwrite=force)
     count = differing["id"].nunique()
     if count or conflicts is not None:
         say(
