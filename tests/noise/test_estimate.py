@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.special import ndtr, softmax
+from scipy.stats import beta
 
 from fixtures.noisy_features import counted
 from srjt import noise
@@ -678,3 +679,28 @@ def test_a_single_draw_does_not_decide() -> None:
     found = model._predictive(problem, np.zeros(2), normal)
     mean = 9.0 * (1 / 8 + 7 / 8 / 64)
     np.testing.assert_allclose(found, [[mean, 1.0 - mean]])
+
+
+def test_a_rate_that_is_not_determined_is_weighted_by_how_common_it_is() -> None:
+    """By Beta(2, 4) and the weights for the interval, and only where it is not determined."""
+    explanations = []
+    for rate, weight, doubtful in ((0.2, 1.0, 0.4), (0.7, 0.0, 0.6)):
+        joint = np.array([[(1 - rate) / 2, rate / 2], [rate / 2, (1 - rate) / 2]])
+        explanations.append(SimpleNamespace(joint=joint, weight=weight, doubtful_weight=doubtful))
+    found = estimate.Explanations(cells=None, all=tuple(explanations), held_out={}, repeated=1.0)  # type: ignore[arg-type]
+    common = beta(2, 4).pdf([0.2, 0.7]) * [0.4, 0.6]
+    expected = common @ [0.2, 0.7] / common.sum()
+    assert 1.0 - np.trace(found.guessed_joint) == pytest.approx(expected)
+    assert 1.0 - np.trace(found.joint) == pytest.approx(0.2)
+
+
+def test_the_guess_is_used_where_the_rate_is_not_determined(
+    two_grades, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label, p, _ = two_grades
+    found = explain(label, p, np.arange(180), read_verified(None, samples=0, classes=2))
+    for reason, joint in (("too few", found.guessed_joint), ("", found.joint)):
+        monkeypatch.setattr(estimate, "_doubt", lambda *given, reason=reason, **options: reason)
+        rate = estimate_noise(label, p, bootstrap=0).rate
+        assert rate == pytest.approx(1.0 - np.trace(joint))
+    assert np.trace(found.guessed_joint) != pytest.approx(np.trace(found.joint), abs=0.01)
