@@ -352,11 +352,15 @@ def doubtful_section(
         heading = f"All {total} {noun}s, the most doubtful first"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
-        hint = f"A → B: {noun} A, suggested grade B."
-        if numbers:
-            hint = f"A number is the probability that the {noun} is right; {hint}"
-        tiles = list(map(_tile, worst.to_dict("records"), pictures))
-        return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
+        tiles = []
+        for row, shown in zip(worst.to_dict("records"), pictures, strict=True):
+            tiles.append(_tile(row, shown, noun=noun.split()[-1]))
+        hints = []
+        if judged and numbers:
+            hints.append(f"The number is the probability that the {noun} is right.")
+        if judged and any(ARROW in tile.title for tile in tiles):
+            hints.append(f"A {ARROW} B means {noun} A, suggested grade B.")
+        return Section(slug, heading, text=[" ".join(hints)] if hints else [], tiles=tiles)
     columns = ["id", "reader", "grade"]
     if judged:
         columns.append("suggested")
@@ -372,14 +376,24 @@ def doubtful_section(
     return Section(slug, heading, tables=[table])
 
 
-def _tile(row: Mapping[Any, Any], picture: str) -> Tile:
-    title = row["grade"]
+ARROW = "→"
+TILE_KEYS = ("suggested", "patient", "reader")  # columns by which a gallery can be filtered
+
+
+def _tile(row: Mapping[Any, Any], picture: str, *, noun: str) -> Tile:
+    title = f"{noun} {row['grade']}"
     if row["suggested"] not in ("", row["grade"]):
-        title = f"{row['grade']} → {row['suggested']}"
+        title = f"{title} {ARROW} {row['suggested']}"
     text = str(row["id"])
     if row.get("twins"):
         text += f" (identical images, {row['twins']})"
-    tile = Tile(picture=picture, title=title, detail=str(row.get("reader", "")), text=text)
+    keys = {noun: str(row["grade"])}
+    for name in TILE_KEYS:
+        if row.get(name, "") != "":
+            keys[name] = str(row[name])
+    tile = Tile(
+        picture=picture, title=title, detail=str(row.get("reader", "")), text=text, keys=keys
+    )
     if np.isnan(row["quality"]):
         return tile
     return replace(tile, share=float(row["quality"]), number=_probability(row["quality"]))
