@@ -107,31 +107,32 @@ class EfficientNetLite0(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
-    def maps(self, x: Tensor) -> Iterator[Tensor]:
-        """The output of each stage, and the last map, each (B, channels, h, w)."""
+    def stages(self, x: Tensor) -> Iterator[Tensor]:
+        """The output of each stage, (B, channels, h, w)."""
         x = relu6(self._bn0(self._conv_stem(x)), inplace=True)
         for number, block in enumerate(self._blocks, start=1):
             x = block(x)
             if number in STAGE_ENDS:
                 yield x
-        yield relu6(self._bn1(self._conv_head(x)), inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        *_, last = self.maps(x)
-        return torch.flatten(last.mean(dim=(2, 3)), 1)
+        *_, last = self.stages(x)
+        y = relu6(self._bn1(self._conv_head(last)), inplace=True)
+        return torch.flatten(y.mean(dim=(2, 3)), 1)
 
 
 class EfficientNetLite0Stages(EfficientNetLite0):
-    """(B, channels, H, W) to (B, 4128): the mean and the standard deviation over the places of
-    every map.
+    """(B, channels, H, W) to (B, 1568): the mean and the standard deviation over the places of the
+    output of each stage.
 
-    Without fine-tuning, the early stages know more about texture and edges, as of an X-ray, than
-    the last one, which was trained to tell objects apart. They cost no further pass.
+    Without fine-tuning, the earlier stages say more about a medical image than the 1,280 features
+    of the last map, which were trained to tell objects apart. benchmarks/first_model.py compares
+    both.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         rows = []
-        for each in self.maps(x):
+        for each in self.stages(x):
             variance, mean = torch.var_mean(each, dim=(2, 3), correction=0)
             rows += [mean, torch.sqrt(variance + TINY)]
         return torch.cat(rows, dim=1)
