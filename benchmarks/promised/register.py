@@ -295,7 +295,7 @@ PROMISES = (
             "noise/estimate.py: rate_text",
             "reports/pages/study.py: NOISE_CAPTIONS",
             "reports/pages/study.py: NOISE_COLUMNS",
-            "reports/demo.py: run_demo",
+            "reports/demo.py: _with_verified",
             "studies/results.py: StudyResults",
             "training/train.py: describe",
         ),

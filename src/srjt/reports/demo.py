@@ -80,8 +80,8 @@ class Learnt:
         gap = f"{value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}".replace("-", "−")
         return (
             "Two trainings. Of the wrong labels that they learnt from, plain training repeats"
-            f" {self.repeated_by_plain:.0%} and srjt {self.repeated:.0%}. The mean absolute error on"
-            f" the true grades of other patients is {self.errors.first:.3f} after plain training"
+            f" {self.repeated_by_plain:.0%} and srjt {self.repeated:.0%}. The mean absolute error"
+            f" on the true grades of other patients is {self.errors.first:.3f} after plain training"
             f" and {self.errors.value:.3f} with srjt (difference {gap})."
         )
 

@@ -192,9 +192,7 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
             others: dict[str, Any] = {}
             for name in ("beside", "similar"):
                 others[name] = [(one, "") for one, _ in getattr(value, name)]
-            others["keys"] = {
-                name: key for name, key in value.keys.items() if name not in NAMING
-            }
+            others["keys"] = {name: key for name, key in value.keys.items() if name not in NAMING}
             return replace(
                 value, title=clean(value.title), detail=clean(value.detail), text="", **others
             )

@@ -48,7 +48,7 @@ class AnalysisFacts:
     verdict: Verdict  # against one grade for all
     network: str
     size: int  # pixels
-    small: bool  # whether it is a network for machines without a GPU
+    small: bool  # whether it is a small or frozen network, for machines without a GPU
     missed: str  # grades that are never predicted: "Grade 3 is"
     scarce: str  # grades with few training images
     wrong: float | None  # share of wrong labels; None: not known
@@ -86,8 +86,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
     """The most helpful first."""
     if f.verdict in ("not better", "unclear") and f.small:
         yield (
-            f"A GPU, or features of a large network. This model is a small one ({f.network}, images"
-            f" of {f.size} pixels), made for a machine without a GPU, and it is not clearly better"
+            f"A GPU, or features of a larger network. This model ({f.network}, images of"
+            f" {f.size} pixels) is made for a machine without a GPU, and it is not clearly better"
             " than one grade for all."
         )
     if f.verdict in ("not better", "unclear") and not f.small:
@@ -118,8 +118,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
         )
     if f.verdict == "better" and f.small:
         yield (
-            f"A GPU: this model is a small one ({f.network}, images of {f.size} pixels). The same"
-            " command on a machine with a GPU trains a large one."
+            f"A GPU: this model ({f.network}, images of {f.size} pixels) is made for a machine"
+            " without one. The same command on a machine with a GPU trains a whole network."
         )
 
 
@@ -138,9 +138,9 @@ def analysis_facts(done: Analysis) -> AnalysisFacts:
     judged = bool(done.audited.facts["judged"])
     facts = AnalysisFacts(
         verdict=evaluation_facts(done.evaluation).verdict,
-        network=str(config.network),
+        network=config.network_name,
         size=config.image_size,
-        small=str(config.network).startswith("tiny"),
+        small=config.backbone is not None or str(config.network).startswith("tiny"),
         missed=named_grades(done.evaluation.grades, never_predicted(done.evaluation)),
         scarce=named_grades(done.evaluation.grades, scarce),
         wrong=float(audited["rate"]) if judged and audited["identifiable"] else None,
@@ -192,7 +192,7 @@ def analysis_page(done: Analysis) -> Page:
     return Page(
         kind=f"Analysis of {done.inspection.source.name or done.inspection.source.resolve().name}",
         title=title,
-        lead=f"{lead} {against} {audited.title}.",
+        lead=f"{lead} {audited.title}.",
         key_numbers=_key_numbers(done, audited),
         figure=confusion_of(done.evaluation),
         figure_table=confusion_table(done.evaluation),
@@ -207,7 +207,8 @@ def analysis_page(done: Analysis) -> Page:
                 "next",
                 "Next",
                 text=[
-                    "Each works as it is written, in the folder in which this analysis was started."
+                    "These commands work as written, in the folder in which the analysis was"
+                    " started."
                 ],
                 code="\n".join(next_commands(done)),
             ),
@@ -308,7 +309,7 @@ def _labels(audited: Page, *, judged: bool) -> Section:
     section = Section(
         "labels",
         "Labels that may be wrong",
-        text=[audited.verdict, *audited.warnings],
+        text=[audited.lead, *audited.warnings],
         links=[("The whole audit", f"{analysis.AUDIT}/audit.html")],
     )
     if not judged:

@@ -74,7 +74,7 @@ def verdict_of(f: AuditFacts) -> tuple[str, str]:
         return title, lead
     if f.several and f.identifiable:
         title = f"About {f.rate:.0%} of the consensus grades are wrong"
-        lead = f"Of {f.readings:,} readings about {f.readings_wrong:.0%} are."
+        lead = f"About {f.readings_wrong:.0%} of the {f.readings:,} readings are wrong."
         return title, lead
     if f.identifiable:
         return f"About {f.rate:.0%} of the labels are wrong", suggestion_of(f)
@@ -104,8 +104,8 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
         yield READINGS_REMAIN
     if f.verify and f.random:
         yield (
-            f"To know the rate within ±{WITHIN:.0%}, verify about {f.verify}, drawn by doubt; at"
-            f" random it would be {f.random:,}: {f.sample}."
+            f"To know the rate within ±{WITHIN:.0%}, verify about {f.verify} that are drawn by"
+            f" doubt ({f.random:,} if they were drawn at random): {f.sample}."
         )
     if f.verify and not f.random:
         yield (
@@ -114,8 +114,8 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
         )
     if f.twins:
         yield (
-            f"{f.twins} of identical images contradict each other, and come first: at most one of"
-            " each image's is right."
+            f"{f.twins} of identical images contradict each other. They come first, because at most"
+            " one label of each image can be right."
         )
     if not f.has_patients:
         yield (
@@ -138,13 +138,13 @@ def remarks_of(f: AuditFacts) -> Iterator[str]:
         )
     if f.judged and not f.identifiable:
         yield (
-            f"How many labels are wrong is not known because {f.why}. So there is the order of"
-            " doubt, and no probability."
+            f"How many labels are wrong is not known because {f.why}. Therefore the labels are"
+            " ordered by doubt, without probabilities."
         )
     if f.judged and f.identifiable and f.unseen:
         yield (
-            f"Of labels of grades that the networks do not recognise ({f.unseen}) no probability is"
-            " shown."
+            "No probability is shown for labels of grades that the networks do not recognise"
+            f" ({f.unseen})."
         )
     if f.judged and f.assumption:
         yield f.assumption
@@ -296,9 +296,9 @@ def _key_numbers(f: AuditFacts, summary: Mapping[str, Any]) -> list[KeyNumber]:
     numbers = [
         number,
         KeyNumber(
-            "labels that the networks give", f"{networks['accuracy']:.0%}", compared=frequent
+            "labels that the networks agree with", f"{networks['accuracy']:.0%}", compared=frequent
         ),
-        KeyNumber("grades away from the label", f"{networks['mae']:.2f}", compared=median),
+        KeyNumber("mean distance from the label, in grades", f"{networks['mae']:.2f}", compared=median),
     ]
     if (verified := summary.get("verified")) is not None:
         labels = count_of(verified["labels"], "verified label")

@@ -82,7 +82,7 @@ def verdict_of(f: ReadersFacts) -> tuple[str, str]:
         )
         return title, lead
     title = f"About {f.wrong:.0%} of the readings are wrong"
-    lead = f"Of the consensus grades about {f.consensus_wrong:.0%} are."
+    lead = f"About {f.consensus_wrong:.0%} of the consensus grades are wrong."
     return title, lead
 
 

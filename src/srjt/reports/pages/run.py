@@ -86,7 +86,7 @@ def verdict_of(f: RunPageFacts) -> tuple[str, str]:
         return f"Not finished: {f.reached} of {f.planned} epochs", RESUME
     if not f.side:
         lead = f"All {f.training:,} samples were used for training."
-        return "How good the run is, is not known", lead
+        return "It is not known how good the run is", lead
     return evaluation.verdict_of(f)
 
 
