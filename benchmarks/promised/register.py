@@ -101,6 +101,7 @@ PROMISES = (
             "inference/compare.py: Difference.difference",
             "ordinal/metrics.py: t_interval",
             "cli/predict.py: compare",
+            "reports/demo.py: Learnt",
             "reports/pages/analysis.py: analysis_facts",
         ),
     ),
