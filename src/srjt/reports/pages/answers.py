@@ -401,7 +401,11 @@ def explain_page(explanation: Explanation, *, title: str = "run") -> Page:
         ),
         key_numbers=numbers,
         warnings=warnings,
-        remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
+        remarks=[
+            EXPLAINED,
+            "Maps are coarse: they show the part of the grade that passes through the last feature"
+            f" map, which has {size} places.",
+        ],
         sections=[Section("images", "Images", tiles=tiles, brief=True)],
     )
 

@@ -444,15 +444,17 @@ def _key_number(metric: str, score: float, f: RunPageFacts) -> KeyNumber:
 
 
 def _figures(record: RunRecord, f: RunPageFacts) -> list[CaptionedFigure]:
-    """The confusion matrix of the answers, and curves."""
-    curves = run_figures(
-        record.metrics,
-        grades=record.facts.grades.shown,
-        sides=record.shown_sides,
-        naive=f.baseline,
-        noise_rate=None if math.isnan(f.wrong) else f.wrong,
-        pooled=record.pooled,
-    )
+    """The confusion matrix of the answers, and curves, unless there is one epoch only."""
+    curves = []
+    if f.planned > 1:
+        curves = run_figures(
+            record.metrics,
+            grades=record.facts.grades.shown,
+            sides=record.shown_sides,
+            naive=f.baseline,
+            noise_rate=None if math.isnan(f.wrong) else f.wrong,
+            pooled=record.pooled,
+        )
     if record.evaluation is None:
         return curves
     return [evaluation.confusion_of(record.evaluation), *curves]
