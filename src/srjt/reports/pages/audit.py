@@ -298,7 +298,9 @@ def _key_numbers(f: AuditFacts, summary: Mapping[str, Any]) -> list[KeyNumber]:
         KeyNumber(
             "labels that the networks agree with", f"{networks['accuracy']:.0%}", compared=frequent
         ),
-        KeyNumber("mean distance from the label, in grades", f"{networks['mae']:.2f}", compared=median),
+        KeyNumber(
+            "mean distance from the label, in grades", f"{networks['mae']:.2f}", compared=median
+        ),
     ]
     if (verified := summary.get("verified")) is not None:
         labels = count_of(verified["labels"], "verified label")
