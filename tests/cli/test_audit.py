@@ -60,7 +60,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(
         len([line for text in summary.splitlines() for line in textwrap.wrap(text, 80)]) <= 24
     )  # one screen
     assert "120 labels" in summary
-    for number in ("wrong labels", "labels that the networks give", "grades away from the label"):
+    for number in ("wrong labels", "labels that the networks agree with", "mean distance"):
         assert summary.count(number) >= 1
     assert "always the most frequent: " in summary
     assert "(not given)" in (tmp_path / "audit" / "audit.html").read_text()

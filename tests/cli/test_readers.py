@@ -63,8 +63,8 @@ def save(tmp_path: Path, frame: pd.DataFrame) -> Path:
 def test_it_prints_agreement_and_readers_on_one_screen(command: Srjt, table: Path) -> None:
     said = command.prints("readers", table)
     words = " ".join(said.split())
-    assert "readings 80 of 40 images by 3 readers" in words
-    for part in ("Krippendorff’s α", "quadratic κ", "reader ┃", "wrong consensus grades"):
+    assert "80 readings of 40 images by 3 readers." in words
+    for part in ("Krippendorff’s α", "same grade", "reader ┃", "wrong consensus grades"):
         assert part in words
     assert lines_of(said) <= 24
 

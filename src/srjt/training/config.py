@@ -208,8 +208,8 @@ class TrainConfig(Plain):
         more=(
             "Features of all images are computed once and kept in the cache; `network` is then"
             " odds, mlp or linear. The run is one of images like any other. `auto` takes the first"
-            " of efficientnet-lite0, resnet18 and timm:resnet18 whose weights are here or can be"
-            " downloaded; without them the network tiny is trained."
+            " of efficientnet-lite0-stages, resnet18 and timm:resnet18 whose weights are here or"
+            " can be downloaded; without them the network tiny is trained."
         ),
         metavar="NAME|auto",
     )

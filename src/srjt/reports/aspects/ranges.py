@@ -164,8 +164,8 @@ def _warnings(judged: RangeEvaluation, evaluation: Evaluation) -> list[str]:
     if evaluation.coverage_by == "grade":
         return [f"{uncovered}."]
     return [
-        f"{uncovered}, whose promise is for all grades together: srjt predict --coverage-by grade"
-        " promises it for each grade."
+        f"{uncovered}. The ranges hold for all grades together; with srjt predict --coverage-by"
+        " grade they hold for each grade."
     ]
 
 

@@ -92,8 +92,8 @@ def warnings_of(f: PredictionFacts) -> Iterator[str]:
         )
     if f.outside:
         yield (
-            f"{f.outside} in none of the ranges, whose promise is for all grades together: srjt"
-            " predict --coverage-by grade promises it for each grade."
+            f"{f.outside} in none of the ranges. The ranges hold for all grades together; with srjt"
+            " predict --coverage-by grade they hold for each grade."
         )
 
 
@@ -176,7 +176,7 @@ def _beside_one_grade(judged: EvaluationFacts) -> str:
     if judged.verdict == "unknown":
         return ""
     if judged.evaluation.purpose == "mae":
-        return f" One grade for all: {judged.naive:.2f}."
+        return f" One grade for all would be {judged.naive:.2f} off."
     return f" By {judged.metric}: {judged.score:.3f}, and {judged.naive:.3f} for one grade for all."
 
 
@@ -402,7 +402,11 @@ def explain_page(explanation: Explanation, *, title: str = "run") -> Page:
         ),
         key_numbers=numbers,
         warnings=warnings,
-        remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
+        remarks=[
+            EXPLAINED,
+            "Maps are coarse: they show the part of the grade that passes through the last feature"
+            f" map, which has {size} places.",
+        ],
         sections=[Section("images", "Images", tiles=tiles, brief=True)],
     )
 
