@@ -153,6 +153,9 @@ def consensus(
     elif compared:
         shared_errors = _shared_errors(variants, reference, mean)
     if shared_errors:
+        if evidence.crowd:  # those who hardly look share no errors
+            telling = share * model.information(intervals.matrices, prior)
+            mean = np.einsum("r,rcj->cj", telling / telling.sum(), intervals.matrices)
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
     misled = 0.0
