@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from srjt import cli
 from srjt.errors import SrjtError
 
 
@@ -29,3 +30,24 @@ def refuses(
     assert "\n" not in text
     for value in (says,) if isinstance(says, str) else says:
         assert value in text
+
+
+@contextmanager
+def explained() -> Iterator[list[SrjtError]]:
+    """The errors that commands in the block end with."""
+    errors: list[SrjtError] = []
+    explain = cli._explained
+
+    def keep(problem: Exception) -> str | None:
+        if isinstance(problem, SrjtError):
+            errors.append(problem)
+        return explain(problem)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "_explained", keep)
+        yield errors
+
+
+def about(error: SrjtError) -> str:
+    """Its code and option, such as "conflict html"."""
+    return f"{error.code} {error.option}".rstrip()

@@ -38,6 +38,8 @@ CHUNK = 1 << 20  # bytes that are read at a time
 LARGEST_JSON = 2**28  # bytes; an audit with a million patients has less
 
 Model = TypeVar("Model")
+REPLACE_TRIES = 20
+REPLACE_SECONDS = 0.05
 
 
 def path_from(path: Path, folder: Path) -> str:
@@ -64,12 +66,25 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, path)
+        _replace(draft, path)
         sync_folder(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+def _replace(draft: Path, path: Path) -> None:
+    """Rename a file over another one. On Windows that fails while somebody reads the other one,
+    such as a browser: a second is enough for most."""
+    for _ in range(REPLACE_TRIES - 1 if os.name == "nt" else 0):
+        try:
+            os.replace(draft, path)
+        except PermissionError:
+            time.sleep(REPLACE_SECONDS)
+        else:
+            return
+    os.replace(draft, path)
 
 
 def write_json(path: Path, content: Any) -> None:

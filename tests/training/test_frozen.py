@@ -205,7 +205,7 @@ def test_the_page_of_such_a_run_begins_with_the_warning(
         ({}, True, (None, None)),  # rows of features need no backbone
         ({"network": "resnet34"}, False, (None, "resnet34")),  # it is trained itself
         ({"network": "tiny"}, False, (None, "tiny")),
-        ({"network": "odds", "weights": "file.pth"}, False, ("efficientnet-lite0", "odds")),
+        ({"network": "odds", "weights": "file.pth"}, False, ("efficientnet-lite0-stages", "odds")),
         ({"pretrained": False}, False, (None, "tiny")),
     ],
 )

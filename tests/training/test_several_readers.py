@@ -16,9 +16,9 @@ from refusals import refuses
 from srjt.data import Manifest
 from srjt.methods import create
 from srjt.noise import noise_from_posterior
-from srjt.training.batches import balancing_weights, draw_grades
+from srjt.training.batches import NO_READERS, balancing_weights, draw_grades
 from srjt.training.config import TrainConfig
-from srjt.training.single_run import fingerprint, reader_targets, resolve_split
+from srjt.training.single_run import fingerprint, reader_targets, resolve_split, verified_targets
 from srjt.training.train import resolve_noise_rate
 from srjt.training.trained import Setup
 
@@ -189,3 +189,42 @@ def test_probabilities_that_are_none_are_an_error(data: Manifest) -> None:
     for wrong in ("?", -1.0):
         with refuses("wrong_values"):
             _ = replace(data, table=data.table.assign(p_true_0=wrong)).posterior
+
+
+def test_verified_grades_are_learnt_without_correction() -> None:
+    images = srjt.data.synthetic.generate(images=6, patients=6, size=32)
+    table = images.table.assign(grade=[0, 1, 2, 3, 1, 1], verified_grade=[-1, 2, -1, 3, 1, -1])
+    checked = replace(images, table=table)
+    matrix = np.array([[0.8, 0.2, 0, 0], [0.1, 0.8, 0.1, 0], [0, 0.1, 0.8, 0.1], [0, 0, 0.3, 0.7]])
+    method = create("srjt", num_classes=4, transition=matrix)
+    targets = verified_targets(checked, np.array([1, 2, 3, 5]), method).targets
+    assert targets is not None
+    expected = [[0, 0, 1, 0], [0, 0.1, 0.8, 0.3], [0, 0, 0, 1], [0.2, 0.8, 0.1, 0]]
+    np.testing.assert_allclose(targets[:, 0], expected)
+    # the loss is that of the corrected labels, and of the verified grades as they are
+    logits = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = method.loss(logits, targets.float()).per_network
+    p = logits.softmax(dim=-1).numpy()
+    likelihood = (p * np.array(expected)).sum(axis=-1)
+    np.testing.assert_allclose(found, -np.log(likelihood).mean(axis=1), rtol=1e-5)
+
+
+def test_without_verified_grades_or_a_matrix_labels_are_learnt_as_ever(data: Manifest) -> None:
+    rows = np.arange(6)
+    srjt_method = create("srjt", num_classes=4, transition=np.eye(4))
+    assert verified_targets(data, rows, srjt_method) == NO_READERS
+    checked = replace(data, table=data.table.assign(verified_grade=data.labels))
+    assert verified_targets(checked, rows, create("standard", num_classes=4)) == NO_READERS
+    none_here = replace(data, table=data.table.assign(verified_grade=[-1] * 59 + [0]))
+    assert verified_targets(none_here, rows, srjt_method) == NO_READERS
+
+
+def test_the_weight_of_the_agreement_does_not_depend_on_the_factor_of_likelihoods() -> None:
+    method = create("srjt", num_classes=4, transition=np.eye(4))
+    draws = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 8, 4, generator=draws)
+    likelihoods = torch.rand(8, 1, 4, generator=draws) + 0.1
+    one = method.loss(logits, likelihoods)
+    ten = method.loss(logits, 10 * likelihoods)
+    label_part = np.log(10) * 2  # of both networks; a constant
+    assert float(one.total - ten.total) == pytest.approx(label_part, rel=1e-5)

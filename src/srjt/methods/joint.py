@@ -448,9 +448,13 @@ class ForwardAgreement(Method):
 @torch.no_grad()
 def _fit(logits: Tensor, targets: Tensor) -> Tensor:
     """() the mean probability of the labels (B,), of labels with probabilities (B, C), or of
-    readings (B, R, C)."""
+    readings (B, R, C).
+
+    Readings are given up to a factor: each counts in relation to its likeliest grade.
+    """
     if targets.ndim == 3:
-        return (-losses.readings_likelihood(logits, targets) / targets.shape[1]).exp().mean()
+        scaled = targets / targets.amax(dim=-1, keepdim=True)
+        return (-losses.readings_likelihood(logits, scaled) / targets.shape[1]).exp().mean()
     if targets.ndim == 2:
         return (logits.softmax(dim=-1) * targets).sum(dim=-1).mean()
     return (-losses.hard_cross_entropy(logits, targets.expand(len(logits), -1))).exp().mean()

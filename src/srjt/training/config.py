@@ -208,8 +208,8 @@ class TrainConfig(Plain):
         more=(
             "Features of all images are computed once and kept in the cache; `network` is then"
             " odds, mlp or linear. The run is one of images like any other. `auto` takes the first"
-            " of efficientnet-lite0, resnet18 and timm:resnet18 whose weights are here or can be"
-            " downloaded; without them the network tiny is trained."
+            " of efficientnet-lite0-stages, resnet18 and timm:resnet18 whose weights are here or"
+            " can be downloaded; without them the network tiny is trained."
         ),
         metavar="NAME|auto",
     )
@@ -229,6 +229,16 @@ class TrainConfig(Plain):
         "squash", "Resize to a square, or the short side, then crop, or the long side, then pad."
     )
     flip: bool = setting(True, "Mirror training images at random.")
+    augment: Literal["paper", "light", "strong"] = setting(
+        "paper",
+        "How training images are changed at random.",
+        more=(
+            "`paper`: a crop, and a mirror image unless `flip` is false. `light`: also rotated by"
+            " up to 15°, zoomed by 10 % and recoloured by 15 %. `strong`: rotated by any angle,"
+            " also mirrored top to bottom, zoomed by 25 %, recoloured by 30 %, and a square of 30 %"
+            " of the side is greyed."
+        ),
+    )
 
     # the optimisation; None: chosen by for_data
     epochs: int | None = setting(
@@ -554,6 +564,8 @@ class TrainConfig(Plain):
         values = {name: value for name, value in self.to_dict().items() if name not in NOT_LEARNT}
         if self.backbone is None:  # as before there was such a setting
             del values["backbone"]
+        if self.augment == "paper":
+            del values["augment"]
         return values
 
     def identity(self) -> dict[str, Any]:

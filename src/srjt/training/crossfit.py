@@ -10,7 +10,6 @@ The folds may be trained at the same time, in worker processes.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -37,7 +36,7 @@ from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
-from srjt.training.workers import StopRequest, WorkerPool
+from srjt.training.workers import StopRequest, WorkerPool, has_forkserver
 
 # The most similar samples of each grade, for an expert to compare with.
 
@@ -279,7 +278,7 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return "torchrun has started several processes"
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if not has_forkserver():  # each worker would import torch again, for a short training
         return "this operating system has no fork server"
     return ""
 

@@ -196,6 +196,7 @@ class _Training:
             augment=self.run.preprocess.train_transform is None,
             flip=self.config.flip,
             weights=self.weights,
+            changed=self.run.preprocess.augmentation is not None,
         )
 
     # ---- an epoch

@@ -136,7 +136,7 @@ def reader_targets(
         if manifest.posterior is not None and method.takes_probabilities:
             choice = "posterior"
     if choice == "consensus":
-        return NO_READERS
+        return verified_targets(manifest, rows, method)
     if manifest.posterior is None:
         raise SrjtError(
             f"reader_targets {choice!r} needs the grades of several readers: read the data with ",
@@ -179,6 +179,25 @@ def reader_targets(
             option="reader_targets",
         )
     return ReaderTargets(targets=posterior)
+
+
+def verified_targets(manifest: Manifest, rows: Ints, method: Method) -> ReaderTargets:
+    """Of the training rows (N,) those with a verified grade are learnt without correction.
+
+    The others are corrected as ever: the likelihood of label y is the column y of the matrix.
+    """
+    verified = manifest.verified_labels
+    if verified is None or method.transition is None or not method.takes_likelihoods:
+        return NO_READERS
+    grades = torch.from_numpy(verified[rows])
+    is_verified = grades >= 0
+    if not is_verified.any():
+        return NO_READERS
+    matrix = method.transition.detach().cpu().double()
+    likelihoods = matrix[:, torch.from_numpy(manifest.labels[rows])].T.clone()
+    certain = torch.eye(len(matrix), dtype=torch.float64)
+    likelihoods[is_verified] = certain[grades[is_verified]]
+    return ReaderTargets(targets=likelihoods.unsqueeze(1))
 
 
 # The files of a finished run: what its training has found, written once and read again.
@@ -494,6 +513,15 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
             "transform and eval_transform are for images; these data are rows of features.",
             code="unsupported",
             option="transform",
+        )
+    if config.augment != "paper" and (setup.transform or data.are_features or config.backbone):
+        reason = "with a `transform` of your own"
+        if setup.transform is None:
+            reason = "on features, which are computed once from unchanged images"
+        raise SrjtError(
+            Option("augment", config.augment),
+            f" has no effect {reason}: leave it out.",
+            code="option_without_effect",
         )
     name = str(config.network)
     row = backbones.known(name)  # one that is not known is an error when it is built

@@ -20,6 +20,7 @@ from srjt import methods, networks
 from srjt.data.checks import warn_of_duplicates
 from srjt.data.copies import Known, Traces, find_copies, read_traces
 from srjt.data.grades import UNKNOWN_PATIENT, Grades
+from srjt.data.images.augment import AUGMENTATIONS
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
 from srjt.data.images.store import ImageStore, open_store
@@ -677,6 +678,7 @@ def ready_to_compute(
             channels_last=last,
             train_transform=setup.transform,
             eval_transform=setup.eval_transform,
+            augmentation=AUGMENTATIONS.get(config.augment),
         ),
         in_shape=tuple(facts.data["in_shape"]),
         feature_names=tuple(facts.data.get("feature_names", ())),

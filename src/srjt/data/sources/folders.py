@@ -276,8 +276,13 @@ def _make_key(folder: Path) -> None:
     try:
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(KEY_BYTES) + "\n")
-        with contextlib.suppress(FileExistsError):
+        try:
             os.link(draft, folder / KEY)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            if not (folder / KEY).exists():
+                Path(draft).rename(folder / KEY)
     finally:
         Path(draft).unlink(missing_ok=True)
 

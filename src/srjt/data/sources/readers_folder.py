@@ -34,7 +34,8 @@ from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import Option, SrjtError
 from srjt.progress import plain
 from srjt.readers.agreement import COEFFICIENTS, Agreement
-from srjt.readers.consensus import Consensus, next_readings
+from srjt.readers.consensus import Consensus
+from srjt.readers.next_readings import Goal, next_readings
 from srjt.readers.readings import Readings
 
 _COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
@@ -110,19 +111,36 @@ def _patient_and_reference(reading: ReadingsTable, items: npt.NDArray[np.int64])
 
 
 def worklist_table(
-    reading: ReadingsTable, agreed: Consensus, count: int, *, per_reader: int | None
+    reading: ReadingsTable,
+    agreed: Consensus,
+    count: int,
+    *,
+    per_reader: int | None,
+    goal: Goal = "consensus",
+    probabilities: npt.NDArray[np.float64] | None = None,
 ) -> pd.DataFrame:
     """What to read next (item, reader, gain): by the readers, or by a new one if they have read
     everything.
 
-    Empty if every item is trusted, or nobody can be asked: a crowd has no names.
+    Empty if every item is trusted, or nobody can be asked: a crowd has no names. probabilities: of
+    the network whose error is to be known, with the goal "model".
     """
     readings = reading.readings
-    wanted = next_readings(agreed, readings, count=count, per_reader=per_reader)
-    if wanted.empty and readings.readers != [NO_READER]:
-        wanted = next_readings(
-            agreed, readings, count=count, per_reader=per_reader, new_reader=True
-        )
+    answers = None
+    if goal == "model" and probabilities is not None:
+        answers = probabilities.argmax(axis=1)
+    wanted = pd.DataFrame()
+    for new_reader in (False, readings.readers != [NO_READER]):
+        if wanted.empty:
+            wanted = next_readings(
+                agreed,
+                readings,
+                count=count,
+                per_reader=per_reader,
+                new_reader=new_reader,
+                goal=goal,
+                answers=answers,
+            )
     names = {name: wanted[name].map(neutralise_formula) for name in ("item", "reader")}
     return wanted.assign(**names, gain=wanted["gain"].round(6)).rename(
         columns={"item": reading.columns.noun}
