@@ -17,7 +17,7 @@ from srjt.inference.options import Answering
 from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

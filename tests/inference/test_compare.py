@@ -14,7 +14,7 @@ from refusals import refuses
 from srjt.inference.compare import _differences, compare
 from srjt.ordinal.metrics import METRICS, TOO_FEW, holm, resampled_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 

@@ -32,7 +32,7 @@ from srjt.noise.quality import (
     posterior_weights,
 )
 from srjt.ordinal.decoding import highest_per_unit
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 CLASSES, CLINICS, PATIENTS, NEW, PROMISED = 4, 16, 50, 200, 0.8

@@ -36,7 +36,7 @@ from srjt.noise.quality import (
     scaled_joint,
 )
 from srjt.ordinal.calibration import range_scores, range_threshold
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 CLASSES = 4

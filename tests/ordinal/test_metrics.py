@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 from refusals import refuses
 from srjt.ordinal import PURPOSES, Purpose, metrics
 from srjt.ordinal.metrics import METRICS, naive_baseline
-from srjt.training.folder import not_beaten
+from srjt.training.baselines import not_beaten
 
 C = 5
 # Few samples of five grades: absent and never predicted grades are the rule, not the exception.

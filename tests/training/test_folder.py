@@ -24,10 +24,12 @@ from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted
 from srjt.files import write_atomically
 from srjt.training import checkpoint
+from srjt.training.baselines import baseline_from
 from srjt.training.checkpoint import CheckpointWriter
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.folder import HeldOut, baseline_from, read_facts, read_held_out, write_held_out
+from srjt.training.folder import read_facts
+from srjt.training.held_out import HeldOut, read_held_out, write_held_out
 from srjt.training.trained import Setup
 
 from .test_resume import StopAt

@@ -30,7 +30,7 @@ from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
 from srjt.settings import from_names
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 # The answers of several runs for the same test images, in the same order.

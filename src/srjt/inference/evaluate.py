@@ -53,7 +53,9 @@ from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
-from srjt.training.folder import HeldOut, baseline_from, same_samples
+from srjt.training.baselines import baseline_from
+from srjt.training.held_out import HeldOut
+from srjt.training.image_identity import same_samples
 from srjt.training.trained import Trained
 
 # Which of the evaluated samples the run knows, by what they show: scores on them look too good.

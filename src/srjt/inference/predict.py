@@ -30,7 +30,7 @@ from srjt.plain import plain
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.settings import from_names
 from srjt.training.devices import amp_dtype
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 # A run takes images, or rows of features: the other kind gets one sentence that says how to make

@@ -44,7 +44,7 @@ from srjt.ordinal import decoding
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
-from srjt.training.folder import HeldOut, held_out_side
+from srjt.training.held_out import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
 Outputs = tuple[

@@ -35,7 +35,7 @@ from srjt.ordinal.metrics import (
     percentile_interval,
 )
 from srjt.progress import plain
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
 

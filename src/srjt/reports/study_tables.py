@@ -29,7 +29,7 @@ from srjt.studies.results import (
     pool_ours,
     size_ratio,
 )
-from srjt.training.folder import NAIVE
+from srjt.training.baselines import NAIVE
 
 # Words of a study's tables, figures and pages: metrics, noises, and which runs form the paper's
 # ablation.

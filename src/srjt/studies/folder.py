@@ -34,7 +34,8 @@ from srjt.files import is_locked, write_sealed_json
 from srjt.methods import import_modules
 from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
-from srjt.training.folder import has_summary, image_digest, lost_files
+from srjt.training.folder import has_summary, lost_files
+from srjt.training.image_identity import image_digest
 from srjt.training.train import train
 
 # A study's folder: its plan and the state of its runs.

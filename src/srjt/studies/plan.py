@@ -50,7 +50,7 @@ from srjt.studies.config import (
     parse_noise,
 )
 from srjt.training.config import TrainConfig
-from srjt.training.folder import image_digest
+from srjt.training.image_identity import image_digest
 from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest

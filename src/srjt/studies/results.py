@@ -34,12 +34,12 @@ from srjt.studies.folder import (
     run_folder,
     run_status,
 )
+from srjt.training.baselines import baseline_from
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.folder import (
     RESTORE,
     SMALL_FILES,
     RunFacts,
-    baseline_from,
     lost_files,
     read_facts,
     read_noise_estimate,

@@ -30,8 +30,11 @@ from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, ResolvedConfig, TrainConfig
 from srjt.training.frozen import features_and_seconds, frozen_facts, frozen_sentences
+from srjt.training.held_out import HeldOut, held_out_side, write_held_out
+from srjt.training.image_identity import image_digest
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.odds import fit_at_once
+from srjt.training.provenance import describe_provenance, describe_source
 from srjt.training.reporters import FoldReporter
 from srjt.training.step import weights
 from srjt.training.trained import Setup, SplitChoice, Trained
@@ -212,7 +215,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
     with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
-        run_folder.write_held_out(folder, run.held_out)
+        write_held_out(folder, run.held_out)
         run_folder.write_skipped(folder, run.skipped)
         write_traces(folder, run.traces)
         averages = checkpoint.last_epochs(
@@ -306,9 +309,7 @@ def single_run(
         own_network=setup.network is not None,
         noise=noise,
         head=head,
-        provenance=run_folder.describe_provenance(
-            device, command=command, processes=process.world_size
-        ),
+        provenance=describe_provenance(device, command=command, processes=process.world_size),
     )
     if folder is not None and finished:
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
@@ -396,13 +397,13 @@ def _described(run: Trained, *, own_network: bool) -> str:
 
 def _held_out(
     run: Trained, manifest: Manifest, feed: Feed, sides: Mapping[str, Side]
-) -> dict[str, run_folder.HeldOut]:
+) -> dict[str, HeldOut]:
     """The predictions for the samples of each side."""
     forward = run.forward(feed, sides=[side.rows for side in sides.values()])
     held_out = {}
     for name, side in sides.items():
         if name != WRONG_LABELS:
-            held_out[name] = run_folder.held_out_side(
+            held_out[name] = held_out_side(
                 manifest.select(side.rows.numpy(), images=False),
                 forward.probabilities(side.rows)[0].numpy(),
                 from_files=manifest.arrays is None,
@@ -453,13 +454,11 @@ def _data_facts(
         "validation_counts": counts[1].tolist(),
         "in_shape": list(in_shape),
         "fingerprint": fingerprint(manifest, parts),
-        "images": run_folder.image_digest(used),
+        "images": image_digest(used),
         "feature_names": list(manifest.feature_names),
         "made": manifest.made,
-        "source": run_folder.describe_source(manifest.source) if manifest.source else None,
-        "labels": (
-            run_folder.describe_source(manifest.labels_source) if manifest.labels_source else None
-        ),
+        "source": describe_source(manifest.source) if manifest.source else None,
+        "labels": (describe_source(manifest.labels_source) if manifest.labels_source else None),
         # of several readers, a label is that of their readings of a sample
         "several_readings": None if manifest.posterior is None else "consensus",
         "patients": len(set().union(*owners.values())) if owners else None,

@@ -45,6 +45,7 @@ from srjt.training.config import (
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.frozen import lacks_weights, resolve_backbone
+from srjt.training.image_identity import image_digest
 from srjt.training.odds import folds_by_patient
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
@@ -155,7 +156,7 @@ def resolve_noise_rate(
             "fingerprint": one_run.fingerprint(readable, one_run.train_on(rows)),
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
-            "images": run_folder.image_digest(learnt),
+            "images": image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
     if estimate.informed:

@@ -40,6 +40,8 @@ from srjt.training import batches, checkpoint, devices, folder as run_folder, st
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
 from srjt.training.config import FITTED_BY_ODDS, ODDS, ResolvedConfig, TrainConfig
 from srjt.training.frozen import FeatureCache, build_trunk
+from srjt.training.held_out import HeldOut, read_held_out
+from srjt.training.image_identity import HASHES_FILE, read_hashes, same_samples
 from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
@@ -154,7 +156,7 @@ class Trained:
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
-    held_out: Mapping[str, run_folder.HeldOut] = field(default_factory=dict)
+    held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     facts: run_folder.RunFacts
@@ -311,7 +313,7 @@ class Trained:
             Rows that are copies, rows that are near, and the share of these.
         """
         data = self.match_features(data)
-        same = run_folder.same_samples(data, ids=self.training_ids, hashes=self.hashes)
+        same = same_samples(data, ids=self.training_ids, hashes=self.hashes)
         patients = self.history["patient"].tolist() if "patient" in self.history else None
         known = find_copies(self.traces, data, patients=patients)
         near = np.union1d(known.near, same)
@@ -637,13 +639,11 @@ def load_run(
     return replace(
         ready_to_compute(stacked, method, facts, setup, folder=path),
         networks=stacked.eval(),
-        held_out=run_folder.read_held_out(
-            path, networks=method.networks, classes=len(facts.grades)
-        ),
+        held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         metrics=metrics,
         history=run_folder.read_history(path),
         noise_estimate=run_folder.read_noise_estimate(path),
-        hashes=run_folder.read_hashes(path / run_folder.HASHES_FILE),
+        hashes=read_hashes(path / HASHES_FILE),
         traces=read_traces(path),
     )
 

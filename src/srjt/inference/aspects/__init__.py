@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from srjt.noise.quality import NoiseBounds
     from srjt.ordinal.decoding import LearnedPooling
     from srjt.readers.readings import Readings
-    from srjt.training.folder import HeldOut
+    from srjt.training.held_out import HeldOut
     from srjt.training.trained import Trained
 
 # Panels of the command line's help.

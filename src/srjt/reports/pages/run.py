@@ -24,6 +24,7 @@ from srjt.reports.sections import counts_table, provenance_section
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
+from srjt.training.baselines import baseline_from, run_baselines
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
 from srjt.training.frozen import NO_WEIGHTS, frozen_sentences
 from srjt.training.single_run import finished_metrics
@@ -346,11 +347,11 @@ def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
     """One grade for all samples; while the run trains only the labels of the validation side are
     recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
-        return run_folder.run_baselines(record.folder).get(side)
+        return run_baselines(record.folder).get(side)
     if side != "validation":
         return None
     counts = record.facts.data.get("validation_counts") or []
-    return run_folder.baseline_from(record.facts, counts)
+    return baseline_from(record.facts, counts)
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
