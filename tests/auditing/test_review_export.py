@@ -204,7 +204,7 @@ def test_two_reviewers(tmp_path: Path, srjt: Command) -> None:
     code, said = srjt(
         "review", "export", folder, "--out", "new.csv", "--conflicts", "new.csv", "--force"
     )
-    assert (code, "are the same file" in said) == (2, True)
+    assert (code, "name the same file" in said) == (2, True)
     assert not (
         tmp_path / "new.csv"
     ).exists()  # a table without its conflicts is not what was asked for

@@ -711,7 +711,7 @@ def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, fo
 
     if out.suffix.lower() != ".json":
         raise SrjtError(
-            f"Tasks are written as JSON, and {out} has another suffix: --out tasks.json",
+            f"Tasks are written as JSON, and {out} has another suffix. Use --out tasks.json.",
             code="wrong_file",
             option="out",
         )

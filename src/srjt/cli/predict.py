@@ -203,7 +203,7 @@ def _check_dicom_reports(out: Path, answering: Answering, *, force: bool) -> Non
         )
     if out.suffix or (out.exists() and not out.is_dir()):
         raise SrjtError(
-            f"DICOM reports are written to a folder, and {out} is not one: --out reports",
+            f"DICOM reports are written to a folder, and {out} is not one. Use --out reports.",
             code="wrong_file",
             option="out",
         )
@@ -396,7 +396,7 @@ def compare(
         samples = srjt.data.drop_unusable(reading, on_bad_image=data.bad_images)
         for run in trained:
             _refuse_trained(
-                run, samples, instead="leave out --test to use the runs' common test side"
+                run, samples, instead="leave out --test to use the runs' common test side, or "
             )
     comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:
