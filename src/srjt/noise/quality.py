@@ -14,7 +14,8 @@ from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
-from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, explain
+from srjt.noise.estimate import Groups, NoiseEstimate, check_labels
+from srjt.noise.explain import explain
 from srjt.noise.matrices import Floats, Ints, check_matrix, transition_of, true_given_label
 from srjt.noise.model import bayes
 from srjt.noise.verified import Verified, read_verified
