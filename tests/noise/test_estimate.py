@@ -418,21 +418,21 @@ def two_grades() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return label, np.stack([1 - p, p], axis=1), np.repeat(np.arange(60), 3)
 
 
-@pytest.mark.parametrize("misfit", [0.0, 0.3])
+@pytest.mark.parametrize(("misfit", "ahead"), [(0.0, 4.0), (0.3, 40.0)])
 def test_the_weights_of_forms_contain_the_sampling_error_of_patients_and_the_misfit(
-    two_grades, monkeypatch: pytest.MonkeyPatch, misfit: float
+    two_grades, monkeypatch: pytest.MonkeyPatch, misfit: float, ahead: float
 ) -> None:
     label, _, owner = two_grades
     rng = np.random.default_rng(1)
     made: dict[str, np.ndarray] = {}
 
     def pretend(fit: model.Fit, labels: np.ndarray, part: np.ndarray) -> np.ndarray:
-        """Patients differ much; the forms differ by 4 units each in the sum."""
+        """Patients differ much; each form is ahead of the one before."""
         assert all(
             len(set(part[owner == patient])) == 1 for patient in range(60)
         )  # no patient is split
         by_patient = rng.normal(size=60)
-        by_patient += (4.0 * len(made) - by_patient.sum()) / 60
+        by_patient += (ahead * len(made) - by_patient.sum()) / 60
         made[fit.form] = np.repeat(by_patient, 3) / 3
         return made[fit.form]
 
