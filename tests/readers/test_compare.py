@@ -12,8 +12,8 @@ from srjt.errors import SrjtError
 from srjt.ordinal.metrics import TOO_FEW, wrong_by
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.agreement import ends, weighted_kappa
-from srjt.readers.consensus import expected_gain
 from srjt.readers.network import distance_at_limit
+from srjt.readers.next_readings import expected_gain
 
 
 def make(seed: int = 0, *, items: int = 200, readers: int = 3, error: float = 0.3):
