@@ -322,18 +322,19 @@ def test_the_parts_of_an_estimate_agree_and_survive_json(quasi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "probabilities", "sentence"),
+    ("labels", "probabilities", "code"),
     [
-        ([0, 1], [[0.5, 0.5]], "C ≥ 2"),
-        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "0 … 1"),
-        ([0.0, 1.0], [[0.5, 0.5], [0.5, 0.5]], "whole grades"),
-        ([0, 1], [[3.0, -1.0], [0.5, 0.5]], "softmax"),
-        ([0, 1], [[np.nan, 1.0], [0.5, 0.5]], "softmax"),
+        ([0, 1], [[0.5, 0.5]], "wrong_shape"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "unknown_grade"),
+        ([0.0, 1.0], [[0.5, 0.5], [0.5, 0.5]], "unknown_grade"),
+        ([0, 1], [[3.0, -1.0], [0.5, 0.5]], "wrong_values"),
+        ([0, 1], [[np.nan, 1.0], [0.5, 0.5]], "wrong_values"),
     ],
 )
-def test_bad_input_gets_one_sentence(labels, probabilities, sentence: str) -> None:
-    with pytest.raises(SrjtError, match=sentence):
+def test_bad_input_gets_a_code(labels, probabilities, code: str) -> None:
+    with pytest.raises(SrjtError) as caught:
         estimate_noise(np.array(labels), np.array(probabilities))
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize(

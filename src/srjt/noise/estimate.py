@@ -235,7 +235,8 @@ def estimate_noise(
     if bootstrap < 0 or not 0.0 < confidence < 1.0:
         raise SrjtError(
             f"bootstrap counts draws and confidence lies between 0 and 1; got {bootstrap} and"
-            f" {confidence:g}."
+            f" {confidence:g}.",
+            code="out_of_bounds",
         )
     y, p = check_labels(labels, probabilities)
     owner = patient_codes(groups, len(y))
@@ -332,15 +333,18 @@ def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Flo
     y = np.asarray(labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or p.shape[1] < 2 or not len(y):
         raise SrjtError(
-            f"Labels (N,) and probabilities (N, C ≥ 2) are needed; got {y.shape} and {p.shape}."
+            f"Labels (N,) and probabilities (N, C ≥ 2) are needed; got {y.shape} and {p.shape}.",
+            code="wrong_shape",
         )
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
         raise SrjtError(
-            "Each row of the probabilities must be positive and sum to 1: pass softmax outputs."
+            "Each row of the probabilities must be positive and sum to 1: pass softmax outputs.",
+            code="wrong_values",
         )
     if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= p.shape[1]:
         raise SrjtError(
-            f"Labels must be whole grades 0 … {p.shape[1] - 1}, one per row of probabilities."
+            f"Labels must be whole grades 0 … {p.shape[1] - 1}, one per row of probabilities.",
+            code="unknown_grade",
         )
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
 
@@ -420,7 +424,8 @@ def check_second(second: ArrayLike, labels: Ints, classes: int) -> Ints:
     ):
         raise SrjtError(
             f"second holds a grade 0 … {classes - 1} for each of the {len(labels)} labels, or −1"
-            " for none."
+            " for none.",
+            code="unknown_grade",
         )
     return again.astype(np.int64)
 

@@ -327,7 +327,8 @@ def agreement(
     if resamples < 0 or not 0.0 < confidence < 1.0:
         raise SrjtError(
             f"resamples counts draws and confidence lies between 0 and 1; got {resamples} and"
-            f" {confidence:g}."
+            f" {confidence:g}.",
+            code="out_of_bounds",
         )
     shared = readings.pairs()
     classes = len(readings.grades)

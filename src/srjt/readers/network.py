@@ -90,12 +90,14 @@ def compare_network(
     whole = network.shape == (items,) and network.dtype.kind in "iu"
     if not whole or (network < -1).any() or (network >= classes).any():
         raise SrjtError(
-            f"predicted holds a whole grade 0 … {classes - 1}, or −1, for each of {items} items."
+            f"predicted holds a whole grade 0 … {classes - 1}, or −1, for each of {items} items.",
+            code="unknown_grade",
         )
     if margin <= 0 or resamples < 1 or not 0.0 < confidence < 1.0:
         raise SrjtError(
             "margin is positive, resamples at least 1 and confidence between 0 and 1; "
-            f"got {margin:g}, {resamples} and {confidence:g}."
+            f"got {margin:g}, {resamples} and {confidence:g}.",
+            code="out_of_bounds",
         )
     owner = readings.owner()
     weights = np.concatenate([*patient_draws(int(owner.max()) + 1, resamples, seed=seed)])
@@ -125,7 +127,9 @@ def compare_network(
         }
         rows.append({"reader": name, "items": len(item), **kappas, **row})
     if not rows:
-        raise SrjtError("No item that the network has graded was read by two readers.")
+        raise SrjtError(
+            "No item that the network has graded was read by two readers.", code="too_few"
+        )
     overall = _mean_difference(differences, effective_patients(owner[judged]), confidence)
     passed = bool(overall.low > -margin) and patients >= TOO_FEW
     few = ""
