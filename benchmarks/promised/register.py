@@ -474,9 +474,9 @@ PROMISES = (
         where="readers, evaluate",
         promised=0.95,
         printed_by=(
-            "readers/agreement.py: NetworkComparison.difference",
-            "readers/agreement.py: _Difference.interval",
-            "readers/agreement.py: _mean_difference",
+            "readers/network.py: NetworkComparison.difference",
+            "readers/network.py: _Difference.interval",
+            "readers/network.py: _mean_difference",
         ),
     ),
     Promise(
