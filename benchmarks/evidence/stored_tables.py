@@ -265,8 +265,6 @@ def active_verification(folder: Path) -> str:
     found["set"] = found["set"].str.replace(r"_seed\d+$", "", regex=True)
     rows = []
     for (data, statistic), part in found.groupby(["set", "statistic"], sort=False):
-        if statistic != "noise rate" and data.endswith("readings"):
-            continue  # there are no networks to score
         at_100 = part[part["verified"] == 100]
         widths = at_100.groupby("drawn")["width"].mean()
         ratio = (widths["doubt"] / widths["random"]) ** 2
@@ -277,8 +275,7 @@ def active_verification(folder: Path) -> str:
         by_doubt = part[part["drawn"] == "doubt"]
         worst = by_doubt.groupby("verified")["covered"].mean().min()
         cells = [f"{widths[way]:.3f}" for way in ("random", "model", "doubt")]
-        best = f"{100 * part['at best'].mean():.0f}" if statistic == "noise rate" else "–"
-        cells += [f"{needed:.0f}", best, f"{worst:.2f}"]
+        cells += [f"{needed:.0f}", f"{100 * part['at best'].mean():.0f}", f"{worst:.2f}"]
         rows.append([VERIFIED_SETS[data], VERIFIED_STATISTICS[statistic], *cells])
     head = [
         "labels",
@@ -294,6 +291,51 @@ def active_verification(folder: Path) -> str:
         head,
         sorted(rows, key=lambda row: (row[0], list(VERIFIED_STATISTICS.values()).index(row[1]))),
     )
+
+
+NEXT_GOALS = {
+    "consensus": "the true grades",
+    "readers": "error rates of the doctors",
+    "model": "MAE of a network",
+}
+
+
+def next_readings(folder: Path) -> str:
+    """The share of the readings after which a statement has 90 % of its certainty, and its error
+    when half of them are bought."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    benchmark = importlib.import_module("next_readings")
+    found = benchmark.shares_needed(pd.read_csv(folder / "next_readings.csv"))
+    means = found.groupby(["goal", "way"])[["share", "half"]].mean()
+    rows = []
+    for goal, name in NEXT_GOALS.items():
+        cells = []
+        for way in benchmark.WAYS:
+            share, half = means.loc[(goal, way)]
+            cells.append(f"{share:.0%} ({half:.3f})")
+        rows.append([name, *cells])
+    return pipes(["what is to be known", "by gain", "by entropy", "at random"], rows)
+
+
+def language_model(folder: Path) -> str:
+    """The sensitivity of a perfect classifier, by what judges it."""
+    found = pd.read_csv(folder / "language_model.csv")
+    means = found.groupby(["way", "read"])[["sensitivity", "low", "high"]].mean()
+    names = {
+        "seeming": "answers taken for true",
+        "readings": "answers as one more reader",
+        "verified": "answers as labels, people's grades as verified ones",
+    }
+    sizes = sorted(found["read"].unique())
+    rows = []
+    for way, name in names.items():
+        cells = []
+        for size in sizes:
+            value, low, high = means.loc[(way, size)]
+            ends = "" if way == "seeming" else f" ({low:.2f} to {high:.2f})"
+            cells.append(f"{value:.2f}{ends}")
+        rows.append([name, *cells])
+    return pipes(["judged by", *(f"{size} images read by people" for size in sizes)], rows)
 
 
 def purposes(folder: Path) -> str:
@@ -476,6 +518,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-real": readers_real,
     "feature-differences": feature_differences,
     "active-verification": active_verification,
+    "next-readings": next_readings,
+    "language-model": language_model,
     "purposes": purposes,
     "pooling": pooling,
     "duplicates": duplicates,
