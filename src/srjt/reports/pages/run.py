@@ -86,7 +86,7 @@ def verdict_of(f: RunPageFacts) -> tuple[str, str]:
         return f"Not finished: {f.reached} of {f.planned} epochs", RESUME
     if not f.side:
         lead = f"All {f.training:,} samples were used for training."
-        return "How good the run is, is not known", lead
+        return "It is not known how good the run is", lead
     return evaluation.verdict_of(f)
 
 
@@ -444,15 +444,17 @@ def _key_number(metric: str, score: float, f: RunPageFacts) -> KeyNumber:
 
 
 def _figures(record: RunRecord, f: RunPageFacts) -> list[CaptionedFigure]:
-    """The confusion matrix of the answers, and curves."""
-    curves = run_figures(
-        record.metrics,
-        grades=record.facts.grades.shown,
-        sides=record.shown_sides,
-        naive=f.baseline,
-        noise_rate=None if math.isnan(f.wrong) else f.wrong,
-        pooled=record.pooled,
-    )
+    """The confusion matrix of the answers, and curves, unless there is one epoch only."""
+    curves = []
+    if f.planned > 1:
+        curves = run_figures(
+            record.metrics,
+            grades=record.facts.grades.shown,
+            sides=record.shown_sides,
+            naive=f.baseline,
+            noise_rate=None if math.isnan(f.wrong) else f.wrong,
+            pooled=record.pooled,
+        )
     if record.evaluation is None:
         return curves
     return [evaluation.confusion_of(record.evaluation), *curves]
