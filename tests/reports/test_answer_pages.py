@@ -191,7 +191,7 @@ def test_the_page_of_an_evaluation(
     assert equally == ("coverage" in options and patients)
     if found.decision is not None:
         should = int((rows["label"] != "0").sum())
-        referred = f"{found.decision.referred} of {len(rows)} referred, {should} "
+        referred = f"{found.decision.referred} of {len(rows)} are referred; {should} "
         assert sections["decision"].text[0].startswith(referred)
     rest = "right answers of the rest"
     assert (rest in numbers) == ("abstain" in options)

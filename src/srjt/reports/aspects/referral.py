@@ -39,7 +39,9 @@ def _sections(judged: Decision, evaluation: Evaluation) -> list[Section]:
         name: score for name, score in judged.operating_point.items() if name.endswith("value")
     }
     rule = f"Refer {refer_if(grade, judged.threshold)}"
-    counted = f"{judged.referred:,} of {judged.samples:,} referred, {judged.positives:,} should be."
+    counted = (
+        f"{judged.referred:,} of {judged.samples:,} are referred; {judged.positives:,} should be."
+    )
     return [
         Section(
             "decision",
