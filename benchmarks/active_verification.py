@@ -1,18 +1,17 @@
-"""How many labels must be verified to know how many are wrong: at random, at random with a model,
-and by doubt.
+"""How many labels must be verified to know how many are wrong, and how good a model is: at random,
+at random with a model, and by doubt.
 
-    python benchmarks/active_verification.py audits acne DATA/acne160 --features acne.npy --seeds 3 --out FOLDER
-    python benchmarks/active_verification.py audits votes DATA/appareal144 --features votes.npy --seeds 3 --out FOLDER
-    python benchmarks/active_verification.py audits votes DATA/appareal144 --out FOLDER   # by readings
+    python benchmarks/active_verification.py audits acne DATA/acne160 --features acne.npy --readings 1 --out FOLDER
+    python benchmarks/active_verification.py audits votes DATA/appareal144 --features votes.npy --readings 3 --out FOLDER
     python benchmarks/active_verification.py real FOLDER --out benchmarks/evidence/results/active_verification.csv
     python benchmarks/active_verification.py simulated     # on which the constants were chosen; a minute
 
-**Audits.** The label of an image is one of its readings, drawn at random: of a doctor (ACNE04; the
-truth is the published grade), or of somebody who guesses an age group (APPA-REAL; the truth is the
-age group). With features (N, F) of a network that knows none of these images, ``srjt.audit`` judges
-the labels by their 64 first principal components, with the network ``odds``. Without, the labels
-are the consensus of three readings of each image, and the doubt is 1 − its certainty. Doubt, truth
-and the networks' grades (else those of a fourth reading) are stored.
+**Audits.** The label of an image is one of its readings, drawn at random, or the consensus of three:
+of doctors (ACNE04; the truth is the published grade), or of people who guess an age group
+(APPA-REAL; the truth is the age group). ``srjt.audit`` judges the labels by the 64 first principal
+components of features (N, F) of a network that knows none of these images, with the network
+``odds``, and by the readings if there are three. Doubt, truth and the networks' held-out
+probabilities are stored.
 
 **Real.** 50, 100 and 200 labels are drawn again and again (the only chance: labels and truth stay)
 and looked up.
@@ -26,14 +25,18 @@ Of the accuracy, the mean absolute error and κ of the networks' grades against 
 intervals are those of ``srjt evaluate``; their truth is that of all samples, and these are not
 drawn anew, so that they hold more often than promised. ``ranked``: how often the doubt of a wrong
 label is above that of a right one. ``at best``: the share of labels that would be needed if
-somebody knew how often labels of each fifth by doubt are wrong.
+somebody knew how often labels of each fifth by doubt are wrong; for a score, if somebody knew how
+far to trust the labels, and the readings or the networks. ``planned``: the number of labels that the
+audit's page names for an interval of ± 0.1; ``reached``: half the mean width after that number.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -41,9 +44,11 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from srjt.inference.answers import Answers
-from srjt.inference.true_scores import true_scores
-from srjt.noise.drawing import Drawing, draw_by_doubt
+from srjt.inference.true_scores import _guesses, true_scores
+from srjt.noise.drawing import Drawing, draw_by_doubt, labels_needed
 from srjt.noise.verified import Verified, verified_share
+from srjt.ordinal.metrics import METRICS, slopes
+from srjt.readers import Readings, consensus
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -54,7 +59,7 @@ SCORES = ("accuracy", "mae", "qwk")
 
 
 def audits(args: argparse.Namespace) -> None:
-    """Doubt labels of one reader each, or of three, and store the doubt beside the truth."""
+    """Doubt the labels of one reader each, or of three, and store the doubt beside the truth."""
     args.out.mkdir(parents=True, exist_ok=True)
     truth, file = (
         ("published_grade", "readings.csv") if args.set == "acne" else ("true_grade", "votes.csv")
@@ -63,68 +68,68 @@ def audits(args: argparse.Namespace) -> None:
     readings = pd.read_csv(args.data / file).dropna(subset=["grade"]).astype({"grade": int})
     if "reader" not in readings:
         readings["reader"] = "crowd"
+    place = {image: row for row, image in enumerate(known["image"])}
+    readings["row"] = readings["image"].map(place)
+    name = "features" if args.readings == 1 else "readings"
     for seed in range(args.seeds):
-        mixed = readings[["image", "reader", "grade"]].sample(frac=1, random_state=seed)
-        if args.features is None:
-            name, found = "readings", by_readings(known["image"].tolist(), mixed)
-        else:
-            name, found = (
-                "features",
-                by_features(known["image"], mixed, np.load(args.features), seed=seed),
-            )
-        rows, labels, doubt, predicted = found
-        true = known[truth].to_numpy()[rows]
-        stored = {"labels": labels, "true": true, "doubt": doubt, "predicted": predicted}
+        mixed = readings.sample(frac=1, random_state=seed)
+        stored = audited(mixed, np.load(args.features), readings=args.readings, seed=seed)
+        stored["true"] = known[truth].to_numpy()[stored["rows"]]
         np.savez_compressed(args.out / f"{args.set}_{name}_seed{seed}.npz", **stored)
-        print(
-            f"{args.set}, {name}: {(labels != true).mean():.3f} of {len(rows):,} labels wrong",
-            flush=True,
-        )
+        wrong = float((stored["labels"] != stored["true"]).mean())
+        print(f"{args.set}, {name}: {wrong:.3f} of {len(stored['rows']):,} wrong", flush=True)
 
 
-Found = tuple[Ints, Ints, Floats, Ints]  # rows, and of each its label, the doubt, another grade
-
-
-def by_features(images: pd.Series, mixed: pd.DataFrame, features: Floats, *, seed: int) -> Found:
+def audited(
+    mixed: pd.DataFrame, features: Floats, *, readings: int, seed: int
+) -> dict[str, np.ndarray]:
+    """The images with this many readings: their labels, and what the audit finds."""
     from sklearn.decomposition import PCA
 
     from srjt.auditing.audit import audit
     from srjt.data.sources.assemble import from_arrays
 
-    labels = images.map(mixed.drop_duplicates("image").set_index("image")["grade"])
-    rows = np.flatnonzero(labels.notna())
-    grades = labels.to_numpy()[rows].astype(int)
+    first = mixed.groupby("row").head(readings).sort_values("row", kind="stable")
+    counts = first.groupby("row").size()
+    rows = counts.index[counts == readings].to_numpy()
+    first = first[first["row"].isin(rows)]
+    given = first["grade"].to_numpy().reshape(-1, readings)
+    reader = pd.factorize(first["reader"])[0].reshape(-1, readings)
+    several = None
+    labels = given[:, 0]
+    if readings > 1:
+        several = readings_of(given, reader)
+        labels = consensus(several, repeats="independent").grade
     reduced = PCA(COMPONENTS, random_state=0).fit_transform(features[rows])
     reduced = (reduced / reduced.std(axis=0)).astype(np.float32)
-    names = [str(row) for row in rows]
-    manifest = from_arrays(reduced, grades, ids=names)
-    found = audit(manifest, method="standard", network="odds", seed=seed, progress=False)
-    scores = found.scores.set_index("id").loc[names]
-    return rows, grades, 1.0 - scores["quality"].to_numpy(float), scores["network_1"].to_numpy(int)
-
-
-def by_readings(images: list[str], mixed: pd.DataFrame) -> Found:
-    from srjt.readers import Readings, consensus
-
-    place = {image: row for row, image in enumerate(images)}
-    classes = int(mixed["grade"].max()) + 1
-    three, others = mixed.groupby("image").head(3), mixed.groupby("image").nth(3)
-    reader, readers = pd.factorize(three["reader"])
-    found = consensus(
-        Readings(
-            items=images,
-            readers=[str(name) for name in readers],
-            grades=tuple(str(grade) for grade in range(classes)),
-            item=three["image"].map(place).to_numpy(),
-            reader=reader,
-            grade=three["grade"].to_numpy(),
-        ),
-        repeats="independent",
+    names = [str(row) for row in range(len(rows))]
+    manifest = from_arrays(reduced, labels, ids=names)
+    found = audit(
+        manifest, method="standard", network="odds", seed=seed, readings=several, progress=False
     )
-    rows = np.flatnonzero(np.bincount(three["image"].map(place), minlength=len(images)) == 3)
-    fourth = found.grade.copy()  # a judge of its own only where there is a fourth reading
-    fourth[[place[image] for image in others["image"]]] = others["grade"].to_numpy()
-    return rows, found.grade[rows], 1.0 - found.certainty[rows], fourth[rows]
+    quality = found.scores.set_index("id").loc[names, "quality"].to_numpy(float)
+    assert list(found.fitted.manifest.ids) == names
+    return {
+        "rows": rows,
+        "labels": labels,
+        "doubt": 1.0 - quality,
+        "probabilities": found.fitted.probabilities,
+        "given": given,
+        "reader": reader,
+    }
+
+
+def readings_of(given: Ints, reader: Ints) -> Readings:
+    """given, reader: (N, R) the grade of each reading, and who gave it."""
+    samples, each = given.shape
+    return Readings(
+        items=[str(row) for row in range(samples)],
+        readers=[str(one) for one in range(int(reader.max()) + 1)],
+        grades=tuple(str(grade) for grade in range(int(given.max()) + 1)),
+        item=np.repeat(np.arange(samples), each),
+        reader=reader.ravel(),
+        grade=given.ravel(),
+    )
 
 
 def drawn(doubt: Floats, way: str, seed: int) -> Drawing:
@@ -152,75 +157,119 @@ def rate(
     return share.rate, *share.interval
 
 
-def answers_of(predicted: Ints, labels: Ints, classes: int) -> Answers:
-    return Answers(
-        probabilities=np.eye(classes)[predicted], grades=predicted, labels=labels, groups=None
-    )
-
-
-def scores(
-    answers: Answers, true: Ints, doubt: Floats, size: int, way: str, seed: int
-) -> dict[str, tuple[float, float, float]]:
+def scores(case: Case, size: int, way: str, seed: int) -> dict[str, tuple[float, float, float]]:
     """Scores against the truth by ``size`` verified labels, with intervals; "random": by these
     labels alone."""
-    drawing = drawn(doubt, way, seed)
+    drawing = drawn(case.doubt, way, seed)
     rows = drawing.order[:size]
     if way == "random":
-        alone = answers_of(answers.grades[rows], answers.labels[rows], answers.classes)
-        found = true_scores(alone, verified=true[rows])
+        alone = Answers(
+            probabilities=case.answers.probabilities[rows],
+            grades=case.answers.grades[rows],
+            labels=case.answers.labels[rows],
+            groups=None,
+        )
+        found = true_scores(alone, verified=case.true[rows])
     else:
-        verified = np.full(len(true), -1)
-        verified[rows] = true[rows]
+        verified = np.full(len(case.true), -1)
+        verified[rows] = case.true[rows]
         found = true_scores(
-            answers, verified=verified, verified_probability=drawing.probability(size)
+            case.answers,
+            verified=verified,
+            verified_probability=drawing.probability(size),
+            readings=case.readings,
         )
     assert found is not None
     return {name: found.scores[name] for name in SCORES}
 
 
+@dataclass(frozen=True, eq=False)
+class Case:
+    """N labels, the truth about them, and what is known without it."""
+
+    answers: Answers
+    true: Ints
+    doubt: Floats
+    readings: Readings | None
+
+
+def read_case(file: Path) -> Case:
+    with np.load(file) as stored:
+        given = stored["given"]
+        probabilities = stored["probabilities"]
+        return Case(
+            answers=Answers(
+                probabilities=probabilities,
+                grades=probabilities.argmax(axis=1),
+                labels=stored["labels"],
+                groups=None,
+            ),
+            true=stored["true"],
+            doubt=stored["doubt"],
+            readings=readings_of(given, stored["reader"]) if given.shape[1] > 1 else None,
+        )
+
+
 def real(args: argparse.Namespace) -> None:
     rows = []
     for file in sorted(args.folder.glob("*.npz")):
-        with np.load(file) as stored:
-            labels, true, doubt, predicted = (
-                stored[name] for name in ("labels", "true", "doubt", "predicted")
-            )
-        wrong = (labels != true).astype(float)
-        classes = int(max(labels.max(), true.max(), predicted.max())) + 1
-        answers = answers_of(predicted, labels, classes)
-        known = _true_scores(predicted, true, classes)
-        doubted = {"ranked": float(roc_auc_score(wrong, doubt)), "at best": at_best(wrong, doubt)}
+        case = read_case(file)
+        wrong = (case.answers.labels != case.true).astype(float)
+        # the consensus is the same in every draw
+        agreed = None if case.readings is None else consensus(case.readings)
+        known = _true_scores(case)
+        best = at_best_scores(case) | {"noise rate": at_best(wrong, case.doubt)}
+        doubted = {"ranked": float(roc_auc_score(wrong, case.doubt))}
+        doubted |= planned(wrong, case.doubt, draws=args.draws // 5)
         for size in SIZES:
             for way in WAYS:
                 found = {
                     "noise rate": [
-                        rate(wrong, doubt, size, way, seed) for seed in range(args.draws)
+                        rate(wrong, case.doubt, size, way, seed) for seed in range(args.draws)
                     ]
                 }
-                each = [
-                    scores(answers, true, doubt, size, way, seed) for seed in range(args.draws // 5)
-                ]
+                with patch("srjt.inference.true_scores.consensus", return_value=agreed):
+                    each = [scores(case, size, way, seed) for seed in range(args.draws // 5)]
                 found |= {name: [one[name] for one in each] for name in SCORES}
                 truth = {"noise rate": wrong.mean(), **known}
-                rows += [
-                    {
-                        "set": file.stem,
-                        "labels": len(labels),
-                        "verified": size,
-                        "drawn": way,
-                        "statistic": name,
-                    }
-                    | _summary(np.array(values), truth[name])
-                    | doubted
-                    for name, values in found.items()
-                ]
-        print(
-            pd.DataFrame(rows[-len(SIZES) * len(WAYS) * 4 :]).round(3).to_string(index=False),
-            flush=True,
-        )
+                of = {"set": file.stem, "labels": len(wrong), "verified": size, "drawn": way}
+                for name, values in found.items():
+                    summary = _summary(np.array(values), truth[name])
+                    rows.append(
+                        of | {"statistic": name} | summary | doubted | {"at best": best[name]}
+                    )
+        shown = pd.DataFrame(rows[-len(SIZES) * len(WAYS) * 4 :])
+        print(shown.round(3).to_string(index=False), flush=True)
     table = pd.DataFrame(rows)
     if args.out is not None:
         table.to_csv(args.out, index=False, float_format="%.5g", lineterminator="\n")
+
+
+def planned(wrong: Floats, doubt: Floats, *, draws: int, within: float = 0.1) -> dict[str, float]:
+    """The number of labels that a page names, and the half-width that it leads to."""
+    size = labels_needed(doubt, within=within, rate=float(wrong.mean()))
+    ends = np.array([rate(wrong, doubt, size, "doubt", seed)[1:] for seed in range(draws)])
+    return {"planned": size, "reached": float(np.diff(ends).mean() / 2.0)}
+
+
+def at_best_scores(case: Case) -> dict[str, float]:
+    """Of each score the share of its variance that the labels, and the readings or the networks, do
+    not explain."""
+    answers = case.answers
+    rows = np.arange(len(case.true))
+    every = Verified(rows=rows, true=case.true, probability=np.ones(len(rows)))
+    guesses = _guesses(answers, every, case.readings)
+    counts = np.zeros((answers.classes, answers.classes))
+    np.add.at(counts, (case.true, answers.grades), 1.0 / len(rows))
+    shares = {}
+    for name in SCORES:
+        slope = slopes(METRICS[name].function, counts)
+        adds = slope[case.true, answers.grades]
+        guessed = np.einsum("jnc,cn->nj", guesses, slope[:, answers.grades])
+        known = np.column_stack([guessed, np.ones(len(rows))])
+        factors, *_ = np.linalg.lstsq(known, adds)
+        shares[name] = float(((adds - known @ factors) ** 2).mean() / adds.var())
+    return shares
 
 
 def at_best(wrong: Floats, doubt: Floats, *, parts: int = 5) -> float:
@@ -232,12 +281,10 @@ def at_best(wrong: Floats, doubt: Floats, *, parts: int = 5) -> float:
     return float(np.sqrt(rates * (1.0 - rates)).mean() ** 2 / (mean * (1.0 - mean)))
 
 
-def _true_scores(predicted: Ints, true: Ints, classes: int) -> dict[str, float]:
-    from srjt.ordinal.metrics import METRICS
-
-    confusion = np.zeros((classes, classes))
-    np.add.at(confusion, (true, predicted), 1.0)
-    return {name: float(METRICS[name].function(confusion)) for name in SCORES}
+def _true_scores(case: Case) -> dict[str, float]:
+    counts = np.zeros((case.answers.classes, case.answers.classes))
+    np.add.at(counts, (case.true, case.answers.grades), 1.0)
+    return {name: float(METRICS[name].function(counts)) for name in SCORES}
 
 
 def _summary(values: Floats, truth: float) -> dict[str, float]:
@@ -307,7 +354,8 @@ def main() -> None:
     one = commands.add_parser("audits")
     one.add_argument("set", choices=("acne", "votes"))
     one.add_argument("data", type=Path)
-    one.add_argument("--features", type=Path)
+    one.add_argument("--features", type=Path, required=True)
+    one.add_argument("--readings", type=int, choices=(1, 3), default=1)
     one.add_argument("--seeds", type=int, default=3)
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=audits)

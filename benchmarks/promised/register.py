@@ -475,6 +475,7 @@ PROMISES = (
         promised=0.95,
         printed_by=(
             "readers/agreement.py: NetworkComparison.difference",
+            "readers/agreement.py: _Difference.interval",
             "readers/agreement.py: _mean_difference",
         ),
     ),

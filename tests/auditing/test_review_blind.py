@@ -15,10 +15,11 @@ from PIL import Image, PngImagePlugin
 from auditing.test_review_server import Client, serving
 from browser import Browser, needs_browser
 from fixtures.audit_folders import make_audit
-from srjt.auditing import review_log, verification
+from srjt.auditing import blind_readings, verification
+from srjt.auditing.blind_readings import draw_sample, new_readings, read_verified_grades
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_app import CANNOT_TELL, BlindSession
-from srjt.auditing.review_log import Decisions, draw_sample, new_readings, read_verified_grades
+from srjt.auditing.review_log import Decisions
 from srjt.data import read, read_readings
 from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
@@ -134,7 +135,7 @@ def test_answers_become_verified_grades(
     other = BlindSession(audit=audit, decisions=decisions, reviewer="ben", lines=session.lines)
     assert other.answers() == [None] * 8
     manifest = read(audit.table)
-    found = review_log.with_verified_grades(manifest, expected)
+    found = blind_readings.with_verified_grades(manifest, expected)
     known = {
         name: grade
         for name, grade in zip(found.ids, found.verified_labels, strict=True)
@@ -161,7 +162,7 @@ def test_the_export_of_verified_grades(
     kept: dict[str, Any] = {"action": "keep", "grade": "Mayo 1", "label": "Mayo 1", "seen": 0}
     session.decisions.decide(session.audit.ids[0], reviewer="anna", **kept)
     code, said = srjt(*order)
-    assert (code, "Nothing is verified in" in said) == (2, True)
+    assert (code, "has no verified labels yet" in said) == (2, True)
     for position in range(5):
         session.answer(position, position % 4)
     code, said = srjt(*order)
@@ -253,10 +254,13 @@ def readers(tmp_path: Path) -> Path:
 
 def test_each_reviewer_sees_their_own_images_in_the_order_of_the_list(readers: Path) -> None:
     source = read_readers_folder(readers)
-    assert review_log.worklist_lines(readers / "worklist.csv", source, reviewer="anna") == [2, 1]
-    assert review_log.worklist_lines(readers / "worklist.csv", source, reviewer="bo") == [0]
+    assert blind_readings.worklist_lines(readers / "worklist.csv", source, reviewer="anna") == [
+        2,
+        1,
+    ]
+    assert blind_readings.worklist_lines(readers / "worklist.csv", source, reviewer="bo") == [0]
     with pytest.raises(SrjtError, match="nothing for the reviewer 'kim'; it is for anna, bo"):
-        review_log.worklist_lines(readers / "worklist.csv", source, reviewer="kim")
+        blind_readings.worklist_lines(readers / "worklist.csv", source, reviewer="kim")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_each_reviewer_sees_their_own_images_in_the_order_of_the_list(readers: P
 def test_other_tables_are_refused(readers: Path, text: str, message: str) -> None:
     (readers / "other.csv").write_text(text)
     with pytest.raises(SrjtError, match=message):
-        review_log.worklist_lines(
+        blind_readings.worklist_lines(
             readers / "other.csv", read_readers_folder(readers), reviewer="anna"
         )
 
@@ -303,7 +307,7 @@ def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> No
     worklist = tmp_path / "worklist.csv"
     wanted = pd.DataFrame({"item": audit.ids[:3], "reader": ["anna", "bo", "anna"], "gain": 0.1})
     wanted.to_csv(worklist, index=False)
-    assert review_log.worklist_lines(worklist, audit, reviewer="anna") == [0, 2]
+    assert blind_readings.worklist_lines(worklist, audit, reviewer="anna") == [0, 2]
     decisions = Decisions(audit_folder / "decisions.sqlite")
     decisions.add_answer(audit.ids[0], purpose="read", reviewer="=cmd()", grade=audit.grades[1])
     table, _ = new_readings(audit, decisions.answers("read"))
@@ -315,7 +319,7 @@ def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> No
 def test_the_export_appends_and_says_what_is_next(readers: Path, srjt: Any) -> None:
     order = ("review", "export", readers, "--readings", "--out", readers / "more.csv")
     code, said = srjt(*order)
-    assert (code, "Nothing is read" in said) == (2, True)
+    assert (code, "has no new readings yet" in said) == (2, True)
     decisions = Decisions(readers / "decisions.sqlite")
     decisions.add_answer("c.png", purpose="read", reviewer="anna", grade="severe")
     decisions.close()

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.auditing.review_log import worklist_lines
+from srjt.auditing.blind_readings import worklist_lines
 from srjt.data import read
 from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
@@ -166,10 +166,7 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(
 def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
     doubtful = save(tmp_path, simulated(items=20, seed=1))
     said = command("readers", doubtful, "--next", 3)[1]
-    assert (
-        "--out DIR writes the page, the consensus and every reading; --next N also what to read next."
-        in said
-    )
+    assert "to a folder, use --out DIR. To list what to read next, add --next N." in said
 
 
 @pytest.mark.slow
@@ -284,19 +281,19 @@ def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "about", "says"),
     [
-        ("image,reader,grade\na,x,low\na,y,high\n", "order of the grades"),
-        ("image,reader\na,x\n", "looks like the grade"),
-        ("image,reader,grade\n", "no rows"),
+        ("image,reader,grade\na,x,low\na,y,high\n", "grades_without_order grades", ""),
+        ("image,reader\na,x\n", "missing_column grade_column", ""),
+        ("image,reader,grade\n", "unusable_samples", ""),
     ],
 )
 def test_tables_that_cannot_be_read_are_one_sentence(
-    command: Srjt, tmp_path: Path, text: str, message: str
+    command: Srjt, tmp_path: Path, text: str, about: str, says: str
 ) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text)
-    assert message in command.refuses("readers", path)
+    command.fails(about, says, "readers", path)
 
 
 def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_the_plan_of_the_papers_tables_says_how_many_runs_and_how_long(command: 
     text = " ".join(out.split())
     assert text.startswith("300 runs: 0 done, 300 to do.")
     assert (
-        "The preset limuc as it is: 15 methods × 4 noises × 5 folds = 300 runs take about 12.5 hours"
+        "The preset limuc without other settings: 15 methods × 4 noises × 5 folds = 300 runs take about 12.5 hours"
         in text
     )
     assert "co-teaching:select=soft,update=soft │ 20" in text
@@ -186,10 +186,10 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
     code, out, err = study(*bad)
     assert code == 2
     assert err == (
-        "srjt: 1 of 2 runs failed; the others are done. Fix the cause and run the same command again.\n"
+        "srjt: 1 of 2 runs failed, and the others are finished. Fix the cause, and run the same command again.\n"
     )
     garg, standard = planned()
-    assert f"failed: {garg}: see study/errors/{garg}.txt" in out
+    assert f"The run {garg} failed: see study/errors/{garg}.txt." in out
     assert f"done: {standard}" in out
     assert "singular" in Path(f"study/errors/{garg}.txt").read_text()
     out = command.prints("study", "status", "study")
@@ -197,7 +197,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
     assert out.splitlines()[-1].startswith(f"failed: {garg}: garg inverts the transition matrix")
     assert study(*bad)[0] == 2  # again, and honestly again
     code, out, err = command("study", "export", "study", "--out", "results.csv")
-    assert (code, "of 1 finished run (of 2)" in out) == (0, True)
+    assert (code, "from 1 of 2 runs." in out) == (0, True)
 
 
 def test_noisy_already(study: Srjt) -> None:
@@ -221,33 +221,33 @@ def test_noisy_already(study: Srjt) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "about", "says"),
     [
-        (["--preset", "limcu"], "Unknown preset 'limcu': did you mean 'limuc'?"),
-        (["none.csv"], "none.csv does not exist."),
-        (["labels.csv", "--preset", "demo"], "labels.csv does not exist."),
-        (["--fold", "7"], "There is no fold 7: folds are numbered 0 … 2."),
-        (["--noise", "quasi:0.9"], "A noise rate of 0.9 is not possible"),
-        (["--methods", "garg standart"], "Unknown method 'standart': did you mean 'standard'?"),
-        (["--set", "epoch=3"], "Unknown setting 'epoch'"),
-        (["--config", "none.yaml"], "There is no configuration file none.yaml"),
-        (["--config", "kind.yaml"], "folds takes a whole number; got 'many'."),
-        (["--transition", "none.csv"], "none.csv cannot be read: there is no such file"),
-        (["--splits", "none.csv"], "none.csv cannot be read: there is no such file."),
-        (["--jobs", "0"], "--jobs"),
-        (["--device", "cuda"], "torch finds no GPU on this machine"),
-        (["--out", "study.yaml"], "study.yaml is among the files that this command reads"),
-        (["--out", "taken"], "taken holds something else already"),
+        (["--preset", "limcu"], "unknown_name", "'limuc'"),
+        (["none.csv"], "missing_file", "none.csv"),
+        (["labels.csv", "--preset", "demo"], "missing_file", "labels.csv"),
+        (["--fold", "7"], "out_of_bounds only_folds", ""),
+        (["--noise", "quasi:0.9"], "out_of_bounds", ""),
+        (["--methods", "garg standart"], "unknown_name imports", "'standard'"),
+        (["--set", "epoch=3"], "unknown_name", "'epoch'"),
+        (["--config", "none.yaml"], "missing_file", "none.yaml"),
+        (["--config", "kind.yaml"], "wrong_type folds", ""),
+        (["--transition", "none.csv"], "unreadable_file", "none.csv"),
+        (["--splits", "none.csv"], "unreadable_file", "none.csv"),
+        (["--jobs", "0"], "out_of_bounds jobs", ""),
+        (["--device", "cuda"], "no_gpu device", ""),
+        (["--out", "study.yaml"], "file_exists", "study.yaml"),
+        (["--out", "taken"], "folder_in_use out", ""),
     ],
 )
 def test_mistakes_are_one_sentence(
-    study: Srjt, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+    study: Srjt, arguments: list[str], about: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     Path("kind.yaml").write_text("folds: many\n")
     Path("taken").mkdir()
     Path("taken/thesis.tex").write_text("years of work")
-    assert said in study.refuses(*arguments)
+    study.fails(about, says, *arguments)
     assert not list(Path("study").glob("runs/*"))
 
 

@@ -117,7 +117,7 @@ def test_a_study_file_with_empty_parts(command: Command, content: str) -> None:
 def test_numbers_that_no_option_means(command: Command, arguments: tuple[object, ...]) -> None:
     code, said = command(*arguments)
     assert code == 2
-    limits = "at most 63 bits|--jobs is at most 1000|less than or equal|is not in the range|seed cannot be neg"
+    limits = "smaller than 2\\*\\*63|--jobs is at most 1000|less than or equal|is not in the range|seed cannot be neg"
     assert re.search(limits, said), said
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import srjt
+from refusals import refuses
 from srjt.data import Manifest, folds
 from srjt.data.grades import UNKNOWN_PATIENT
 from srjt.data.splits import share_of_patients
@@ -77,7 +78,7 @@ def test_the_own_test_side_is_not_elsewhere_and_a_share_is_for_evaluate(
     assert (
         srjt.evaluate(run, features.select(folds(features)[0].test), resamples=5).external is None
     )
-    with pytest.raises(SrjtError, match="share only to evaluate"):
+    with refuses("unsupported", "calibrate_on"):
         srjt.predict(run, features.select(np.arange(20)), calibrate_on=0.3)
 
 

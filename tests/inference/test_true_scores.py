@@ -156,6 +156,41 @@ def test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter() -> Non
     assert judged(answer, label, verified=few) is None
 
 
+def test_readings_of_all_make_it_shorter_than_the_labels_do() -> None:
+    true, answer, readings = simulated(1500, 3, seed=5, wrong=0.4)
+    label = readings.grade[:1500]  # of the first reader
+    verified = np.where(np.arange(1500) < 200, true, -1)
+    alone = judged(answer, label, verified=verified).scores
+    found = judged(answer, label, verified=verified, readings=readings)
+    assert found.basis == "verified grades"
+    for name in ("mae", "qwk", "accuracy"):
+        assert np.ptp(found.scores[name][1:]) < 0.95 * np.ptp(alone[name][1:])
+        assert found.scores[name].low < summary(_counts(true, answer))[name]
+        assert found.scores[name].high > summary(_counts(true, answer))[name]
+
+
+def test_probabilities_of_the_network_make_it_shorter_than_the_labels_do() -> None:
+    """A network that knows where it errs: answers that it takes for certain are right."""
+    rng = np.random.default_rng(3)
+    true = rng.integers(3, size=3000)
+    guessed = rng.random(3000) < 0.5
+    answer = np.where(guessed, rng.integers(3, size=3000), true)
+    off = np.where(true == 1, rng.choice([0, 2], size=3000), 1)
+    label = np.where(rng.random(3000) < 0.4, off, true)
+    verified = np.where(np.arange(3000) < 200, true, -1)
+    certain = np.where(guessed[:, None], 1 / 3, 0.01) + np.eye(3)[answer] * 0.01
+    probabilities = np.where(guessed[:, None], certain, certain + np.eye(3)[answer])
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    answers = Answers(probabilities=probabilities, grades=answer, labels=label, groups=None)
+    found = true_scores(answers, verified=verified)
+    alone = judged(answer, label, verified=verified)  # one-hot probabilities
+    assert found is not None
+    for name in ("mae", "accuracy"):
+        assert np.ptp(found.scores[name][1:]) < 0.9 * np.ptp(alone.scores[name][1:])
+        assert found.scores[name].low < summary(_counts(true, answer))[name]
+        assert found.scores[name].high > summary(_counts(true, answer))[name]
+
+
 def _counts(true: Ints, answer: Ints) -> npt.NDArray[np.float64]:
     counts = np.zeros((3, 3))
     np.add.at(counts, (true, answer), 1.0)

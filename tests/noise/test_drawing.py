@@ -8,7 +8,13 @@ import pytest
 
 from srjt.errors import SrjtError
 from srjt.noise import verified as checks
-from srjt.noise.drawing import Drawing, draw_by_doubt, draw_sizes, labels_needed
+from srjt.noise.drawing import (
+    Drawing,
+    draw_by_doubt,
+    draw_sizes,
+    expected_probability,
+    labels_needed,
+)
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.verified import (
     Verified,
@@ -82,16 +88,33 @@ def test_a_sum_divided_by_the_probabilities_is_unbiased() -> None:
     assert abs(np.mean(sums) - values.sum()) < 4 * np.std(sums) / np.sqrt(len(sums))
 
 
-def test_the_number_of_labels_that_is_planned_gives_the_width_if_the_doubt_is_half_right() -> None:
+def test_a_plan_knows_the_probabilities_before_the_draw() -> None:
+    """Their sum is the size of the sample, and draws have them on average, certain labels too."""
+    size = draw_sizes(np.array([0.02] * 40 + [0.9] * 20))
+    size[:2] = 12.0
+    for drawn in (5, 20, 59):
+        expected = expected_probability(size, drawn)
+        assert expected.sum() == pytest.approx(drawn)
+        assert expected.max() <= 1.0
+    rng = np.random.default_rng(0)
+    often = np.zeros(60)
+    for _ in range(4000):
+        often[np.argsort(rng.random(60) / size)[:20]] += 1 / 4000
+    assert often == pytest.approx(expected_probability(size, 20), abs=0.04)
+
+
+def test_the_planned_number_gives_the_width_if_a_quarter_of_the_doubt_is_right() -> None:
     rng = np.random.default_rng(1)
     doubt = rng.beta(0.4, 1.6, 2000)
     planned = labels_needed(doubt, within=0.05)
     widths = []
     for seed in range(30):
-        wrong = (rng.random(2000) < (doubt + doubt.mean()) / 2).astype(float)
+        wrong = (rng.random(2000) < (doubt + 3 * doubt.mean()) / 4).astype(float)
         widths.append(np.diff(share_of(wrong, doubt, planned, seed=seed).interval)[0] / 2)
-    assert np.mean(widths) == pytest.approx(0.05, abs=0.004)
+    assert np.mean(widths) == pytest.approx(0.05, abs=0.002)
     assert labels_needed(doubt, within=0.05, rate=0.4) > planned
+    # whatever the order of the labels: no plan is made of one draw
+    assert labels_needed(doubt[::-1], within=0.05) == planned
     with pytest.raises(SrjtError, match="between 0 and 1"):
         labels_needed(doubt, within=0.0)
 

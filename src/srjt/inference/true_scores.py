@@ -4,9 +4,10 @@ intervals that contain the doubt about the labels.
 Everything is a function of one table: how many samples have which true grade and which answer. What
 is known decides how the table is estimated, the strongest first.
 
-- **Verified grades** of a random part: the table by the labels of all samples, corrected by the
-  verified ones (prediction-powered inference, Angelopoulos et al. 2023, with the factor that makes
-  the variance smallest). Nothing is assumed about the errors of the labels.
+- **Verified grades** of a random part: the tables by the labels of all samples, and by their
+  readings or the network's probabilities, corrected by the verified grades (prediction-powered
+  inference, Angelopoulos et al. 2023, with the factors that make the variance smallest). Nothing is
+  assumed about the errors of the labels.
 - **Several readings**: the posterior of the true grades by the model of ``srjt.readers``.
 - **A matrix of the label noise**, given or estimated.
 - **The share of wrong labels** alone: bounds of the accuracy and the absolute error.
@@ -34,10 +35,12 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import nnls  # type: ignore[import-untyped]
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.inference.answers import Answers
 from srjt.inference.aspects.referral import ReferralRule
+from srjt.noise.model import bayes
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import Verified, exact_interval, read_verified
 from srjt.ordinal import metrics
@@ -149,7 +152,7 @@ def true_scores(
             verified, samples=len(grade), classes=classes, probability=verified_probability
         )
         if len(np.unique(owner[known.rows])) >= ENOUGH:
-            scores = _by_verified(table, label, known)
+            scores = _by_verified(table, known, _guesses(answers, known, readings))
             return TrueScores(basis="verified grades", scores=scores, verified=len(known.rows))
     if readings is not None:
         agreed = consensus(readings)
@@ -271,17 +274,19 @@ def _inside(name: str, interval: Interval) -> Interval:
 # Verified grades: the labels of all samples, corrected by a random part.
 
 
-def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
+def _by_verified(table: _Table, verified: Verified, guesses: Floats) -> Scores:
+    """guesses: (J, N, C) what is known of all true grades without the verified ones, as
+    probabilities."""
     one_hot = np.eye(table.classes)
     rows = verified.rows
     weights = verified.weights
     size = 1.0 / float((weights**2).sum())  # of a simple random sample that would tell as much
-    total = len(labels)
-    by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
+    total = len(table.answer)
     part = table.part(rows)
-    true_part, label_part = (
-        part.by_patient(weights[:, None] * one_hot[grades]).sum(axis=0)
-        for grades in (verified.true, labels[rows])
+    true_part = part.by_patient(weights[:, None] * one_hot[verified.true]).sum(axis=0)
+    guessed = np.stack([table.by_patient(guess).sum(axis=0) / total for guess in guesses])
+    guessed_part = np.stack(
+        [part.by_patient(weights[:, None] * guess[rows]).sum(axis=0) for guess in guesses]
     )
     patients = max(metrics.effective_patients(part.owner) * size / len(rows), 2.0)
     quantile = float(stdtrit(patients - 1, 0.975))
@@ -293,16 +298,18 @@ def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
         if not np.isfinite(slope).all():
             intervals[name] = Interval(np.nan, np.nan, np.nan)
             continue
-        by = slope[labels, table.answer] - float((slope * by_label).sum())
+        by = np.einsum("jnc,cn->nj", guesses, slope[:, table.answer])
+        by -= (slope * guessed).sum(axis=(1, 2))
         true = slope[verified.true, table.answer[rows]] - float((slope * true_part).sum())
-        factor = _factor(true, by[rows], weights) / (1.0 + size / total)
-        estimate = factor * by_label + true_part - factor * label_part
+        factors = _factors(true, by[rows], weights) / (1.0 + size / total)
+        estimate = true_part + np.tensordot(factors, guessed - guessed_part, axes=1)
         value = float(score(estimate))
-        left = true - factor * by[rows]
-        influence = factor * by / total
+        left = true - by[rows] @ factors
+        influence = by @ factors / total
         influence[rows] += weights * (left - float(weights @ left))
         together = np.bincount(table.owner, influence)
-        variance = float(together @ together) * patients / (patients - 1)
+        estimated = min(max(np.count_nonzero(factors), 1), patients - 1.0)
+        variance = float(together @ together) * patients / (patients - estimated)
         if name in ("mae", "qwk"):
             # Errors may be too rare for the sample: as Agresti and Coull do, two that are a grade
             # off are added.
@@ -319,14 +326,28 @@ def _by_verified(table: _Table, labels: Ints, verified: Verified) -> Scores:
     return intervals
 
 
-def _factor(true: Floats, by: Floats, weights: Floats) -> float:
-    """How far to trust the labels: the regression of the true values on those by the labels, from 0
-    to 1."""
-    squares = weights**2
-    off = by - float(weights @ by)
-    spread = float(squares @ off**2)
-    together = float((squares * off) @ (true - float(weights @ true)))
-    return min(max(together / spread, 0.0), 1.0) if spread > 0 else 0.0
+def _guesses(answers: Answers, verified: Verified, readings: Readings | None) -> Floats:
+    """(2, N, C) the labels, and the probabilities of the true grades by the readings or, without
+    them, by the labels and the network."""
+    labels = answers.labels
+    one_hot = np.eye(answers.classes)[labels]
+    if readings is not None:
+        return np.stack([one_hot, consensus(readings).posterior])
+    # A wrong label is taken to be one grade off. That need not be so: what the verified grades do
+    # not confirm gets a small factor.
+    wrong = float(verified.weights @ (labels[verified.rows] != verified.true))
+    wrong = min(max(wrong, 0.01), 0.5)
+    one_off = metrics.wrong_by(1, answers.classes)
+    transition = (1.0 - wrong) * np.eye(answers.classes) + wrong * one_off
+    return np.stack([one_hot, bayes(labels, answers.probabilities, transition)])
+
+
+def _factors(true: Floats, by: Floats, weights: Floats) -> Floats:
+    """(J,) how far to trust each guess: the regression of the true values (n,) on the guessed ones
+    (n, J); none below 0, and together at most 1."""
+    off = weights[:, None] * (by - weights @ by)
+    factors, _ = nnls(off, weights * (true - float(weights @ true)))
+    return np.asarray(factors / max(float(factors.sum()), 1.0))
 
 
 # Several readings, or a matrix: two extremes, and everything between them.

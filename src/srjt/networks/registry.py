@@ -226,7 +226,8 @@ def register_backbone(
     """
     if not name or ":" in name or name in BUILT_IN:
         raise SrjtError(
-            f"{name!r} cannot be the name of a backbone: choose one that is new and has no colon."
+            f"{name!r} cannot be the name of a backbone: choose one that is new and has no colon.",
+            code="name_in_use",
         )
     trained = TrainedInput(size=size, mean=mean, std=std)
     _ROWS[name] = Backbone(

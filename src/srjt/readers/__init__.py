@@ -7,7 +7,8 @@ Nothing here knows of images, files or training.
 from __future__ import annotations
 
 from srjt.readers.agreement import Agreement, NetworkComparison, agreement, compare_network
-from srjt.readers.consensus import Consensus, consensus, next_readings
+from srjt.readers.consensus import Consensus, consensus
+from srjt.readers.next_readings import next_readings
 from srjt.readers.readings import Readings
 
 __all__ = [

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
@@ -729,8 +730,7 @@ def compare_network(
 
     resampled = _Resampled(weights=weights, owner=owner, classes=classes)
     rows: list[dict[str, Any]] = []
-    draws: list[Floats] = []
-    steps: list[tuple[float, float]] = []
+    differences: list[_Difference] = []
     for reader, name in enumerate(readings.readers):
         of_reader = comparable & (visits.reader == reader)
         if not of_reader.any():
@@ -738,9 +738,8 @@ def compare_network(
         item = visits.item[of_reader]
         grade = visits.grade[of_reader]
         others = _consensus_without(reader, evidence, variants)[item]
-        row, drawn, step = resampled.compare(grade, network[item], others, item, confidence)
-        draws.append(drawn)
-        steps.append(step)
+        row, difference = resampled.compare(grade, network[item], others, item, confidence)
+        differences.append(difference)
         kappas = {
             "network_kappa": resampled.kappa_of(grade, network[item], item),
             "others_kappa": resampled.kappa_with_others(reader, visits, grade, item),
@@ -748,32 +747,63 @@ def compare_network(
         rows.append({"reader": name, "items": len(item), **kappas, **row})
     if not rows:
         raise SrjtError("No item that the network has graded was read by two readers.")
-    difference = _mean_difference(draws, steps, effective_patients(owner[judged]), confidence)
-    passed = bool(difference.low > -margin) and patients >= TOO_FEW
+    overall = _mean_difference(differences, effective_patients(owner[judged]), confidence)
+    passed = bool(overall.low > -margin) and patients >= TOO_FEW
     few = ""
     if patients < TOO_FEW:
         few = f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
     return NetworkComparison(
         by_reader=pd.DataFrame(rows),
-        difference=difference,
+        difference=overall,
         margin=margin,
         not_inferior=passed,
-        sentence=_sentence(difference, margin=margin, passed=passed, few=few, readers=len(rows)),
+        sentence=_sentence(overall, margin=margin, passed=passed, few=few, readers=len(rows)),
     )
 
 
+class _Difference(NamedTuple):
+    """κ of the network minus κ of a reader."""
+
+    draws: Floats  # (1 + B,) as it is and of each draw of patients
+    lower: float  # by how much one more error of the network would lower it
+    higher: float  # and one more of the reader raise it
+
+    def interval(self, patients: float, confidence: float) -> Interval:
+        value = float(self.draws[0])
+        low, high = ends(self.draws[:, None], patients, confidence, higher=self.higher)[:, 0]
+        distance = distance_at_limit(value - low, self.lower, patients=patients, level=confidence)
+        return Interval(value, value - distance, float(high))
+
+
+def distance_at_limit(distance: float, step: float, *, patients: float, level: float) -> float:
+    """From a value to a lower limit, with the variance that there would be at the limit.
+
+    distance: with the variance that there is. step: by how much one more error lowers the value.
+
+    A network that has made few errors by chance has a high κ and a small variance: it would look
+    certain to be good. At the limit, x below, it has x / step more errors, which vary by a Poisson
+    law, so the variance is larger by x step; x² = distance² + t² x step has this solution. Wilson's
+    interval of a share does the same. Without any variance it is t² step, about four errors.
+    """
+    n = max(patients, 2.0)
+    half = stdtrit(n - 1.0, (1.0 + level) / 2.0) ** 2 * step / 2.0
+    return float(half + np.hypot(half, distance))
+
+
 def _mean_difference(
-    draws: list[Floats], steps: list[tuple[float, float]], patients: float, confidence: float
+    differences: list[_Difference], patients: float, confidence: float
 ) -> Interval:
-    """The mean over the readers for whom it is defined. draws, steps: of each, see
-    ``_Resampled.compare``."""
-    defined = [one for one in draws if np.isfinite(one[0])]
-    mean = np.full(len(draws[0]), np.nan)
-    if defined:
-        mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
-    lower, higher = np.mean(steps, axis=0)
-    low, high = ends(mean[:, None], patients, confidence, lower=lower, higher=higher)[:, 0]
-    return Interval(float(mean[0]), float(low), float(high))
+    """The mean over the readers for whom it is defined."""
+    defined = [one for one in differences if np.isfinite(one.draws[0])]
+    if not defined:
+        return differences[0].interval(patients, confidence)
+    draws = np.ma.masked_invalid([one.draws for one in defined])
+    mean = _Difference(
+        draws=np.asarray(draws.mean(axis=0).filled(np.nan)),
+        lower=float(np.mean([one.lower for one in defined])),
+        higher=float(np.mean([one.higher for one in defined])),
+    )
+    return mean.interval(patients, confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -820,27 +850,26 @@ class _Resampled:
 
     def compare(
         self, grade: Ints, network: Ints, others: Ints, item: Ints, confidence: float
-    ) -> tuple[dict[str, float], Floats, tuple[float, float]]:
-        """How near a reader and the network are to the consensus of the others; (1 + B,) the
-        difference of their κ; and by how much one more error would move it, down by one of the
-        network and up by one of the reader."""
+    ) -> tuple[dict[str, float], _Difference]:
+        """How near a reader and the network are to the consensus of the others."""
         by_reader = self.tables(grade, others, item)
         by_network = self.tables(network, others, item)
         reader_kappa = self.kappa(by_reader)
         network_kappa = self.kappa(by_network)
-        difference = network_kappa - reader_kappa
-        lower = self.loss(by_network)
-        higher = self.loss(by_reader)
-        patients = effective_patients(self.owner[item])
-        interval = ends(difference[:, None], patients, confidence, lower=lower, higher=higher)
+        difference = _Difference(
+            draws=network_kappa - reader_kappa,
+            lower=self.loss(by_network),
+            higher=self.loss(by_reader),
+        )
+        value, low, high = difference.interval(effective_patients(self.owner[item]), confidence)
         row = {
             "reader_to_consensus": float(reader_kappa[0]),
             "network_to_consensus": float(network_kappa[0]),
-            "difference": float(difference[0]),
-            "low": interval[0, 0],
-            "high": interval[1, 0],
+            "difference": value,
+            "low": low,
+            "high": high,
         }
-        return row, difference, (lower, higher)
+        return row, difference
 
 
 def _consensus_without(reader: int, evidence: Evidence, variants: Variants) -> Ints:

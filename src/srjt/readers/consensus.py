@@ -1,19 +1,16 @@
-"""The consensus of several readers: what the true grade of each item probably is, how reliable each
-reader is, and what to read next.
+"""The consensus of several readers: what the true grade of each item probably is, and how reliable
+each reader is.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
-from srjt.choose import pick
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.noise.estimate import rate_text
 from srjt.noise.matrices import SHARED_ERRORS, seen
@@ -156,6 +153,9 @@ def consensus(
     elif compared:
         shared_errors = _shared_errors(variants, reference, mean)
     if shared_errors:
+        if evidence.crowd:  # those who hardly look share no errors
+            telling = share * model.information(intervals.matrices, prior)
+            mean = np.einsum("r,rcj->cj", telling / telling.sum(), intervals.matrices)
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
     misled = 0.0
@@ -368,150 +368,3 @@ def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: floa
         f"Errors that all readers share are not seen: taken as {shared:g} times as frequent as"
         " those of one reader, in the intervals as up to once."
     )
-
-
-# What to read next, and by whom, to gain most.
-
-NEW_READER = "new reader"  # who has read nothing yet
-
-_CELLS = 4_000_000  # items × readers at once
-
-
-def next_readings(
-    consensus: Consensus,
-    readings: Readings,
-    *,
-    count: int,
-    per_reader: int | None = None,
-    new_reader: bool = False,
-) -> pd.DataFrame:
-    """The readings that reduce the expected absolute error of the consensus most.
-
-    Each item occurs at most once, and no reader is asked for an item twice. Items with a reference
-    are left out.
-
-    Parameters
-    ----------
-    consensus : Consensus
-        Of the same readings.
-    readings : Readings
-    count : int
-        How many readings are wanted.
-    per_reader : int, optional
-        The most readings by one reader. Default: no limit, so the best reader may get all.
-    new_reader : bool
-        Ask one new reader, ``"new reader"``, who reads like the average of the others: for readings
-        where every reader has read every item.
-
-    Returns
-    -------
-    DataFrame
-        ``item``, ``reader`` and ``gain``, the expected reduction of the item's expected absolute
-        error; the largest gain first. It is shorter than ``count`` if readers have no more to read.
-
-    Examples
-    --------
-    >>> names = {"items": ["agreed", "doubtful"], "readers": ["Kim", "Lee", "May"]}
-    >>> given = {"item": [0, 0, 1, 1], "reader": [0, 1, 0, 1], "grade": [0, 0, 0, 2]}
-    >>> readings = Readings(**names, grades=("0", "1", "2"), **given)
-    >>> next_readings(consensus(readings), readings, count=1)[["item", "reader"]].values.tolist()
-    [['doubtful', 'May']]
-    """
-    Readings.check(readings)
-    if count < 1 or (per_reader is not None and per_reader < 1):
-        raise SrjtError(f"count and per_reader are at least 1; got {count} and {per_reader}.")
-    if consensus.items != readings.items or consensus.readers != readings.readers:
-        raise SrjtError(
-            "The consensus is of other items or readers: pass the readings that it is of."
-        )
-    names = [NEW_READER] if new_reader else readings.readers
-    # a limit sends an item to its second-best reader
-    enough = count if per_reader is None else 4 * count
-    item, reader, gain = _candidates(consensus, readings, enough=enough, new_reader=new_reader)
-    taken: list[int] = []
-    used: set[int] = set()
-    given: Counter[int] = Counter()  # items to each reader
-    for one in np.argsort(-gain, kind="stable").tolist():
-        if len(taken) == count:
-            break
-        if item[one] not in used and given[reader[one]] != per_reader:
-            used.add(item[one])
-            given[reader[one]] += 1
-            taken.append(one)
-    return pd.DataFrame(
-        {
-            "item": pick(readings.items, item[taken]),
-            "reader": pick(names, reader[taken]),
-            "gain": gain[taken],
-        }
-    )
-
-
-def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False) -> Floats:
-    """(n, R) the expected reduction of the expected absolute error of items (n,) by one more
-    reading of each reader.
-
-    It is never negative. With ``new_reader`` (n, 1): of a reader who reads like the average of the
-    others.
-    """
-    variants = consensus.variants
-    classes = len(consensus.grades)
-    distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
-    share = consensus.readings / consensus.readings.sum()
-    # of each variant: p(state), matrices, cost (S, C)
-    parts: list[tuple[Floats, Floats, Floats]] = []
-    for weight, fit in zip(variants.weights, variants.fits, strict=True):
-        matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
-        parts.append(
-            (
-                weight * fit.by_state(variants.evidence, items),
-                matrices,
-                fit.states.of_grade @ distance,
-            )
-        )
-    now = np.sum([by_state @ cost for by_state, _, cost in parts], axis=0).min(axis=1)
-    after = np.zeros((len(items), 1 if new_reader else len(consensus.readers)))
-
-    def risk(said: int, grade: int) -> Floats:
-        """(n, R) of this grade after this reading, times the reading's probability."""
-        each = [
-            by_state @ (matrices[:, :, said] * cost[:, grade]).T
-            for by_state, matrices, cost in parts
-        ]
-        return np.asarray(np.sum(each, axis=0))
-
-    for said in range(classes):
-        # the best grade
-        after += np.minimum.reduce([risk(said, grade) for grade in range(classes)])
-    return np.asarray(np.maximum(now[:, None] - after, 0.0))
-
-
-def _candidates(
-    consensus: Consensus, readings: Readings, *, enough: int, new_reader: bool
-) -> tuple[Ints, Ints, Floats]:
-    """Items without a reference and readers with their gains, as many as may matter.
-
-    A gain is at most the item's risk: items are looked at by falling risk until no other can come
-    among the first.
-    """
-    readers = 1 if new_reader else len(readings.readers)
-    done = np.unique(readings.item * readers + readings.reader)
-    order = np.argsort(-consensus.risk, kind="stable")
-    if readings.reference is not None:
-        order = order[readings.reference[order] < 0]
-    size = min(max(1, _CELLS // readers), 2000)
-    none = np.zeros(0, dtype=np.int64)
-    parts: list[tuple[Ints, Ints, Floats]] = [(none, none, np.zeros(0))]
-    best = np.zeros(0)
-    for start in range(0, len(order), size):
-        items = order[start : start + size]
-        if len(best) >= enough and np.sort(best)[-enough] >= consensus.risk[items[0]]:
-            break
-        gain = expected_gain(consensus, items, new_reader=new_reader)
-        if not new_reader:
-            gain[np.isin(items[:, None] * readers + np.arange(readers), done)] = -1.0
-        best = np.concatenate([best, gain.max(axis=1)])
-        place, reader = np.nonzero(gain >= 0)
-        parts.append((items[place], reader, gain[place, reader]))
-    item, reader, gain = map(np.concatenate, zip(*parts, strict=True))
-    return item, reader, gain

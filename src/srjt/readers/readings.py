@@ -207,6 +207,7 @@ class Pairs(NamedTuple):
 # The readings as the consensus model takes them: a sparse matrix of items × reader and grade.
 
 ENOUGH = 20  # items that show something
+_CROWD = 50  # readers: enough to see that some hardly look
 _CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
 _HELD_OUT_ITEMS = 20_000
 
@@ -230,6 +231,11 @@ class Evidence:
             log_factor=None if self.log_factor is None else self.log_factor[rows],
             patient=None if self.patient is None else self.patient[rows],
         )
+
+    @property
+    def crowd(self) -> bool:
+        """Whether there are so many readers that some may hardly look at the items."""
+        return self.readers >= _CROWD
 
     @cached_property
     def weight(self) -> Floats:

@@ -158,7 +158,10 @@ def _labels(out: Path, *, images: int, epochs: int) -> Path:
     labels = out / "images" / "noisy.csv"
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")) != made_with:
-            raise SrjtError(f"{out} holds a demo with other settings: choose another folder.")
+            raise SrjtError(
+                f"{out} holds a demo with other settings: choose another folder.",
+                code="settings_changed",
+            )
         return labels
     reading = load_preset("demo")["reading"]
     clean = generate(**{**reading, "images": images, "patients": images // 5}, seed=SEED)

@@ -214,7 +214,7 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
 def page_of(result: object) -> Page:
     """The page of a result: ``result.report()``. A new kind of result registers the function that
     makes its page."""
-    raise SrjtError(f"There is no page for a {type(result).__name__}.")
+    raise SrjtError(f"There is no page for a {type(result).__name__}.", code="unsupported")
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:

@@ -32,7 +32,7 @@ from srjt.training.trained import Trained
 # The settings of a run or a study as a section of a page.
 
 # without effect on rows of features
-OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")
+OF_IMAGES = ("image_size", "crop", "resize", "flip", "augment", "pretrained")
 
 
 def settings_section(

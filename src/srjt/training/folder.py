@@ -171,11 +171,14 @@ def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     if os.path.isfile(folder):
         raise SrjtError(
-            f"{folder} is a file: give the folder of a run, which srjt train --out wrote."
+            f"{folder} is a file: give the folder of a run, which srjt train --out wrote.",
+            code="wrong_file",
         )
     files.check_regular_files(folder)
     if not path.exists():
-        raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
+        raise SrjtError(
+            f"{folder} is not the folder of a run: it contains no run.json.", code="wrong_file"
+        )
     file = files.read_json(path, RunFile)
     if has_summary(folder):  # else it is not finished, and a resumed run compares its settings
         files.check_checksums(folder, *SMALL_FILES, advice=RESTORE)
@@ -278,7 +281,10 @@ def check_files(folder: Path) -> None:
     written = read_summary(folder).get("files", {})
     for name, digest in digests(folder).items():
         if written.get(name, digest) != digest:
-            raise SrjtError(f"{folder / name} is not the file that srjt has written: {RESTORE}")
+            raise SrjtError(
+                f"{folder / name} is not the file that srjt has written: {RESTORE}",
+                code="damaged_file",
+            )
     files.check_checksums(folder, advice=RESTORE)
 
 
@@ -432,7 +438,9 @@ def read_history(folder: Path) -> pd.DataFrame:
     except FileNotFoundError:
         return pd.DataFrame()
     except (OSError, ValueError, KeyError, OverflowError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({problem}).", code="damaged_file"
+        ) from None
 
 
 # Predictions for the samples that a run did not learn from: its validation and test sides, in
@@ -581,7 +589,9 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
             sides[str(name)] = _side(rows, networks=networks, classes=classes)
         return sides
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem!r}).") from None
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({problem!r}).", code="damaged_file"
+        ) from None
 
 
 def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
@@ -646,7 +656,7 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
             f"Images have changed since this run began{which}: restore them, or choose another ",
             Option("out"),
             ". (Another version of Pillow may also decode a file differently.)",
-            code="images_changed",
+            code="data_changed",
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()

@@ -27,7 +27,9 @@ class BesideReaders(Aspect):
             return None
         try:  # what else is known of the network does not depend on it
             if len(readings.readers) > MOST_READERS:
-                raise SrjtError(f"The network is compared with at most {MOST_READERS} readers.")
+                raise SrjtError(
+                    f"The network is compared with at most {MOST_READERS} readers.", code="too_many"
+                )
             return compare_network(
                 readings, judging.images.grades, resamples=max(judging.resamples, 1)
             )

@@ -23,7 +23,8 @@ from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.baseline import Verdict as GainVerdict
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.aspects import aspect_predicted_numbers, counted_yes
+from srjt.reports.aspects import aspect_predicted_numbers, counted_yes, how_in_words
+from srjt.reports.aspects.ranges import predicted_promise
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.pages.evaluation import (
     EvaluationFacts,
@@ -133,7 +134,7 @@ def prediction_facts(
         counts=counts,
         counted=counted,
         grade_rule=predictions.attrs["how"]["grade"],
-        ranges=predictions.attrs["ranges"],
+        ranges=predicted_promise(predictions),
         error=_expected_error(predictions, expected),
         verdict=verdict,
         metric=metric,
@@ -242,7 +243,7 @@ def predictions_page(
             lines.append(f"… and {len(left_out) - NAMED:,} more")
         warnings.append(f"{count_of(len(left_out), 'file or row', 'files or rows')} left out.")
         details.append(("Which, and why", "\n".join(lines)))
-    rules = list(predictions.attrs["how"].items())
+    rules = list(how_in_words(predictions).items())
     return Page(
         kind=f"Predictions of {run_name(run)}",
         title=title,

@@ -25,6 +25,7 @@ from srjt.reports.aspects import (
     aspect_sections,
     aspect_warnings,
 )
+from srjt.reports.aspects.basics import labels_in_words
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
@@ -123,8 +124,9 @@ def notes_of(f: EvaluationFacts) -> Iterator[str]:
             " One grade for all is the most frequent of these labels; for the absolute error it is"
             " their median."
         )
-    if judged.learned_pooling is not None:
-        yield f"The pooling is fitted on the validation side. {judged.pooling_labels}"
+    if judged.pooling_labels is not None:
+        labels = labels_in_words(judged.pooling_labels)
+        yield f"The pooling is fitted on the validation side. {labels}"
     if f.per and judged.judged_by != "true grades":
         yield "The highest of several labels is too high where labels are wrong."
     if judged.unknown_units > 0:

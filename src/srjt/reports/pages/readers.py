@@ -16,7 +16,8 @@ from srjt.data.sources.readings import NO_READER, ReadingsTable, combine
 from srjt.errors import count_of, few
 from srjt.ordinal.metrics import Interval
 from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
-from srjt.readers.consensus import NEW_READER, Consensus
+from srjt.readers.consensus import Consensus
+from srjt.readers.next_readings import NEW_READER
 from srjt.readers.readings import ENOUGH, Readings
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure
