@@ -160,7 +160,7 @@ def _print_results(folder: Path) -> None:
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
     """How many runs, and what the user should know before they begin."""
-    from srjt.data.checks import describe_duplicates
+    from srjt.data.duplicates import describe_duplicates
 
     samples = options.samples_noun(data.manifest)
     folds = count_of(len(data.fold_numbers), "fold")

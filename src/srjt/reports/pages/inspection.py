@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from srjt.data.checks import example_rows, thumbnail
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.problems import KINDS, examples
+from srjt.data.thumbnails import example_rows, thumbnail
 from srjt.errors import count_of
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.sections import PICTURE, counts_table
