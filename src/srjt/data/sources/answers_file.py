@@ -50,7 +50,10 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     columns = [present(names, frame) for names in (ITEM, ANSWER)]
     for wanted, found in zip((ITEM, ANSWER), columns, strict=True):
         if not found:
-            raise SrjtError(f"{path} has no column {', '.join(wanted[:-1])} or {wanted[-1]}.")
+            raise SrjtError(
+                f"{path} has no column {', '.join(wanted[:-1])} or {wanted[-1]}.",
+                code="missing_column",
+            )
     (item, *_), (answer, *_) = columns
     people = _long_table(reading)
     names = reading.readings.items
@@ -68,7 +71,9 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     both = pd.concat([people, answers.merge(about, on=noun, how="left")], ignore_index=True)
     found = read_readings(both.fillna(""), grades=reading.readings.grades)
     if not set(found.readings.readers) - set(reading.readings.readers):
-        raise SrjtError(f"{path} has no answer that is one of the readers' grades.")
+        raise SrjtError(
+            f"{path} has no answer that is one of the readers' grades.", code="unknown_grade"
+        )
     return found
 
 

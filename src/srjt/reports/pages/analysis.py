@@ -187,7 +187,7 @@ def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFa
     """What the sentences are about. verdict: default: that of the test side."""
     config = done.run.config
     audited = done.audited.summary
-    counts = done.run.facts.data.get("class_counts") or []
+    counts = done.run.facts.data.class_counts
     scarce = [place for place, count in enumerate(counts) if count < SCARCE]
     judged = bool(done.audited.facts["judged"])
     facts = AnalysisFacts(
@@ -304,9 +304,7 @@ def _data(done: Analysis) -> Section:
             f"{count_of(left, 'row cannot be used and is', 'rows cannot be used and are')} left"
             " out."
         )
-    sides = ", ".join(
-        f"{count:,} {side}" for side, count in (done.run.facts.data.get("samples") or {}).items()
-    )
+    sides = ", ".join(f"{count:,} {side}" for side, count in done.run.facts.data.samples.items())
     if manifest.patients is None:
         said.append(f"Sides: {sides}. They may share a patient, because there are no ids.")
     else:
