@@ -23,7 +23,7 @@ from srjt.inference.options import (
     Grading,
     Planning,
     as_columns,
-    with_aspects,
+    with_installed_aspects,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def predict(
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     *,
-    answering: Annotated[Answering, Fields(with_aspects(Answering))],
+    answering: Annotated[Answering, Fields(with_installed_aspects(Answering))],
     keep: list[str] | None = option(
         None, "Copy this column of the table to the predictions. Repeatable.", metavar="COLUMN"
     ),
@@ -241,7 +241,7 @@ def _write_dicom_reports(
 def evaluate(
     run: options.Run,
     *,
-    evaluating: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
+    evaluating: Annotated[Evaluating, Fields(with_installed_aspects(Evaluating))],
     side: str | None = option(
         None,
         "Evaluate this side only. [default: test, if --fold or --splits is given]",
