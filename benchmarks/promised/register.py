@@ -205,6 +205,9 @@ PROMISES = (
         printed_by=(
             "inference/aspects/ranges.py: Ranges",
             "inference/prepare.py: Prepared",
+            "inference/ranges.py: Assumption",
+            "inference/ranges.py: Evidence",
+            "inference/ranges.py: RangePromise",
             "inference/ranges.py: RangeRule",
             "inference/ranges.py: _all_or_none",
             "inference/ranges.py: conservative_thresholds",
@@ -212,7 +215,10 @@ PROMISES = (
             "ordinal/ranges.py: range_threshold",
             "ordinal/ranges.py: widest_range_threshold",
             "reports/demo.py: _ranges",
+            "reports/aspects/ranges.py: _for_each",
             "reports/aspects/ranges.py: _key_numbers",
+            "reports/aspects/ranges.py: predicted_promise",
+            "reports/aspects/ranges.py: promise_in_words",
         ),
     ),
     Promise(
@@ -288,6 +294,7 @@ PROMISES = (
         condition=NOT_SHARED,
         meets=_own_errors,
         printed_by=(
+            "inference/labels.py: ValidationLabels.noise_interval",
             "noise/estimate.py: NoiseEstimate.rate_interval",
             "noise/estimate.py: estimate_noise",
             "auditing/folder.py: SummaryFile.rate_interval",
@@ -463,6 +470,9 @@ PROMISES = (
             ),
             "readers/agreement.py: Agreement.within_one",
             "readers/agreement.py: Agreement.quadratic",
+            "readers/repeats.py: Repeated.exact",
+            "readers/repeats.py: Repeated.exact_between",
+            "readers/repeats.py: _equal",
             "reports/pages/readers.py: remarks_of",
             "reports/pages/readers.py: _bias",
             "reports/pages/readers.py: PAIR_COLUMNS",

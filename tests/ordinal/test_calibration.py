@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import binom
 
@@ -264,6 +264,7 @@ def test_the_widest_threshold_is_that_of_the_worst_combination() -> None:
 
 
 @given(arrays(np.float64, st.integers(1, 40), elements=st.floats(0.0, 1.0)), st.floats(0.05, 0.95))
+@example(np.arange(4) / 10, 0.65)  # 3.25 of four; 2.9 if a new patient of weight 2 counted as one
 def test_with_one_candidate_the_widest_threshold_is_the_threshold(
     scores: Floats, coverage: float
 ) -> None:
