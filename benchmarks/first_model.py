@@ -5,10 +5,11 @@ photographs.
     python benchmarks/first_model.py run DATA --sets knee160 deepdrid256 acne160 --sizes 300 1000 --out first_model.csv
     python benchmarks/first_model.py table first_model.csv
 
-DATA holds one folder for each set, with a ``labels.csv`` (image, grade, patient). Of a set, 400
-images are held out, by patient; of the others so many are drawn for training, with the given labels
-or with quasi errors in 40 % of them. All are judged by the given grades of the held-out images,
-which count as true. A grade is the median of the probabilities.
+DATA holds one folder for each set, with a ``labels.csv`` (image, grade, patient). The images on
+which the features of the preset were chosen (``CHOSEN_ON``) are left out. Of the next 3,400 images,
+400 are held out, by patient; of the others so many are drawn for training, with the given labels or
+with quasi errors in 40 % of them. All are judged by the given grades of the held-out images, which
+count as true. A grade is the median of the probabilities.
 
 ``preset cpu`` and scikit-learn's logistic regression, with a cross-validated strength, learn from
 the same features of a frozen EfficientNet-Lite0. That a run of ``--preset cpu`` is a training on
@@ -43,7 +44,12 @@ GRADES = {"acne160": "published_grade", "appareal144": "true_grade"}  # else gra
 METHODS = ("one grade for all", "small network", "logistic regression", "preset cpu")
 NOISES = (0.0, 0.4)
 TEST = 400
-BACKBONE = "efficientnet-lite0"
+BACKBONE = "efficientnet-lite0-stages"
+# images of each set, by patients in the order of a seed, on which the features were chosen: mean and
+# deviation of each stage, among the last map, single stages, maxima and grids
+CHOSEN_ON = {"acne160": 600, "deepdrid256": 600, "knee160": 1200}
+CHOICE_SEED = 77
+MOST = 3400  # images of a set
 STRENGTHS = 10.0 ** np.arange(-6.0, 1.1)  # C of scikit-learn
 KEY = ("set", "images", "noise", "draw", "method")
 
@@ -51,8 +57,14 @@ Ints = npt.NDArray[np.int64]
 
 
 def open_set(folder: Path) -> Manifest:
+    """The images of a set that no choice has seen."""
     column = GRADES.get(folder.name, "grade")
-    return read(folder / "labels.csv", grade_column=column, progress=False)
+    data = read(folder / "labels.csv", grade_column=column, progress=False)
+    owners = np.array(data.patients or data.ids, dtype=object)
+    names = np.random.default_rng(CHOICE_SEED).permutation(pd.unique(owners))
+    place = {name: number for number, name in enumerate(names)}
+    order = np.argsort([place[owner] for owner in owners], kind="stable")
+    return data.select(order[CHOSEN_ON.get(folder.name, 0) :][:MOST])
 
 
 def draw_rows(data: Manifest, *, size: int, draw: int) -> tuple[Ints, Ints]:

@@ -3,8 +3,8 @@ training, and their audit.
 
     srjt demo && python benchmarks/overview_picture.py srjt-demo
 
-The middle panel is the accuracy on test images with true grades after each epoch, mean and range
-over the three folds. The right panel has every label of the audit, the most doubtful first.
+The middle panel is the share of the wrong training labels that a network gives after each epoch.
+The right panel has every label of the audit, the most doubtful first.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from PIL import Image
 from srjt.data import Manifest, read
 from srjt.data.synthetic import generate
 from srjt.reports.figures.canvas import GREY, INK, PALETTE, house_style, new_figure
-from srjt.studies.results import collect_results
+from srjt.training.checkpoint import read_metrics
 from srjt.training.config import load_preset
 
 COLUMNS = 40
-METHODS = {"standard": "vermillion", "srjt": "blue"}
+FOLDERS = {"standard": "plain", "srjt": "model"}  # of the analysis
+COLOURS = {"standard": "vermillion", "srjt": "blue"}
 
 
-def accuracies(folder: Path, method: str) -> npt.NDArray[np.float64]:
-    """(folds, epochs) accuracy on the test side, the mean of the networks."""
-    metrics = collect_results(folder).metrics
+def repeated(folder: Path) -> npt.NDArray[np.float64]:
+    """(epochs,) share of the wrong training labels that a run gives, the mean of the networks."""
+    metrics = read_metrics(folder / "metrics.csv")
     chosen = metrics.query(
-        "method == @method and split == 'test' and metric == 'accuracy' and network in ('1', '2')"
+        "split == 'wrong_labels' and metric == 'accuracy' and network in ('1', '2')"
     )
-    return chosen.groupby(["fold", "epoch"])["value"].mean().unstack("epoch").to_numpy(np.float64)
+    return chosen.groupby("epoch")["value"].mean().to_numpy(np.float64)
 
 
 def draw_labels(part: SubFigure, data: Manifest, rows: npt.NDArray[np.int64]) -> None:
@@ -58,22 +59,23 @@ def draw_curves(part: SubFigure, curves: dict[str, npt.NDArray[np.float64]]) -> 
     part.suptitle("… plain training learns them, …", x=0.02, ha="left", fontsize=11, color=INK)
     axes = part.subplots()
     for method, scores in curves.items():
-        epochs = np.arange(1, scores.shape[1] + 1)
-        axes.fill_between(
-            epochs,
-            scores.min(axis=0),
-            scores.max(axis=0),
-            color=PALETTE[METHODS[method]],
-            alpha=0.18,
-        )
-        axes.plot(epochs, scores.mean(axis=0), color=PALETTE[METHODS[method]], linewidth=2)
+        colour = PALETTE[COLOURS[method]]
+        epochs = np.arange(1, len(scores) + 1)
+        axes.plot(epochs, scores, color=colour, linewidth=2)
         axes.annotate(
-            method, (epochs[-1], scores[:, -5:].mean()), xytext=(5, 0), textcoords="offset points", va="center",
-            color=PALETTE[METHODS[method]], fontsize=10, fontweight="bold", annotation_clip=False,
-        )  # fmt: skip
+            method,
+            (epochs[-1], scores[-5:].mean()),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=10,
+            fontweight="bold",
+            annotation_clip=False,
+        )
     axes.set_xlabel("epoch")
-    axes.set_ylim(0.45, None)  # the first epochs may lie below
-    axes.set_ylabel("accuracy on true grades")
+    axes.set_ylim(0.0, None)
+    axes.set_ylabel("wrong labels repeated")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
 
 
@@ -116,7 +118,8 @@ def main() -> None:
     parser.add_argument("demo", type=Path, nargs="?", default=Path("srjt-demo"))
     parser.add_argument("--out", type=Path, default=Path("docs/images/overview.png"))
     options = parser.parse_args()
-    curves = {method: accuracies(options.demo / "study", method) for method in METHODS}
+    analysed = options.demo / "analysis"
+    curves = {method: repeated(analysed / folder) for method, folder in FOLDERS.items()}
     labels = read(options.demo / "images" / "noisy.csv")
     reading = load_preset("demo")["reading"]
     drawn = generate(**reading, seed=0)
@@ -126,7 +129,7 @@ def main() -> None:
     rows = np.concatenate(
         [np.flatnonzero(data.true_labels == grade)[:2] for grade in range(data.num_classes)]
     )
-    scores = pd.read_csv(options.demo / "audit" / "audit.csv")
+    scores = pd.read_csv(analysed / "audit" / "audit.csv")
     buffer = io.BytesIO()
     picture(data, rows, curves, scores).savefig(buffer, dpi=150)
     Image.open(buffer).convert("RGB").quantize(256).save(

@@ -39,7 +39,7 @@ from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise
 from srjt.ordinal.decoding import highest_per_unit
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -60,7 +60,7 @@ from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decoding import Pooling, highest_per_unit, pool_probabilities
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

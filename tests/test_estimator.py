@@ -28,7 +28,6 @@ from refusals import refuses
 from srjt import OrdinalNoiseClassifier, estimator as classifier, noise
 from srjt.data.grades import grade_codes
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError
 from srjt.training.train import usable_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")
@@ -198,7 +197,7 @@ def test_the_order_of_words_is_never_guessed() -> None:
     words = np.array(["severe", "mild", "none"])
     with refuses("grades_without_order", "grades"):
         grade_codes(words)
-    with pytest.raises(SrjtError, match="is not known"):
+    with refuses("grades_without_order", "grades"):
         quick().fit(np.zeros((3, 1)), words)
     assert grade_codes(words, grades="sorted")[0].tolist() == ["mild", "none", "severe"]
     classes, codes = grade_codes(words, grades=["none", "mild", "moderate", "severe"])
@@ -217,25 +216,33 @@ def test_an_ordered_categorical_brings_its_order_and_its_empty_grades() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "y", "sentence"),
+    ("parameters", "y", "refused"),
     [
-        ({"grades": [0, 1, 2]}, [0, 1, 3], r"The label 3 is not among the grades \[0, 1, 2\]"),
-        ({"grades": ["a", "b"]}, [0, 1, 0], "cross_val_predict replaces strings by numbers"),
-        ({"grades": ["a", "a"]}, ["a", "b", "a"], "at least two grades, each once"),
-        ({"method": "co-teeching"}, [0, 1, 0], "did you mean 'co-teaching'"),
-        ({"settings": {"wait_decay": 1}}, [0, 1, 0], "did you mean 'weight_decay'"),
-        ({"settings": {"seed": 1}}, [0, 1, 0], "the parameter random_state"),
-        ({"settings": {"epochs": 1}}, [0, 1, 0], "the parameter epochs"),
-        ({"epochs": "many"}, [0, 1, 0], "`epochs` takes a whole number; got 'many'"),
-        ({"noise_rate": 1.5}, [0, 1, 0], r"`noise_rate` lies in \[0, 1\)"),
-        ({"network": "tiny"}, [0, 1, 0], "reads images"),
-        ({}, [2, 2, 2], "one class"),
+        ({"grades": [0, 1, 2]}, [0, 1, 3], ("unknown_grade", "", "The label 3")),
+        (
+            {"grades": ["a", "b"]},
+            [0, 1, 0],
+            ("unknown_grade", "", "cross_val_predict"),
+        ),
+        ({"grades": ["a", "a"]}, ["a", "b", "a"], ("wrong_values", "grades")),
+        ({"method": "co-teeching"}, [0, 1, 0], ("unknown_name", "method", "'co-teaching'")),
+        ({"settings": {"wait_decay": 1}}, [0, 1, 0], ("unknown_name", "", "'weight_decay'")),
+        (
+            {"settings": {"seed": 1}},
+            [0, 1, 0],
+            ("conflict", "settings", "random_state"),
+        ),
+        ({"settings": {"epochs": 1}}, [0, 1, 0], ("conflict", "settings", "parameter epochs")),
+        ({"epochs": "many"}, [0, 1, 0], ("wrong_type", "epochs", "'many'")),
+        ({"noise_rate": 1.5}, [0, 1, 0], ("out_of_bounds", "noise_rate")),
+        ({"network": "tiny"}, [0, 1, 0], ("unsupported", "network")),
+        ({}, [2, 2, 2], ("too_few",)),
     ],
 )
 def test_bad_input_gets_one_sentence(
-    parameters: dict[str, object], y: list[object], sentence: str
+    parameters: dict[str, object], y: list[object], refused: tuple[str, ...]
 ) -> None:
-    with pytest.raises(SrjtError, match=sentence):
+    with refuses(*refused):
         quick(**parameters).fit([[0.0], [1.0], [2.0]], y)
 
 
@@ -305,7 +312,7 @@ def test_images() -> None:
     assert p.shape == (48, 4)
     assert p.sum(axis=1) == pytest.approx(1)
     assert pickle.loads(pickle.dumps(model)).predict_proba(images) == pytest.approx(p)
-    with pytest.raises(SrjtError, match="was fitted to images"):
+    with refuses("wrong_shape", "X"):
         model.predict(np.zeros((2, 5)))
 
 
@@ -396,7 +403,7 @@ def test_verified_grades_reach_the_estimate() -> None:
     assert model.noise_rate_ == model.noise_estimate_.rate
     low, high = model.noise_estimate_.rate_interval
     assert low < (y != true).mean() < high
-    with pytest.raises(SrjtError, match="The verified grade 'g7' is not among the grades"):
+    with refuses("unknown_grade", says="'g7'"):
         model.fit(X, names[y], verified=np.where(verified == "g1", "g7", verified))
 
 
@@ -447,15 +454,15 @@ def test_batches_follow_the_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("weights", "refused"),
     [
-        (np.ones(3), r"shape \(40,\), not \(3,\)"),
-        (np.full(40, -1.0), "at least 0"),
-        (np.zeros(40), "zero for all rows"),
-        (np.full(40, np.nan), "at least 0"),
+        (np.ones(3), ("wrong_shape", "sample_weight", "40")),
+        (np.full(40, -1.0), ("out_of_bounds", "sample_weight")),
+        (np.zeros(40), ("wrong_values", "sample_weight")),
+        (np.full(40, np.nan), ("out_of_bounds", "sample_weight")),
     ],
 )
-def test_weights_are_checked(weights: np.ndarray, message: str) -> None:
+def test_weights_are_checked(weights: np.ndarray, refused: tuple[str, ...]) -> None:
     given = rows(40)
-    with pytest.raises(SrjtError, match=message):
+    with refuses(*refused):
         OrdinalNoiseClassifier(noise_rate=0.0).fit(given.X, given.y, sample_weight=weights)

@@ -14,12 +14,14 @@ import pytest
 import srjt
 from fixtures.notebooks import Output
 from fixtures.small_images import Data
+from refusals import refuses
 from srjt import notebook, progress
 from srjt.auditing.audit import Audit
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import render
 from srjt.studies.results import StudyResults
+from srjt.training.crossfit import CrossFit
 from srjt.training.reporters import BarReporter, reporter_in_python
 
 
@@ -173,6 +175,19 @@ def test_data_describe_themselves(data: Data) -> None:
     assert "alert(1)" in text
 
 
+def test_a_cross_fit_is_printed_without_its_arrays() -> None:
+    empty = np.empty(0)
+    fitted = CrossFit(
+        manifest=cast(Any, None),
+        probabilities=empty,
+        by_network=empty,
+        grades=np.empty(0, np.int64),
+        fold=np.array([0, 0, 1]),
+        selected=empty,
+    )
+    assert repr(fitted) == "<CrossFit: 3 samples, 2 folds>"
+
+
 def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
     scores = pd.DataFrame({"id": data.manifest.ids[:6], "grade": "1", "suggested": "2"})
     scores["quality"] = np.linspace(0.1, 0.9, 6)
@@ -222,7 +237,7 @@ def test_the_table_of_a_study_has_the_paper_s_order_and_says_what_is_missing() -
     assert table.loc["Co-teaching + Ours", ("quasi:0.4", "mae")] == "0.300 ± 0.100"
     assert table.loc["Standard", ("none", "mae")] == "0.100"  # one run has no deviation
     assert table.loc["Co-teaching + Ours", ("none", "mae")] == "–"
-    with pytest.raises(SrjtError, match="qwk"):
+    with refuses("unknown_name", says="qwk"):
         study().table(["qwk"])
     assert repr(study()) == "<StudyResults: study, 6 runs (3 left, 3 done)>"
 

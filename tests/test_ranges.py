@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from refusals import refuses
 from srjt import OrdinalRanges, noise
-from srjt.errors import SrjtError
 
 MATRIX = noise.transition_matrix("truncated", num_classes=4, rho=0.15)
 
@@ -96,22 +96,22 @@ def test_too_few_samples_give_the_range_of_all_grades() -> None:
 
 
 @pytest.mark.parametrize(
-    ("p", "y", "message"),
+    ("p", "y", "refused"),
     [
-        (np.ones(3), [0, 0, 0], r"shape \(samples, grades\), not \(3,\)"),
-        (np.ones((2, 2)), [0, 1], "sums to 1"),
-        (np.full((2, 2), 0.5), [0, 2], "from 0 to 1"),
-        (np.full((2, 2), 0.5), [0.0, 1.0], "a whole number"),
-        (np.full((2, 2), 0.5), [0], "one grade per row"),
+        (np.ones(3), [0, 0, 0], ("wrong_shape",)),
+        (np.ones((2, 2)), [0, 1], ("wrong_values",)),
+        (np.full((2, 2), 0.5), [0, 2], ("unknown_grade", "", "from 0 to")),
+        (np.full((2, 2), 0.5), [0.0, 1.0], ("unknown_grade", "", "a whole number")),
+        (np.full((2, 2), 0.5), [0], ("unknown_grade", "", "one grade per")),
     ],
 )
-def test_inputs_are_checked(p: Any, y: Any, message: str) -> None:
-    with pytest.raises(SrjtError, match=message):
+def test_inputs_are_checked(p: Any, y: Any, refused: tuple[str, ...]) -> None:
+    with refuses(*refused):
         OrdinalRanges().fit(p, y)
 
 
 def test_other_grades_than_fitted_are_an_error() -> None:
     p, y = simulate(100, seed=0)
     ranges = OrdinalRanges(label_noise="none").fit(p, y)
-    with pytest.raises(SrjtError, match="fitted to 4 grades, and these are 2"):
+    with refuses("wrong_shape", says="4 grades"):
         ranges.predict(np.full((3, 2), 0.5))

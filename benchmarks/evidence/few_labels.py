@@ -46,6 +46,8 @@ from srjt.training.trained import Setup
 
 OPTIMISER = "optimizer=adamw,schedule=cosine,warmup_epochs=1,learning_rate=0.001"
 FIT = "srjt:method_options.grows_with=fit,method_options.co_lambda="
+VERIFIED = "srjt, 100 verified:method_options.grows_with=fit,method_options.co_lambda="
+CHANGES = ("", ",augment=light", ",augment=strong")
 BEFORE = "srjt:method_options.grows_with=training,method_options.co_lambda=4"
 PEERS = (f"standard:{OPTIMISER}", f"co-teaching+ours:{OPTIMISER}", f"clean labels:{OPTIMISER}")
 REAL = ("knee:quasi", "deepdrid:quasi", "acne:doctor", "appareal:vote")
@@ -110,6 +112,16 @@ PLANS: dict[str, tuple[Plan, ...]] = {
         (("deepdrid:quasi", "acne:doctor"), (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
         (REAL, (300,), SEARCHED, (0,), (40,), (f"{FIT}5,batch_size=16",)),
     ),
+    "augment": (
+        (REAL, (ALL,), (0,), (0,), (20,), (f"{FIT}10{CHANGES[1]}", f"{FIT}10{CHANGES[2]}")),
+        *(
+            (REAL, (size,), SEARCHED, (0,), (40,), (f"{FIT}10,batch_size={batch}{change}",))
+            for change in CHANGES
+            for size, batch in ((300, 16), (1000, 32))
+        ),
+        (REAL, (1000,), SEARCHED, (0,), (40,), (f"{VERIFIED}10,batch_size=32",)),
+        (REAL, (ALL,), SEARCHED, (0,), (20,), (f"{VERIFIED}10",)),
+    ),
     "confirm": (
         (("knee:quasi",), (ALL,), SEARCHED, (0,), (40,), (f"{FIT}10",)),
         (("knee:quasi",), (ALL,), HELD, (0,), (20,), (f"{FIT}10", BEFORE)),
@@ -150,7 +162,10 @@ class Job:
     @property
     def setting(self) -> str:
         """What the runs that share a noise estimate have in common."""
-        others = [item for item in self.method.split(",") if item.startswith("batch_size")]
+        kept = ("batch_size", "augment")
+        others = [item for item in self.method.split(",") if item.startswith(kept)]
+        if "verified" in self.method:
+            others.append("verified")
         return "-".join(
             map(
                 str, (self.set, self.noise, self.labels, self.fold, self.seed, self.epochs, *others)
@@ -287,6 +302,7 @@ def train(args: argparse.Namespace, job: Job) -> dict[str, Any]:
             image_size=SIDE,
             crop=CROP,
             epochs=job.epochs,
+            eval_batch_size=256,  # of memory, so that more trainings fit at a time
             **shared,
         )
     return {**row, **asdict(job)}

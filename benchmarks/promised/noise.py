@@ -40,7 +40,7 @@ from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decoding import highest_per_unit
 from srjt.ordinal.metrics import METRICS
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 PROMISED = 0.9  # of ranges
 NEW_PATIENTS = 1000

@@ -16,8 +16,9 @@ from promised.scores import Held, answers_of, confusion, holds
 from srjt.inference.true_scores import true_scores
 from srjt.ordinal.metrics import METRICS
 from srjt.readers import Readings
-from srjt.readers.agreement import COEFFICIENTS, Agreement, agreement, compare_network
+from srjt.readers.agreement import COEFFICIENTS, Agreement, agreement
 from srjt.readers.consensus import Consensus, consensus
+from srjt.readers.network import compare_network
 
 RESAMPLES = 300
 BLUR = 0.3  # of a reader, in severities

@@ -101,6 +101,7 @@ PROMISES = (
             "inference/compare.py: Difference.difference",
             "ordinal/metrics.py: t_interval",
             "cli/predict.py: compare",
+            "reports/demo.py: Learnt",
             "reports/pages/analysis.py: analysis_facts",
         ),
     ),
@@ -295,7 +296,7 @@ PROMISES = (
             "noise/estimate.py: rate_text",
             "reports/pages/study.py: NOISE_CAPTIONS",
             "reports/pages/study.py: NOISE_COLUMNS",
-            "reports/demo.py: run_demo",
+            "reports/demo.py: _with_verified",
             "studies/results.py: StudyResults",
             "training/train.py: describe",
         ),
@@ -473,8 +474,9 @@ PROMISES = (
         where="readers, evaluate",
         promised=0.95,
         printed_by=(
-            "readers/agreement.py: NetworkComparison.difference",
-            "readers/agreement.py: _mean_difference",
+            "readers/network.py: NetworkComparison.difference",
+            "readers/network.py: _Difference.interval",
+            "readers/network.py: _mean_difference",
         ),
     ),
     Promise(

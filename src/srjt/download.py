@@ -40,7 +40,8 @@ def record_checksum(file: Path) -> str:
         raise SrjtError(
             f"{file} is not the file that was downloaded first: its SHA-256 is {digest},"
             f" {record.name} has {recorded}. Delete {file} to download it again; if the publisher"
-            f" has changed it, delete {record}."
+            f" has changed it, delete {record}.",
+            code="damaged_file",
         )
     return digest
 
@@ -52,7 +53,9 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
     progress, with growing pauses, an error is raised, and that file is kept for the next call.
     """
     if not url.lower().startswith(("http://", "https://")):
-        raise SrjtError(f"Only http and https addresses can be downloaded, not {url!r}.")
+        raise SrjtError(
+            f"Only http and https addresses can be downloaded, not {url!r}.", code="unreachable"
+        )
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     if part.is_symlink():  # what it points to is not ours
@@ -66,7 +69,8 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
         if failures >= ATTEMPTS:
             raise SrjtError(
                 f"The download stopped ({problem}); {_size(part):,} bytes are in {part}: run it"
-                " again to resume."
+                " again to resume.",
+                code="unreachable",
             )
         if failures:
             time.sleep(PAUSE * 2 ** (failures - 1))
@@ -106,7 +110,7 @@ def _receive(url: str, part: Path, *, progress: Progress | None) -> str:
             return "the partial file does not match the server's and was deleted"
         problem = f"the server answered {refused.code}"
         if refused.code not in (408, 429) and refused.code < 500:
-            raise SrjtError(f"{url} cannot be downloaded: {problem}.") from None
+            raise SrjtError(f"{url} cannot be downloaded: {problem}.", code="unreachable") from None
         return problem
     except (OSError, http.client.HTTPException) as error:
         return str(getattr(error, "reason", error)) or type(error).__name__
@@ -143,7 +147,9 @@ def extract(
             for done, member in enumerate(members, start=1):
                 target = folder / member.filename
                 if not is_inside(target, folder):  # by a link that is already in the folder
-                    raise SrjtError(f"{target} leads out of {folder}: it is not written.")
+                    raise SrjtError(
+                        f"{target} leads out of {folder}: it is not written.", code="unsafe_file"
+                    )
                 with explain_write_errors(f"{target} cannot be written"):
                     (target if member.is_dir() else target.parent).mkdir(
                         parents=True, exist_ok=True
@@ -157,7 +163,8 @@ def extract(
                     progress(done, len(members))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
         raise SrjtError(
-            f"{archive} is damaged ({problem}): delete it and run the command again."
+            f"{archive} is damaged ({problem}): delete it and run the command again.",
+            code="damaged_file",
         ) from None
 
 
@@ -169,14 +176,18 @@ def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
     if outside or stat.S_ISLNK(member.external_attr >> 16):
         reason = "would be written outside of the folder" if outside else "is a link"
         raise SrjtError(
-            f"The archive {archive} is not safe, and nothing was extracted: {name!r} {reason}."
+            f"The archive {archive} is not safe, and nothing was extracted: {name!r} {reason}.",
+            code="unsafe_file",
         )
 
 
 def _refuse_full_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise SrjtError(f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB are needed.")
+        raise SrjtError(
+            f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB are needed.",
+            code="no_space",
+        )
 
 
 def _size(path: Path) -> int:

@@ -23,6 +23,55 @@ from srjt.text import (
     reason_of as reason_of,
 )
 
+# What is wrong, in one word for programs: every ``code`` of a ``SrjtError`` is one of these.
+CODES = {
+    # names, options and values
+    "unknown_name": "A name is not among the known ones.",
+    "name_in_use": "A name is taken already.",
+    "wrong_type": "A value has another type than is needed.",
+    "wrong_syntax": "A text is not written as it must be, such as name=value.",
+    "out_of_bounds": "A number lies outside its range.",
+    "wrong_shape": "An array has the wrong shape, or two lists differ in length.",
+    "wrong_values": "Values are impossible, such as probabilities that do not sum to 1.",
+    "missing_option": "An option or argument is needed and not given.",
+    "option_without_effect": "An option has no effect here.",
+    "conflict": "Two options or settings exclude each other.",
+    "unsupported": "This method, network, run or kind of data cannot do it.",
+    "missing_extra": "An optional package is not installed, or cannot be imported.",
+    # files and folders
+    "missing_file": "A file or folder does not exist.",
+    "unreadable_file": "The system refuses to read a file, or it is not UTF-8 text.",
+    "unwritable_file": "The system refuses to write a file, for example to a full disk.",
+    "damaged_file": "A file of srjt is incomplete or was changed.",
+    "wrong_file": "A file or folder is of another kind than is needed.",
+    "unsafe_file": "Reading a file could run code or write outside its folder.",
+    "file_exists": "A file would be overwritten.",
+    "folder_in_use": "A folder has other files or another result.",
+    "folder_busy": "Another process is writing to a folder.",
+    # data
+    "missing_column": "A table lacks a column.",
+    "not_unique": "A name, id or column occurs twice.",
+    "ambiguous": "The data can be read in two ways.",
+    "too_few": "There are too few samples, patients, grades or others.",
+    "too_many": "There are too many grades, groups or others.",
+    "unusable_samples": "Samples cannot be read or used.",
+    "no_match": "Two files, or names and images, do not belong together.",
+    "no_split": "The data or the run have no such side: training, validation or test.",
+    "unknown_grade": "A grade is not one of the scale.",
+    "grades_without_order": "The order of the grades is not known.",
+    "grades_with_gap": "A grade between two others does not occur.",
+    "seen_in_training": "A run is to be judged by samples that it was trained on.",
+    # runs and machines
+    "settings_changed": "A folder has a result of other settings.",
+    "data_changed": "The data are not those of the first time.",
+    "other_version": "A file is of another version of srjt, or of a package.",
+    "not_finished": "A run, or something else that is needed, has not finished.",
+    "training_failed": "A training stopped with an error.",
+    "no_gpu": "There is no such GPU.",
+    "no_space": "The memory or the disk is too small.",
+    "unreachable": "A server, cluster or address cannot be used.",
+}
+
 
 @dataclass(frozen=True)
 class Option:
@@ -72,8 +121,8 @@ class Message(str):
 class SrjtError(ValueError):
     """A problem with the input. The message says what is wrong, where, and what to do.
 
-    ``code`` is what is wrong, in one word for programs; ``option`` is the option that it is about,
-    by default the first one that the message names; "" where there is none. The command line prints
+    ``code`` is what is wrong, one of ``CODES``; ``option`` is the option that it is about, by
+    default the first one that the message names; "" where there is none. The command line prints
     the message without a traceback and exits with status 2.
     """
 

@@ -61,7 +61,11 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> Resolv
     for name in given:
         if name in (*parameters, "seed"):
             instead = "random_state" if name == "seed" else name
-            raise SrjtError(f"{name} cannot be among the settings: it is the parameter {instead}.")
+            raise SrjtError(
+                f"{name} cannot be among the settings: it is the parameter {instead}.",
+                code="conflict",
+                option="settings",
+            )
     network = parameters["network"]
     rate = parameters["learning_rate"]
     if not manifest.are_features:
@@ -399,7 +403,9 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         else:
             if not _are_images(X):
                 raise SrjtError(
-                    "The classifier was fitted to images: X is (N, H, W, 3) or (N, H, W, 1)."
+                    "The classifier was fitted to images: X is (N, H, W, 3) or (N, H, W, 1).",
+                    code="wrong_shape",
+                    option="X",
                 )
             probabilities = predict_images(trained, as_colour(np.asarray(X)))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -444,12 +450,22 @@ def _checked_weights(given: Any, rows: int) -> Floats | None:
     weights = np.asarray(given, dtype=np.float64)
     if weights.shape != (rows,):
         raise SrjtError(
-            f"sample_weight has one number per row: shape ({rows},), not {weights.shape}."
+            f"sample_weight needs one number per row: shape ({rows},), not {weights.shape}.",
+            code="wrong_shape",
+            option="sample_weight",
         )
     if not np.isfinite(weights).all() or weights.min() < 0:
-        raise SrjtError("sample_weight takes numbers of at least 0.")
+        raise SrjtError(
+            "sample_weight must not be negative or NaN.",
+            code="out_of_bounds",
+            option="sample_weight",
+        )
     if not weights.any():
-        raise SrjtError("sample_weight is zero for all rows: there is nothing to learn from.")
+        raise SrjtError(
+            "sample_weight is zero for all rows: there is nothing to learn from.",
+            code="wrong_values",
+            option="sample_weight",
+        )
     return weights
 
 

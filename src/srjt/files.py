@@ -38,6 +38,8 @@ CHUNK = 1 << 20  # bytes that are read at a time
 LARGEST_JSON = 2**28  # bytes; an audit with a million patients has less
 
 Model = TypeVar("Model")
+REPLACE_TRIES = 20
+REPLACE_SECONDS = 0.05
 
 
 def path_from(path: Path, folder: Path) -> str:
@@ -64,12 +66,25 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, path)
+        _replace(draft, path)
         sync_folder(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+def _replace(draft: Path, path: Path) -> None:
+    """Rename a file over another one. On Windows that fails while somebody reads the other one,
+    such as a browser: a second is enough for most."""
+    for _ in range(REPLACE_TRIES - 1 if os.name == "nt" else 0):
+        try:
+            os.replace(draft, path)
+        except PermissionError:
+            time.sleep(REPLACE_SECONDS)
+        else:
+            return
+    os.replace(draft, path)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -97,7 +112,7 @@ def explain_write_errors(what: str, advice: str = "") -> Iterator[None]:
         yield
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise SrjtError(f"{what}: {reason}. {advice}".rstrip()) from problem
+        raise SrjtError(f"{what}: {reason}. {advice}".rstrip(), code="unwritable_file") from problem
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -136,9 +151,13 @@ def read_limited(path: Path, *, limit: int) -> bytes:
         with open(path, "rb") as file:
             content = file.read(limit + 1)
     except OSError as problem:
-        raise SrjtError(f"{path} cannot be read: {describe_os_error(problem)}.") from None
+        raise SrjtError(
+            f"{path} cannot be read: {describe_os_error(problem)}.", code="unreadable_file"
+        ) from None
     if len(content) > limit:
-        raise SrjtError(f"{path} cannot be read: it has more than {limit:,} bytes.")
+        raise SrjtError(
+            f"{path} cannot be read: it has more than {limit:,} bytes.", code="wrong_file"
+        )
     return content
 
 
@@ -191,7 +210,9 @@ def check_checksums(folder: Path, *names: str, advice: str) -> None:
     for name in names or recorded:
         file = folder / name
         if name in recorded and file.is_file() and sha256_of(file) != recorded[name]:
-            raise SrjtError(f"{file} is not the file that srjt has written: {advice}")
+            raise SrjtError(
+                f"{file} is not the file that srjt has written: {advice}", code="damaged_file"
+            )
 
 
 def write_sealed_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -215,7 +236,9 @@ def read_sealed_json(path: Path, model: type[Model], *, advice: str) -> Model:
     except (ValueError, UnicodeEncodeError):
         found = ""
     if found != content["sha256"]:
-        raise SrjtError(f"{path} is not the file that srjt has written: {advice}")
+        raise SrjtError(
+            f"{path} is not the file that srjt has written: {advice}", code="damaged_file"
+        )
     return read
 
 
@@ -241,14 +264,15 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
         raise SrjtError(
             f"{path} has format {printable(first['input'])[:60]}, but this version of srjt reads"
             f" format {first['ctx']['expected']}: read it with the version that wrote it, or write"
-            " it again."
+            " it again.",
+            code="other_version",
         )
     where = ".".join(str(part) for part in first["loc"])
     reason = printable(first["msg"]).removeprefix("Value error, ").rstrip(".")
     if where:
         reason = f"{printable(where)[:80]}: {reason}"
     ending = f": {advice}" if advice else ""
-    raise SrjtError(f"{path} is damaged or not from srjt ({reason}){ending}.")
+    raise SrjtError(f"{path} is damaged or not from srjt ({reason}){ending}.", code="damaged_file")
 
 
 def made_by(function: Callable[[Any], Any]) -> Any:
@@ -286,7 +310,7 @@ def as_path(value: object, what: str) -> Path:
     """A path; anything else is an error that says what is wanted."""
     if isinstance(value, (str, os.PathLike)):
         return Path(os.fsdecode(value))
-    raise SrjtError(f"{what}; got {type(value).__name__}.")
+    raise SrjtError(f"{what}; got {type(value).__name__}.", code="wrong_type")
 
 
 def is_stream(path: Path) -> bool:
@@ -313,7 +337,9 @@ def write_output(path: Path, content: bytes) -> None:
             try:
                 opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
-                raise SrjtError(f"{path} is a pipe, and no process reads from it.") from None
+                raise SrjtError(
+                    f"{path} is a pipe, and no process reads from it.", code="unwritable_file"
+                ) from None
             os.set_blocking(opened, True)
         with open(opened, "wb" if isinstance(opened, int) else "ab") as stream:
             stream.write(content)
@@ -421,7 +447,8 @@ def check_regular_file(path: Path) -> None:
     """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never
     end."""
     if (reason := why_not_a_file(path)) is not None:
-        raise SrjtError(f"{path} cannot be read: {reason}.")
+        code = "missing_file" if reason == NO_SUCH_FILE else "unreadable_file"
+        raise SrjtError(f"{path} cannot be read: {reason}.", code=code)
 
 
 def check_regular_files(folder: Path) -> None:
@@ -470,5 +497,8 @@ def describe_os_error(problem: OSError | ValueError) -> str:
 def exists_already(path: Path) -> SrjtError:
     """The error for a file that would be overwritten."""
     return SrjtError(
-        f"{path} already exists: choose another file, or pass --force to overwrite it."
+        f"{path} already exists: choose another file, or pass ",
+        Option("overwrite", True),
+        " to overwrite it.",
+        code="file_exists",
     )

@@ -40,7 +40,8 @@ def fetch_run(address: str | os.PathLike[str]) -> Path:
     parts = HUB_ADDRESS.fullmatch(text)
     if parts is None:
         raise SrjtError(
-            f"{printable(text)} is not the address of a run, hf://owner/name[@revision]."
+            f"{printable(text)} is not the address of a run, hf://owner/name[@revision].",
+            code="wrong_syntax",
         )
     repo = parts["repo"]
     revision = parts["revision"]
@@ -54,7 +55,9 @@ def fetch_run(address: str | os.PathLike[str]) -> Path:
         allow_patterns=[*HUB_MODEL, *HUB_SAMPLES],
     )
     if not (folder / "run.json").exists():
-        raise SrjtError(f"The repository {repo} holds no run: it has no run.json.")
+        raise SrjtError(
+            f"The repository {repo} holds no run: it has no run.json.", code="wrong_file"
+        )
     return folder
 
 
@@ -62,7 +65,9 @@ def upload_run(folder: Path, repo: str, *, private: bool) -> str:
     """Upload a folder as the repository ``owner/name``, which is made if it does not exist; return
     its address."""
     if not HUB_ADDRESS.fullmatch(f"hf://{repo}"):
-        raise SrjtError(f"{printable(repo)} is not the name of a repository: owner/name.")
+        raise SrjtError(
+            f"{printable(repo)} is not the name of a repository: owner/name.", code="wrong_syntax"
+        )
     _ask_hub("create_repo", repo, repo_id=repo, private=private, exist_ok=True)
     _ask_hub(
         "upload_folder", repo, repo_id=repo, folder_path=folder, commit_message="A run of srjt"
@@ -81,5 +86,6 @@ def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
         Exception
     ) as problem:  # no network, no such repository, no right to it: by version other errors
         raise SrjtError(
-            f"The Hub cannot be used for {repo}: {printable(reason_of(problem))}."
+            f"The Hub cannot be used for {repo}: {printable(reason_of(problem))}.",
+            code="unreachable",
         ) from problem

@@ -17,7 +17,7 @@ from srjt.inference.options import Answering
 from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -108,7 +108,11 @@ class OrdinalRanges(BaseEstimator):  # type: ignore[misc]
         labels = _checked_grades(y, p, name="y", lowest=0)
         owners = None if groups is None else [str(group) for group in groups]
         if owners is not None and len(owners) != len(p):
-            raise SrjtError(f"{len(owners)} groups for {len(p)} rows: they must be as many.")
+            raise SrjtError(
+                f"{len(owners)} groups for {len(p)} rows: they must be as many.",
+                code="wrong_shape",
+                option="groups",
+            )
         known = None if verified is None else _checked_grades(verified, p, name="verified")
         side = HeldOut(
             ids=[str(row) for row in range(len(p))],
@@ -157,7 +161,8 @@ class OrdinalRanges(BaseEstimator):  # type: ignore[misc]
         if p.shape[1] != self.n_features_in_:
             raise SrjtError(
                 f"The ranges were fitted to {self.n_features_in_} grades, and these are"
-                f" {p.shape[1]}."
+                f" {p.shape[1]}.",
+                code="wrong_shape",
             )
         rows = pd.DataFrame(index=range(len(p)))
         return np.stack(self.rule_.ranges(p.astype(np.float32), rows), axis=1)
@@ -166,9 +171,14 @@ class OrdinalRanges(BaseEstimator):  # type: ignore[misc]
 def _checked_probabilities(given: Any) -> Floats:
     p = np.asarray(given, dtype=np.float64)
     if p.ndim != 2 or len(p) == 0 or p.shape[1] < 2:
-        raise SrjtError(f"Probabilities have the shape (samples, grades), not {p.shape}.")
+        raise SrjtError(
+            f"Probabilities have the shape (samples, grades), not {p.shape}.", code="wrong_shape"
+        )
     if not np.isfinite(p).all() or p.min() < 0 or not np.allclose(p.sum(axis=1), 1, atol=1e-3):
-        raise SrjtError("Each row of the probabilities is at least 0 everywhere and sums to 1.")
+        raise SrjtError(
+            "Each row of the probabilities must be non-negative and sum to 1.",
+            code="wrong_values",
+        )
     return p
 
 
@@ -178,6 +188,7 @@ def _checked_grades(given: Any, probabilities: Floats, *, name: str, lowest: int
     whole = grades.dtype.kind in "iu" and grades.shape == (rows,)
     if not whole or grades.min() < lowest or grades.max() >= classes:
         raise SrjtError(
-            f"{name} has one grade per row, a whole number from {lowest} to {classes - 1}."
+            f"{name} has one grade per row, a whole number from {lowest} to {classes - 1}.",
+            code="unknown_grade",
         )
     return grades.astype(np.int64)

@@ -150,7 +150,10 @@ class Run(Trained, Reported):
         from srjt.reports.model_card import model_card
 
         if self.folder is None:
-            raise SrjtError("Only a run in a folder can be uploaded: train with out=… to have one.")
+            raise SrjtError(
+                "Only a run in a folder can be uploaded: train with out=… to have one.",
+                code="not_finished",
+            )
         facts = read_facts(self.folder)
         if not samples:  # folders may name people
             made = {name: value for name, value in facts.provenance.items() if name != "command"}

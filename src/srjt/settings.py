@@ -111,10 +111,12 @@ def check_types(config: Any) -> None:
                 raise unknown_name(name, shown, get_args(required)) from None
             takes = field.metadata.get("takes") or _KINDS.get(required, "another kind of value")
             raise SrjtError(
-                name, f" takes {takes}; got {show(given)}.", code="wrong_type"
+                name, f" takes {takes}; got {show(given)}.", code="wrong_type", option=field.name
             ) from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
-            raise SrjtError(name, f" {problem}; got {show(value)}.", code="out_of_bounds")
+            raise SrjtError(
+                name, f" {problem}; got {show(value)}.", code="out_of_bounds", option=field.name
+            )
         object.__setattr__(config, field.name, value)
 
 
@@ -195,7 +197,10 @@ def _refuse_other_keys(values: Any, path: Path) -> None:
     if isinstance(values, dict):
         for name, value in values.items():
             if not isinstance(name, str):
-                raise SrjtError(f"{path} has the setting {show(name)}: names of settings are text.")
+                raise SrjtError(
+                    f"{path} has the setting {show(name)}: names of settings are text.",
+                    code="wrong_file",
+                )
             _refuse_other_keys(value, path)
 
 
@@ -205,21 +210,26 @@ def load_config(path: Path) -> dict[str, Any]:
     from srjt.files import read_limited  # slow to import, and not needed for a help page
 
     if not path.exists():
-        raise SrjtError(f"There is no configuration file {path}.")
+        raise SrjtError(f"There is no configuration file {path}.", code="missing_file")
     content = read_limited(path, limit=LARGEST_CONFIG)
     try:
         values = parse_yaml(content.decode())
     except ValueError as problem:  # also of bytes that are not UTF-8
-        raise SrjtError(f"{path} is not valid YAML: {printable(problem)}") from None
+        raise SrjtError(
+            f"{path} is not valid YAML: {printable(reason_of(problem))}.", code="wrong_file"
+        ) from None
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise SrjtError(f"{path} must hold settings as 'name: value' lines.")
+        raise SrjtError(f"{path} must hold settings as 'name: value' lines.", code="wrong_file")
     _refuse_other_keys(values, path)
     for part in (values, values.get("train")):
         if isinstance(part, dict) and part.get("imports"):
             raise SrjtError(
-                f"{path} has the setting imports, but a file must not run code: ", BY_OPTION
+                f"{path} has the setting imports, but a file must not run code: ",
+                BY_OPTION,
+                code="unsafe_file",
+                option="imports",
             )
     return values
 
@@ -232,20 +242,32 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise SrjtError(
-                f"--set takes name=value, for example --set epochs=30; got {show(assignment)}."
+                f"--set takes name=value, for example --set epochs=30; got {show(assignment)}.",
+                code="wrong_syntax",
+                option="set",
             )
         target = settings
         *parents, leaf = name.strip().split(".")
         for parent in parents:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
-                raise SrjtError(f"--set {name}=…: {parent} is given both a value and parts of one.")
+                raise SrjtError(
+                    f"--set {name}=…: {parent} is given both a value and parts of one.",
+                    code="conflict",
+                    option="set",
+                )
         try:
             target[leaf] = parse_yaml(text)
         except ValueError:
-            raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
+            raise SrjtError(
+                f"--set {name}=…: the value is not valid YAML: {show(text)}.",
+                code="wrong_syntax",
+                option="set",
+            ) from None
     if settings.get("imports"):
-        raise SrjtError("--set imports=… would run code: ", BY_OPTION)
+        raise SrjtError(
+            "--set imports=… would run code: ", BY_OPTION, code="unsafe_file", option="imports"
+        )
     return settings
 
 

@@ -73,13 +73,17 @@ class MethodModule(nn.Module):
         of the training, is needed by methods whose loss changes with its progress.
         """
         if epoch < 1:
-            raise SrjtError(f"Epochs are counted from 1; got {epoch}.")
+            raise SrjtError(
+                f"Epochs are counted from 1; got {epoch}.", code="out_of_bounds", option="epoch"
+            )
         self.epoch = epoch
         if "progress" in self._remembered:
             if epochs is None:
                 raise SrjtError(
                     f"The loss of {self.name} changes with the progress of the training: pass"
-                    " epochs."
+                    " epochs.",
+                    code="missing_option",
+                    option="epochs",
                 )
             self.get_buffer("progress").fill_((epoch - 1) / epochs)
 
@@ -112,12 +116,16 @@ class MethodModule(nn.Module):
         if of_samples and (rows is None or self._samples is None):
             raise SrjtError(
                 f"{self.name} remembers each training sample: create it with samples, their number,"
-                " and pass rows, the positions of the batch among them."
+                " and pass rows, the positions of the batch among them.",
+                code="missing_option",
+                option="samples",
             )
         if "progress" in self._remembered and self.epoch is None:
             raise SrjtError(
                 f"The loss of {self.name} changes with the progress of the training: call"
-                " set_epoch."
+                " set_epoch.",
+                code="missing_option",
+                option="epoch",
             )
         return {"memory": {name: self.get_buffer(name) for name in self._remembered}, "rows": rows}
 
@@ -163,7 +171,11 @@ class OrdinalLoss(MethodModule):
     ) -> None:
         super().__init__(method, num_classes=num_classes, samples=samples, **options)
         if not isinstance(self.method, SingleNetwork):
-            raise SrjtError(f"{method} trains two networks: use srjt.torch.JointLoss.")
+            raise SrjtError(
+                f"{method} trains two networks: use srjt.torch.JointLoss.",
+                code="unsupported",
+                option="method",
+            )
         if reduction not in get_args(Reduction):
             raise unknown_name("reduction", reduction, get_args(Reduction))
         self.reduction = reduction
@@ -173,7 +185,9 @@ class OrdinalLoss(MethodModule):
         if weights is not None and weights.shape != (num_classes,):
             raise SrjtError(
                 f"There are {num_classes} grades, but class_weights has shape"
-                f" {tuple(weights.shape)}."
+                f" {tuple(weights.shape)}.",
+                code="wrong_shape",
+                option="class_weights",
             )
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", weights)
@@ -250,7 +264,11 @@ class JointLoss(MethodModule):
     ) -> None:
         super().__init__(method, num_classes=num_classes, samples=samples, **options)
         if self.method.networks != 2:
-            raise SrjtError(f"{method} trains one network: use srjt.torch.OrdinalLoss.")
+            raise SrjtError(
+                f"{method} trains one network: use srjt.torch.OrdinalLoss.",
+                code="unsupported",
+                option="method",
+            )
         self.selected: Tensor | None = None
         self.per_network: Tensor | None = None
 
@@ -276,7 +294,9 @@ class JointLoss(MethodModule):
         method = self._on(first.device)
         if self.epoch is None and "noise_rate" in method.needs:
             raise SrjtError(
-                f"How many samples {self.name} keeps depends on the epoch: call set_epoch first."
+                f"How many samples {self.name} keeps depends on the epoch: call set_epoch first.",
+                code="missing_option",
+                option="epoch",
             )
         keep = None if self.epoch is None else method.keep(self.epoch, len(targets))
         loss = method.loss(torch.stack([first, second]), targets, keep=keep, **self._memory(rows))

@@ -18,11 +18,10 @@ from auditing.test_review_server import running
 from processes import Limit
 from refusals import refuses
 from srjt import audit, report
-from srjt.auditing.audit import Audit, LabelFile, look_maps, map_problem
+from srjt.auditing.audit import Audit, LabelFile, look_maps
 from srjt.auditing.folder import read_audit
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
-from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
 from srjt.training.folder import read_facts, read_noise_estimate
 
@@ -140,7 +139,7 @@ def test_a_second_run_and_verified_grades_train_nothing(
     audit(noisy, **given)
     assert written.read_bytes() == before
     np.testing.assert_array_equal(first.scores["quality"], pd.read_csv(written)["quality"])
-    with pytest.raises(SrjtError, match="another configuration"):
+    with refuses("settings_changed", "out"):
         audit(noisy, **{**given, "folds": 3})
     done = audit(with_verified(noisy, 80), **given)
     assert {p: p.stat().st_mtime_ns for p in runs} == runs
@@ -197,19 +196,17 @@ def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
-    with pytest.raises(
-        SrjtError, match=r"Unknown column \(for the reader\) 'raeder': did you mean 'reader'"
-    ):
+    with refuses("unknown_name", says="'reader'"):
         audit(noisy, out=tmp_path / "audit", reader="raeder", **HERE)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
     with refuses("folder_in_use", "out"):
         audit(noisy, out=tmp_path / "mine", **HERE)
     (tmp_path / "file").write_text("")
-    with pytest.raises(SrjtError, match="cannot be written"):
+    with refuses("unwritable_file"):
         audit(noisy, out=tmp_path / "file" / "audit", **HERE)
     same = from_arrays(np.eye(8), np.zeros(8, int), names=["0", "1"], patients=range(8))
-    with pytest.raises(SrjtError, match="All training samples have the same grade"):
+    with refuses("too_few"):
         audit(same, folds=2, epochs=1, device="cpu")
     assert not (tmp_path / "audit").exists()
 
@@ -263,7 +260,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_line_has_a_map_per_network_of_its_own_fold(folder: Path) -> None:
     audit = read_audit(folder)
     assert set(audit.folds.tolist()) == {0, 1}
-    assert map_problem(audit) is None
     plain, pictures = look_maps(audit, 0)
     assert plain.size == (320, 320)
     assert len(pictures) == len(audit.network_grades)
@@ -295,7 +291,7 @@ def test_the_review_serves_them(folder: Path, tmp_path: Path) -> None:
 def test_without_the_networks_one_sentence_says_why(folder: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("fits"))
-    with pytest.raises(SrjtError, match="no longer in its folder: run srjt audit again"):
+    with refuses("missing_file"):
         look_maps(read_audit(bare), 0)
     with running(read_audit(bare), tmp_path / "d.sqlite") as client:
         status, _, content = client.ask("/map/0")

@@ -97,7 +97,7 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(
         agreed.noise_rate_interval[:, carl], abs=1e-4
     )
     assert f"About {wrong_grades:.0%} of the consensus grades are wrong" in page
-    assert f"Of 270 readings about {wrong_readings:.0%} are." in page
+    assert f"About {wrong_readings:.0%} of the 270 readings are wrong." in page
     assert " labels are wrong" not in page  # they are consensus grades
     assert "wrong consensus grades" in page
     assert repr(found).startswith(f"<Audit: 90 consensus grades, wrong: {wrong_grades:.1%} (")

@@ -162,7 +162,7 @@ def test_the_export_of_verified_grades(
     kept: dict[str, Any] = {"action": "keep", "grade": "Mayo 1", "label": "Mayo 1", "seen": 0}
     session.decisions.decide(session.audit.ids[0], reviewer="anna", **kept)
     code, said = srjt(*order)
-    assert (code, "Nothing is verified in" in said) == (2, True)
+    assert (code, "has no verified labels yet" in said) == (2, True)
     for position in range(5):
         session.answer(position, position % 4)
     code, said = srjt(*order)
@@ -319,7 +319,7 @@ def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> No
 def test_the_export_appends_and_says_what_is_next(readers: Path, srjt: Any) -> None:
     order = ("review", "export", readers, "--readings", "--out", readers / "more.csv")
     code, said = srjt(*order)
-    assert (code, "Nothing is read" in said) == (2, True)
+    assert (code, "has no new readings yet" in said) == (2, True)
     decisions = Decisions(readers / "decisions.sqlite")
     decisions.add_answer("c.png", purpose="read", reviewer="anna", grade="severe")
     decisions.close()

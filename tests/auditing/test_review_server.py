@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from refusals import refuses
 from srjt.auditing import review_app
 from srjt.auditing.folder import AuditFolder, read_audit
 from srjt.auditing.review_app import (
@@ -29,7 +30,6 @@ from srjt.auditing.review_app import (
     listen,
 )
 from srjt.auditing.review_log import Decisions
-from srjt.errors import SrjtError
 
 
 @dataclass
@@ -406,7 +406,7 @@ def test_concurrent_decisions_are_recorded_once(client: Client) -> None:
 
 
 def test_remote_access_needs_allow_remote() -> None:
-    with pytest.raises(SrjtError, match="--allow-remote"):
+    with refuses("missing_option", "host", says="--allow-remote"):
         listen(host="0.0.0.0")
     server = listen(host="0.0.0.0", allow_remote=True)
     assert server.any_address
@@ -417,9 +417,9 @@ def test_remote_access_needs_allow_remote() -> None:
 def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SrjtError, match=f"Port {port} of 127.0.0.1 cannot be used"):
+        with refuses("unreachable", "port", says=f"Port {port} of 127.0.0.1"):
             listen(port=port)
-    with pytest.raises(SrjtError, match="choose another --port or --host"):
+    with refuses("unreachable", "port"):
         listen(host="no.such.host.invalid", allow_remote=True)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from refusals import about, explained
 from srjt.cli import main
 
 TRAIN = [
@@ -19,6 +20,12 @@ TRAIN = [
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
+
+
+class Refusal(str):
+    """The sentence of an error, and what it is about: its code and its option."""
+
+    about: str
 
 
 class Srjt:
@@ -44,11 +51,19 @@ class Srjt:
         assert (code, err) == (0, "")
         return out
 
-    def refuses(self, *arguments: object) -> str:
+    def refuses(self, *arguments: object) -> Refusal:
         """The one sentence of a command that ends because of its input."""
-        code, _, err = self(*arguments)
+        with explained() as errors:
+            code, _, err = self(*arguments)
         assert (code, err[:6], err.count("\n")) == (2, "srjt: ", 1), err
-        return err
+        refusal = Refusal(err)
+        refusal.about = about(errors[0])
+        return refusal
+
+    def fails(self, about: str, says: str, *arguments: object) -> None:
+        """The command is refused. about: code and option of the error. says: a value in it."""
+        refusal = self.refuses(*arguments)
+        assert (refusal.about, says in refusal) == (about, True), refusal
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_it_names_versions_devices_and_the_cache(
     assert f"cache: {tmp_path / 'not' / 'yet'}, 0 MiB used" in out
     assert not (tmp_path / "not").exists()
     assert "\ncpu: " in out
-    assert out.endswith("Everything that srjt needs is here.\n")
+    assert out.endswith("Everything that srjt needs is installed.\n")
 
 
 def test_every_extra_for_users_is_listed() -> None:
@@ -76,7 +76,7 @@ def test_a_cache_that_cannot_be_written_is_a_problem(
         raise PermissionError
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    assert "set SRJT_CACHE to another" in ran(status=1)
+    assert "Set SRJT_CACHE to another" in ran(status=1)
 
 
 def test_a_newer_torch_than_was_tested_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_a_newer_torch_than_was_tested_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(doctor, "requirements_of", lambda extra: ["torch>=2.8"])
     out = ran()
     assert f"torch {newer} is newer than {major}.{minor}" in out
-    assert out.endswith("Everything that srjt needs is here.\n")
+    assert out.endswith("Everything that srjt needs is installed.\n")
 
 
 @pytest.mark.parametrize(

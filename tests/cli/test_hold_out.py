@@ -35,8 +35,8 @@ def test_one_site_is_held_out(command: Srjt, table: Path) -> None:
     code, _, err = command("train", table, *READ, "--hold-out", "site=wst", "--out", "run")
     assert (code, "did you mean 'west'" in err) == (2, True)
     how = ("--method", "standard", "--epochs", 1, "--out", "run")
-    err = command.refuses("train", table, *READ, "--hold-out", "site=west", "--fold", 0, *how)
-    assert "leave out --fold and --splits" in err
+    both = ["--hold-out", "site=west", "--fold", 0]
+    command.fails("conflict hold_out", "", "train", table, *READ, *both, *how)
     assert command("train", table, *READ, "--hold-out", "site=west", *how)[0] == 0
     learnt = pd.read_csv("run/history.csv", dtype=str)["id"].astype(int)
     assert "west" not in set(pd.read_csv(table)["site"][learnt])

@@ -65,7 +65,7 @@ def test_a_table_is_read_once(command: Srjt, awkward: Path) -> None:
     (words,) = next_steps(out)
     code, out, err = command(*words, *TINY, "--quiet")
     assert code == 0, err
-    assert "Read as my labels.srjt.yaml says: --image-column 'photo of'" in err
+    assert "Options from my labels.srjt.yaml are used: --image-column 'photo of'" in err
     assert "Left out: 1 missing-grade (011.png); 1 invalid-grade (010.png)" in err
 
 

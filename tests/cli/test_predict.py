@@ -37,7 +37,7 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     counts = table["grade"].value_counts()
     assert f"120 images: most often grade {counts.idxmax()}. Expect an answer to be " in out
     assert all(f"{counts.get(g, 0)}  {counts.get(g, 0) / 120:.0%}" in out for g in "0123")
-    assert out.splitlines()[-1] == "Written to predictions.csv."
+    assert out.splitlines()[-1] == "The results are in predictions.csv."
     # as the run's own page: a few epochs do not learn to grade
     title, _ = judgement(evaluate_sides(load_run(finished, device="cpu"))["test"])
     assert title.startswith("No better than one grade for all")
@@ -69,26 +69,26 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
         Path("pipe").write_text("")  # or the reader would wait for ever
     reader.join()
     assert (code, out) == (0, "")  # where a table streams, the summary keeps off standard output
-    assert "Written to pipe." in err
+    assert "The results are in pipe." in err
     assert received[0].count("\n") == 121
     assert Path("pipe").is_fifo()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "about", "says"),
     [
-        (["--network", "3"], "Unknown --network '3'"),
-        (["--decode", "mode"], "Unknown --decode 'mode'"),
-        (["--precision", "int8"], "Unknown --precision 'int8'"),
-        (["--views", "3"], "views is 1 (the centre), 2"),
-        (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
-        (["--on-bad-image", "ignore"], "Unknown --on-bad-image 'ignore'"),
+        (["--network", "3"], "unknown_name network", "'3'"),
+        (["--decode", "mode"], "unknown_name decoding", "'mode'"),
+        (["--precision", "int8"], "unknown_name precision", "'int8'"),
+        (["--views", "3"], "out_of_bounds views", ""),
+        (["--out", "/proc/x/y.csv"], "unwritable_file", "/proc/x/y.csv"),
+        (["--on-bad-image", "ignore"], "unknown_name on_bad_image", "'ignore'"),
     ],
 )
 def test_mistakes(
-    command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str
+    command: Srjt, finished: Path, labelled: Path, arguments: list[str], about: str, says: str
 ) -> None:
-    assert said in command.refuses("predict", finished, labelled, *arguments)
+    command.fails(about, says, "predict", finished, labelled, *arguments)
 
 
 def test_nothing_there(command: Srjt, finished: Path, labelled: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_an_image_that_cannot_be_read(command: Srjt, finished: Path, labelled: P
     code, out, err = command("predict", finished, "images", "--on-bad-image", "skip")
     assert code == 0
     assert f". {good} images:" in out
-    assert err == "1 image could not be read: images/broken.png. Listed in skipped.csv.\n"
+    assert err == "1 image could not be read (images/broken.png): see skipped.csv.\n"
     assert "images/broken.png" in Path("skipped.csv").read_text()
     assert len(read()) == good
 
@@ -187,17 +187,14 @@ def test_file_names_of_any_bytes_get_a_sentence(
 
 @pytest.mark.slow
 def test_ranges_that_cannot_be(command: Srjt, finished: Path, labelled: Path) -> None:
-    for wrong, said in (
-        (["--coverage", "2"], "--coverage lies in (0, 1)"),
-        (["--coverage", "0.7", "--calibrate-on", labelled], "of the 120 samples to calibrate on"),
-        (["--coverage-by", "grade"], "give a --coverage, too"),
-        (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
-        (
-            ["--coverage", "0.7", "--coverage-by", "split"],
-            "need the column split of the calibration samples",
-        ),
+    for wrong, about in (
+        (["--coverage", "2"], "out_of_bounds coverage"),
+        (["--coverage", "0.7", "--calibrate-on", labelled], "seen_in_training calibrate_on"),
+        (["--coverage-by", "grade"], "missing_option coverage_by"),
+        (["--coverage", "0.7", "--views", "2"], "unsupported views"),
+        (["--coverage", "0.7", "--coverage-by", "split"], "missing_column calibrate_on"),
     ):
-        assert said in command.refuses("predict", finished, labelled, *wrong, "--out", "never.csv")
+        command.fails(about, "", "predict", finished, labelled, *wrong, "--out", "never.csv")
         assert not Path("never.csv").exists()
 
 
@@ -369,27 +366,17 @@ def test_two_runs(command: Srjt, finished: Path, other: Path) -> None:
 
 
 def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -> None:
-    for arguments, sentence in (
-        ((finished,), "at least two runs.\n"),
-        ((finished, "nothing"), "is not the folder of a run"),
-        (
-            (finished, other, "--out", "c.html"),
-            "--out writes numbers: for a page with its figures give --html c.html",
-        ),
-        ((finished, other, "--test", "nothing.csv"), "does not exist"),
-        (
-            (finished, other, "--test", labelled),
-            "were trained on, and a score on them says nothing",
-        ),
-        (
-            (finished, other, "--images", "."),
-            "--images is about the images of --test, which is not given",
-        ),
+    for arguments, about in (
+        ((finished,), "too_few"),
+        ((finished, "nothing"), "wrong_file"),
+        ((finished, other, "--out", "c.html"), "wrong_file out"),
+        ((finished, other, "--test", "nothing.csv"), "missing_file"),
+        ((finished, other, "--test", labelled), "seen_in_training"),
+        ((finished, other, "--images", "."), "missing_option images"),
     ):
-        assert sentence in command.refuses("compare", *arguments)
+        command.fails(about, "", "compare", *arguments)
     (other / "held_out.csv").unlink()
-    err = command.refuses("compare", finished, other)
-    assert "other keeps no predictions for a test side: give labelled images with --test" in err
+    command.fails("no_split test", "other", "compare", finished, other)
 
 
 # Pages.
@@ -419,23 +406,24 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "about", "says"),
     [
         (
             ["--html", "there.html"],
-            "there.html already exists: choose another file, or pass --force",
+            "file_exists overwrite",
+            "there.html",
         ),
-        (["--html", "here"], "here is a folder: give the name of an HTML file"),
-        (["--html", "same.csv", "--out", "same.csv"], "--html and --out are the same file"),
-        (["--out", "page.html"], "for a page with its figures give --html page.html"),
+        (["--html", "here"], "wrong_file html", ""),
+        (["--html", "same.csv", "--out", "same.csv"], "conflict html", ""),
+        (["--out", "page.html"], "wrong_file out", "page.html"),
     ],
 )
 def test_mistakes_about_pages(
-    command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str
+    command: Srjt, finished: Path, labelled: Path, arguments: list[str], about: str, says: str
 ) -> None:
     Path("there.html").write_text("mine")
     Path("here").mkdir()
-    assert said in command.refuses("predict", finished, labelled, *arguments)
+    command.fails(about, says, "predict", finished, labelled, *arguments)
     assert Path("there.html").read_text() == "mine"
 
 
@@ -533,29 +521,31 @@ def test_a_key_of_two_columns_and_columns_to_keep(
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "about", "says"),
     [
-        (["--per", "patient", "--keep", "eye"], "--keep is for rows of images"),
-        (["--refer-from", "7"], "Unknown grade '7'"),
+        (["--per", "patient", "--keep", "eye"], "conflict keep", ""),
+        (["--refer-from", "7"], "unknown_name", "'7'"),
         (
             ["--sensitivity", "0.9"],
-            "--sensitivity needs the grade from which to refer: --refer-from",
+            "missing_option sensitivity",
+            "",
         ),
         (
             ["--refer-from", "2", "--threshold", "high"],
-            "--threshold takes a probability from 0 to 1, or 'grade'",
+            "wrong_type threshold",
+            "",
         ),
-        (["--per", "eyes"], "'eyes': did you mean 'eye'? Known: eye, grade"),
-        (["--per", "patient,eye", "--pool", "learned"], "of which this run knows no eye: leave"),
-        (["--per", ""], "per needs the names of columns"),
-        (["--grade-names", "0=none"], "must name every grade; there is none for 1, 2, 3"),
-        (["--grade-names", f"{NAMES},4=worse"], "Unknown grade (in the grade names) '4'"),
+        (["--per", "eyes"], "unknown_name", "'eye'"),
+        (["--per", "patient,eye", "--pool", "learned"], "missing_column pool", ""),
+        (["--per", ""], "wrong_type per", ""),
+        (["--grade-names", "0=none"], "missing_option grade_names", ""),
+        (["--grade-names", f"{NAMES},4=worse"], "unknown_name", "'4'"),
     ],
 )
 def test_bad_input_is_one_sentence(
-    command: Srjt, finished: Path, held_out: Path, options: list[str], sentence: str
+    command: Srjt, finished: Path, held_out: Path, options: list[str], about: str, says: str
 ) -> None:
-    assert sentence in command.refuses("predict", finished, held_out, *options)
+    command.fails(about, says, "predict", finished, held_out, *options)
     assert not Path("predictions.csv").exists()
 
 

@@ -63,8 +63,8 @@ def save(tmp_path: Path, frame: pd.DataFrame) -> Path:
 def test_it_prints_agreement_and_readers_on_one_screen(command: Srjt, table: Path) -> None:
     said = command.prints("readers", table)
     words = " ".join(said.split())
-    assert "readings 80 of 40 images by 3 readers" in words
-    for part in ("Krippendorff’s α", "quadratic κ", "reader ┃", "wrong consensus grades"):
+    assert "80 readings of 40 images by 3 readers." in words
+    for part in ("Krippendorff’s α", "same grade", "reader ┃", "wrong consensus grades"):
         assert part in words
     assert lines_of(said) <= 24
 
@@ -183,10 +183,7 @@ def test_where_everybody_has_read_everything_a_new_reader_is_asked(
 def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
     doubtful = save(tmp_path, simulated(items=20, seed=1))
     said = command("readers", doubtful, "--next", 3)[1]
-    assert (
-        "--out DIR writes the page, the consensus and every reading; --next N also what to read next."
-        in said
-    )
+    assert "to a folder, use --out DIR. To list what to read next, add --next N." in said
 
 
 @pytest.mark.slow
@@ -301,19 +298,19 @@ def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "about", "says"),
     [
-        ("image,reader,grade\na,x,low\na,y,high\n", "order of the grades"),
-        ("image,reader\na,x\n", "looks like the grade"),
-        ("image,reader,grade\n", "no rows"),
+        ("image,reader,grade\na,x,low\na,y,high\n", "grades_without_order grades", ""),
+        ("image,reader\na,x\n", "missing_column grade_column", ""),
+        ("image,reader,grade\n", "unusable_samples", ""),
     ],
 )
 def test_tables_that_cannot_be_read_are_one_sentence(
-    command: Srjt, tmp_path: Path, text: str, message: str
+    command: Srjt, tmp_path: Path, text: str, about: str, says: str
 ) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text)
-    assert message in command.refuses("readers", path)
+    command.fails(about, says, "readers", path)
 
 
 def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:

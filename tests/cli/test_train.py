@@ -65,7 +65,7 @@ def test_the_best_epoch_without_a_validation_side_is_refused_before_anything_is_
     code, out, err = command("train", labelled, "--out", "run", *words)
     assert (code, out) == (2, "")
     assert err.startswith(
-        "srjt: keep 'best' chooses the epoch by the validation side, and this run has none: add --"
+        "srjt: --keep best chooses the epoch by the validation side, and this run has none: add --"
     )
 
 
@@ -90,7 +90,7 @@ def test_the_next_command_repeats_how_the_data_were_read(command: Srjt, labelled
     pd.read_csv(labelled).rename(columns={"image": "the file"}).to_csv("table.csv", index=False)
     read = ["--images", labelled.parent, "--image-column", "the file"]
     out = command.prints("train", "table.csv", *read, "--out", "my run", *TRAIN, "--epochs", 1)
-    hint = out.splitlines()[-1].partition("Of new samples: ")[2]
+    hint = out.splitlines()[-1].partition("To predict new samples: ")[2]
     assert hint == (
         f"srjt predict 'my run' TABLE --images {labelled.parent} --image-column 'the file' --out predictions.csv"
     )
@@ -129,8 +129,8 @@ def test_folds_by_patient(command: Srjt, labelled: Path) -> None:
     trained = set(patients[pd.read_csv("run/history.csv")["id"]])
     assert 0 < len(trained) < patients.nunique()
     assert len(pd.read_csv("run/history.csv")) == patients.isin(trained).sum()
-    err = command.refuses("train", labelled, "--out", "other", *arguments, "--fold", 7)
-    assert "There is no fold 7: folds are numbered 0 … 4." in err
+    wrong = [*arguments, "--fold", 7]
+    command.fails("out_of_bounds fold", "fold 7", "train", labelled, "--out", "other", *wrong)
 
 
 @pytest.mark.slow
@@ -170,64 +170,75 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         "train", labelled, "--out", "run", *TRAIN, "--method", "garg", "--transition", "matrix.csv"
     )
     Path("bad.csv").write_text("a,b\n")
-    err = command.refuses("train", labelled, "--out", "x", *TRAIN, "--transition", "bad.csv")
-    assert "bad.csv cannot be read as a matrix" in err
+    bad = ["train", labelled, "--out", "x", *TRAIN, "--transition", "bad.csv"]
+    command.fails("wrong_file transition", "bad.csv", *bad)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "about", "says"),
     [
-        (["--method", "co-teeching"], "Unknown method 'co-teeching': did you mean 'co-teaching'"),
-        (["--network", "resnet19"], "Unknown network 'resnet19'"),
-        (["--set", "epoch=3"], "Unknown setting 'epoch': did you mean 'epochs'"),
-        (["--set", "epochs"], "--set takes name=value"),
-        (["--weight-decay", "-1"], "--weight-decay cannot be negative"),
-        (["--config", "none.yaml"], "There is no configuration file none.yaml"),
-        (["--crop", "64"], "--crop (64) cannot be larger than --image-size (32)"),
-        (["--fold", "0"], "cannot be combined"),
-        (["--device", "cuda"], "torch finds no GPU on this machine"),
-        (["--on-bad-image", "skpi"], "did you mean 'skip'"),
+        (["--method", "co-teeching"], "unknown_name method", "'co-teaching'"),
+        (["--network", "resnet19"], "unknown_name", "'resnet19'"),
+        (["--set", "epoch=3"], "unknown_name", "'epochs'"),
+        (["--set", "epochs"], "wrong_syntax set", ""),
+        (["--weight-decay", "-1"], "out_of_bounds weight_decay", ""),
+        (["--config", "none.yaml"], "missing_file", "none.yaml"),
+        (["--crop", "64"], "out_of_bounds crop", ""),
+        (["--fold", "0"], "conflict official_split", ""),
+        (["--device", "cuda"], "no_gpu device", ""),
+        (["--on-bad-image", "skpi"], "unknown_name on_bad_image", "'skip'"),
         (
             ["--set", "method_options.per_class=true", "--method", "standard"],
-            "Unknown option of standard 'per_class'",
+            "unknown_name",
+            "'per_class'",
         ),
-        (["--out", "here.txt"], "here.txt"),
+        (["--out", "here.txt"], "unwritable_file", "here.txt"),
     ],
 )
 def test_mistakes_are_one_sentence(
-    command: Srjt, labelled: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+    command: Srjt,
+    labelled: Path,
+    arguments: list[str],
+    about: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     Path("here.txt").write_text("")
-    assert said in command.refuses("train", labelled, "--out", "run", *TRAIN, *arguments)
+    command.fails(about, says, "train", labelled, "--out", "run", *TRAIN, *arguments)
     assert not Path("run/weights.safetensors").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "about", "says"),
     [
-        (["--method", "jocor"], "jocor needs the share of wrong labels: --noise-rate 0.2"),
+        (["--method", "jocor"], "missing_option noise_rate", ""),
         (
             ["--method", "garg"],
-            "garg needs the matrix of label errors: --transition (a row of numbers",
+            "missing_option transition",
+            "",
         ),
-        (["--method", "standard", "--fold", 5], "There is no fold 5: folds are numbered 0 … 4."),
+        (["--method", "standard", "--fold", 5], "out_of_bounds fold", ""),
         (
             ["--folds", 0],
-            "--folds is the number of folds, at least 3, not 0: --fold 0 chooses one of five.",
+            "out_of_bounds folds",
+            "",
         ),
-        (["--out", "thesis"], "thesis already contains other files: choose another --out."),
+        (["--out", "thesis"], "folder_in_use out", ""),
         (
             ["--method", "standard", "--network", "tini"],
-            "Unknown network 'tini': did you mean 'tiny'",
+            "unknown_name",
+            "'tiny'",
         ),
     ],
 )
-def test_mistakes_that_cost_no_time(command: Srjt, arguments: list[str], said: str) -> None:
+def test_mistakes_that_cost_no_time(
+    command: Srjt, arguments: list[str], about: str, says: str
+) -> None:
     """Told before the data are even looked for."""
     Path("thesis").mkdir()
     Path("thesis/thesis.tex").write_text("")
-    assert said in command.refuses("train", "nowhere.csv", "--out", "run", *arguments)
+    command.fails(about, says, "train", "nowhere.csv", "--out", "run", *arguments)
 
 
 @pytest.mark.slow
@@ -409,7 +420,7 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     # images where features are wanted: the sentence ends with the command that makes them
     folder = labelled.parent
     code, _, said = command("predict", "run", folder, "--force")
-    words = shlex.split(said.partition("as those of the training: ")[2])
+    words = shlex.split(said.partition("with the settings of the training: ")[2])
     assert (code, words[:4]) == (2, ["srjt", "features", str(folder), "--ungraded"])
     assert command(*words[1:], "--no-pretrained", "--force")[0] == 0
     assert command("predict", "run", "features.npz", "--force")[0] == 0
@@ -420,7 +431,7 @@ def test_ungraded_images_have_patients(command: Srjt, labelled: Path) -> None:
     pd.read_csv(labelled).head(4).rename(columns={"patient": "case"}).to_csv("new.csv", index=False)
     how = ["--images", labelled.parent, "--patient-column", "case", "--split-column", "split"]
     code, _, said = command("features", "new.csv", "--ungraded", *how, *SMALL)
-    assert (code, said) == (0, "Without effect beside --ungraded: --split-column.\n")
+    assert (code, said) == (0, "These options have no effect with --ungraded: --split-column.\n")
     with np.load("features.npz") as made:
         assert made["patients"].tolist() == pd.read_csv("new.csv", dtype=str)["case"].tolist()
     code, _, said = command("features", labelled.parent, "--ungraded", *how[2:4], "--force", *SMALL)
@@ -442,9 +453,8 @@ def test_features_made_in_another_way_are_refused(
 
 
 def test_what_cannot_be_written_is_known_first(command: Srjt, labelled: Path) -> None:
-    assert "written as an .npz file" in command.refuses(
-        "features", labelled, *SMALL, "--out", "features.csv"
-    )
+    wrong = ["features", labelled, *SMALL, "--out", "features.csv"]
+    command.fails("wrong_file out", "features.csv", *wrong)
     Path("file").write_text("")
     assert "cannot be written" in command.refuses(
         "features", labelled, *SMALL, "--out", "file/features.npz"
@@ -472,7 +482,7 @@ def test_a_stopped_command_continues(
     assert command(*arguments)[0] == 2
     assert not Path("features.npz").exists()
     out = command.prints(*arguments)
-    assert out.startswith("120 images, 1,536 features each")
+    assert re.match(r"features.npz has 1,536 features by .* of each of 120 images\.", out)
 
 
 @pytest.mark.slow

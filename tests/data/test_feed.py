@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
+from refusals import refuses
 from srjt.data.images import feed as feeds
-from srjt.errors import SrjtError
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 
 CPU = torch.device("cpu")
@@ -129,7 +129,7 @@ def test_rows_are_checked(pixels: np.ndarray, kind: str) -> None:
 
 
 def test_share_must_be_a_share(pixels: np.ndarray) -> None:
-    with pytest.raises(SrjtError, match="between 0 and 1"):
+    with refuses("out_of_bounds", "memory_share"):
         feeds.open_feed(pixels, device="cpu", share=50)
 
 

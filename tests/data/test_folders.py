@@ -15,9 +15,9 @@ from PIL import Image
 
 from data.test_tables import picture
 from fixtures.dicom_files import write_dicom
+from refusals import refuses
 from srjt.data import LeakageWarning, Manifest, folds, read
 from srjt.data.sources.folders import KEY, read_images
-from srjt.errors import SrjtError
 
 
 def test_a_folder_counts_every_file_that_is_left_out(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ def test_images_beside_a_table_are_found(tmp_path: Path) -> None:
 def test_impossible_sources(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "empty.csv").write_text("image,note\n,x\n")
-    for name, sentence in {
-        "pipe.png": "not a regular file",
-        "x" * 300: "does not exist",
-        "a\0.csv": "does not exist",
-        "missing.csv": "does not exist",
-        "empty.csv": "No row can be used; the first: line 2: the row has no image",
+    for name, code in {
+        "pipe.png": "unreadable_file",
+        "x" * 300: "missing_file",
+        "a\0.csv": "missing_file",
+        "missing.csv": "missing_file",
+        "empty.csv": "unusable_samples",
     }.items():
-        with pytest.raises(SrjtError, match=sentence):
+        with refuses(code):
             read_images([tmp_path / name])
 
 
@@ -192,7 +192,7 @@ def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_p
     shutil.copy(key, tmp_path / "other" / KEY)
     assert patients_of(read(tmp_path / "other")) == found
     key.write_text("not a key")
-    with pytest.raises(SrjtError, match="the key of patients' pseudonyms, cannot be read"):
+    with refuses("unreadable_file", says="the key"):
         read(tmp_path / "set")
 
 
@@ -214,5 +214,5 @@ def test_images_in_a_folder_that_cannot_be_written(
     assert not (tmp_path / "set" / KEY).exists()
     assert patients_of(read(tmp_path / "set")) == found
     monkeypatch.setattr("platformdirs.user_data_dir", lambda *_, **__: str(tmp_path / "set"))
-    with pytest.raises(SrjtError, match="add a column of patients"):
+    with refuses("unwritable_file", says="No key"):
         read(tmp_path / "set")

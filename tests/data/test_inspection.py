@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from refusals import refuses
 from srjt.data.inspection import inspect_source
-from srjt.errors import SrjtError
 from srjt.reports.pages.inspection import inspection_page
 
 Make = Callable[..., Path]
@@ -152,7 +152,7 @@ def test_images_are_checked_although_the_grades_are_not_known(make: Make) -> Non
 
 def test_without_images_and_grades_both_are_said(make: Make) -> None:
     path = make(image=None, grade=None, note=["x"] * 40)
-    with pytest.raises(SrjtError, match=r"looks like the image.*looks like the grade"):
+    with refuses("missing_column", "image_column", says="`grade_column`"):
         inspect_source(path, {})
 
 

@@ -19,7 +19,6 @@ from srjt.data import check, from_arrays, read
 from srjt.data.images.store import open_store
 from srjt.data.sources import table as excel
 from srjt.data.sources.table import write_table
-from srjt.errors import SrjtError
 
 
 def picture(path: Path, shade: int = 0) -> Path:
@@ -88,16 +87,16 @@ def test_a_verified_grade_that_is_none_is_a_problem_of_its_row(tmp_path: Path) -
     (problem,) = reading.report.problems
     assert problem.detail == "line 3: verified grade: 'maybe' is not one of 0, 1"
     assert reading.ids == ["a.png", "c.png"]
-    with pytest.raises(SrjtError, match="Verified grades lie in 0 … 1"):
+    with refuses("unknown_grade", says="Verified"):
         replace(reading, table=reading.table.assign(verified_grade=2))
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match="'patientt': did you mean 'patient'"):
+    with refuses("unknown_name", says=("'patientt'", "'patient'")):
         read(table(tmp_path, "image,grade,patient\na.png,0,1\n"), patient_column="patientt")
     with refuses("wrong_type", "grades"):
         read("nowhere.csv", grades=3)
-    with pytest.raises(SrjtError, match="in 1 of 2 rows"):
+    with refuses("wrong_values", "true_grade_column", says="1 of 2"):
         read(table(tmp_path, "image,grade,true_grade\na.png,0,0\nb.png,1,\n"))
     with refuses("missing_column", "grade_column"):
         read(table(tmp_path, "image,value\na.png,0\n"))
@@ -192,32 +191,34 @@ def test_a_split_column_is_taken_when_it_speaks_of_one(tmp_path: Path) -> None:
     assert read(path).table["split"].tolist() == ["train", "test"]
     path = table(tmp_path, "image,grade,set\na.png,0,left\nb.png,1,right\n")
     assert read(path).table["set"].tolist() == ["left", "right"]
-    with pytest.raises(SrjtError, match="'set' must be train, validation or test, not 'left'"):
+    with refuses("wrong_values", "split_column", says=("'set'", "'left'")):
         read(path, split_column="set")
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "refused"),
     [
-        (b"", "labels.csv is empty"),
-        (b"image,grade\n", "no rows in .* below its header"),
-        (b"image,grade\n\xff\xfe,0\n", "not UTF-8"),
-        (b"image,grade,grade\na,0,0\n", "two columns named 'grade'"),
-        (b"image,grade\na\nb\n", "no rows in .* line 2: 1 cell where the header has 2"),
-        (b"image,grade\n,0\n,1\n", "None of the 2 rows can be used"),
+        (b"", ("too_few", "", "labels.csv")),
+        (b"image,grade\n", ("unusable_samples", "", "no rows in")),
+        (b"image,grade\n\xff\xfe,0\n", ("unreadable_file",)),
+        (b"image,grade,grade\na,0,0\n", ("not_unique", "", "'grade'")),
+        (b"image,grade\na\nb\n", ("unusable_samples", "", "line 2")),
+        (b"image,grade\n,0\n,1\n", ("unusable_samples", "", "None of the")),
     ],
 )
-def test_a_hopeless_table_is_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_a_hopeless_table_is_one_sentence(
+    tmp_path: Path, content: bytes, refused: tuple[str, ...]
+) -> None:
     path = tmp_path / "labels.csv"
     path.write_bytes(content)
-    with pytest.raises(SrjtError, match=sentence):
+    with refuses(*refused):
         read(path)
 
 
 def test_an_unclosed_quote_hides_no_rows(tmp_path: Path) -> None:
     rows = [f"{n}.png,{n % 2}" for n in range(60)]
     rows[29] = '29.png,"1'
-    with pytest.raises(SrjtError, match=r"never closed, in the row from line 31 on"):
+    with refuses("wrong_file", says="line 31"):
         read(table(tmp_path, "\n".join(["image,grade", *rows])))
     rows[40] += '"'  # a second stray quote closes the first
     reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))
@@ -268,7 +269,7 @@ def test_excel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "reader", "damaged"),
     [
-        ("xlsx", "openpyxl", "an Excel file: File is not a zip file"),
+        ("xlsx", "openpyxl", "Excel file: File is not a zip file"),
         ("parquet", "pyarrow", "Parquet"),
     ],
 )
@@ -276,10 +277,10 @@ def test_damaged_or_no_reader(
     tmp_path: Path, monkeypatch: Any, kind: str, reader: str, damaged: str
 ) -> None:
     path = table(tmp_path, "something else", f"labels.{kind}")
-    with pytest.raises(SrjtError, match=f"cannot be read as {damaged}"):
+    with refuses("wrong_file", says=damaged):
         read(path)
     monkeypatch.setitem(sys.modules, reader, None)
-    with pytest.raises(SrjtError, match=f'pip install "{reader}>='):
+    with refuses("missing_extra", says=f'pip install "{reader}>='):
         read(path)
 
 
@@ -304,12 +305,12 @@ def test_a_file_without_the_suffix_of_its_name_is_found(tmp_path: Path) -> None:
 
 def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade\n" + "\n".join(f"{n}.png,{n}" for n in range(60)))
-    with refuses("too_many_grades", "grade_column"):
+    with refuses("too_many", "grade_column"):
         read(path)
     assert read(path, grades=[str(n) for n in range(60)]).num_classes == 60
     for patient in range(30):
         picture(tmp_path / "folders" / f"{patient}/a.png")
-    with pytest.raises(SrjtError, match="30 different grades"):
+    with refuses("too_many", "grade_column", says="30"):
         read(tmp_path / "folders")
 
 
@@ -319,21 +320,19 @@ def test_impossible_file_names_are_missing_images(tmp_path: Path, name: str) -> 
     manifest = read(table(tmp_path, f"image,grade\na.png,0\n{name},1\n"))
     (problem,) = (found for found in check(manifest, folds=0) if found.kind == "missing-image")
     assert "too long" in problem.detail or "NUL" in problem.detail
-    with pytest.raises(SrjtError, match="1 of 2 images cannot be read"):
+    with refuses("unusable_samples", "on_bad_image", says="1 of 2"):
         open_store(manifest, size=8, cache=tmp_path / "cache")
     for impossible in (tmp_path / name, tmp_path / f"{name}.csv"):
-        with pytest.raises(SrjtError, match="does not exist"):
+        with refuses("missing_file"):
             read(impossible)
 
 
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     for name in ("a.csv", "a.npz", "a.npy", "a.parquet", "a.xlsx", "trainLabels.csv"):
         os.mkfifo(tmp_path / name)
-        with pytest.raises(
-            SrjtError, match="it is a pipe, a socket or a device, not a regular file"
-        ):
+        with refuses("unreadable_file", says="a pipe"):
             read(tmp_path / name)
-    with pytest.raises(SrjtError, match="not a regular file"):
+    with refuses("unreadable_file", says="a pipe"):
         read("/dev/zero", kind="table")
 
 
@@ -346,7 +345,7 @@ def test_parquet_keeps_ids_and_missing_values_and_lists_as_text(tmp_path: Path) 
     }
     pd.DataFrame(columns).to_parquet(path)
     assert read(path).table["boxes"].tolist() == ["[1 2]", ""]
-    with pytest.raises(SrjtError, match="is not known"):
+    with refuses("grades_without_order", "grades"):
         read(path, grade_column="boxes")
     patients = ["007", "8", "9"]
     pd.DataFrame(
@@ -420,14 +419,14 @@ def test_grades_of_the_source_become_those_wanted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mapping", "words"),
+    ("mapping", "refused"),
     [
-        ({"R0": "0", "R1": "7"}, "Unknown grade"),
-        (["R0"], "takes SOURCE=GRADE"),
-        ({"A": "0", "B": "1"}, "is among those listed"),
+        ({"R0": "0", "R1": "7"}, ("unknown_name", "map_grades")),
+        (["R0"], ("wrong_syntax", "map_grades")),
+        ({"A": "0", "B": "1"}, ("unknown_grade", "grades")),
     ],
 )
-def test_a_mapping_that_does_not_fit(mapping: object, words: str) -> None:
+def test_a_mapping_that_does_not_fit(mapping: object, refused: tuple[str, ...]) -> None:
     frame = pd.DataFrame({"f0": [0.0, 1.0], "grade": ["R0", "R1"]})
-    with pytest.raises(SrjtError, match=words):
+    with refuses(*refused):
         read(frame, feature_columns="f0", map_grades=mapping, grades=["0", "1"])

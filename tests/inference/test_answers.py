@@ -15,7 +15,7 @@ from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
 from srjt.ordinal.decoding import GradeRule, median_grade, undo_soft_labels
 from srjt.ordinal.losses import soft_label_matrix
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 PS = ["p_0", "p_1", "p_2", "p_3"]

@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
 from fixtures.held_out_runs import drawn_side, made_run
-from srjt.errors import SrjtError
+from refusals import refuses
 from srjt.inference.compare import _differences, compare
 from srjt.ordinal.metrics import METRICS, TOO_FEW, holm, resampled_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 
@@ -191,14 +191,14 @@ def test_other_images_or_grades_are_refused_and_named() -> None:
     first = with_skill(1.0)
     side = first.held_out["test"]
     renamed = replace(side, ids=["new.png", *side.ids[1:]])
-    with pytest.raises(SrjtError) as raised:
+    with refuses("no_match", "test") as raised:
         compare(first, made_run(held_out={"test": renamed}))
     assert "1 only in run 1 (0.png); 1 only in run 2 (new.png). Give labelled images" in str(
         raised.value
     )
     labels = np.where(np.arange(200) < 5, (side.labels + 1) % 4, side.labels)
     true, other = (replace(side, true_labels=known) for known in (side.labels, labels))
-    with pytest.raises(SrjtError, match=r"5 with another grade \(0.png, 1.png, 2.png, …\)"):
+    with refuses("no_match", "test", says=("5 ", "(0.png, 1.png, 2.png, …)")):
         compare(made_run(held_out={"test": true}), made_run(held_out={"test": other}))
 
 
@@ -216,11 +216,11 @@ def test_labels_that_were_corrected_in_between_judge_both_runs() -> None:
 
 def test_bad_input() -> None:
     run = with_skill(1.0)
-    with pytest.raises(SrjtError, match="at least two runs"):
+    with refuses("too_few"):
         compare(run)
-    with pytest.raises(SrjtError, match="run 2 keeps no predictions for a test side"):
+    with refuses("no_split", "test", says="run 2"):
         compare(run, made_run())
-    with pytest.raises(SrjtError, match="run 2 has the grades a, b and run 1 has 0, 1, 2, 3"):
+    with refuses("no_match", says=("a, b", "0, 1, 2, 3")):
         compare(run, made_run(grades=("a", "b")))
 
 

@@ -14,11 +14,16 @@ from fixtures.held_out_runs import drawn_side, made_run
 from refusals import refuses
 from srjt import noise
 from srjt.data import Manifest, folds
-from srjt.errors import SrjtError
 from srjt.inference.aspects.ranges import CalibratedRanges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
-from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of, unit_evidence
+from srjt.inference.ranges import (
+    Assumption,
+    RangeRule,
+    calibrate_ranges,
+    rows_of,
+    unit_evidence,
+)
 from srjt.noise.quality import (
     LabelNoise,
     NoiseBounds,
@@ -27,7 +32,7 @@ from srjt.noise.quality import (
     posterior_weights,
 )
 from srjt.ordinal.decoding import highest_per_unit
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 CLASSES, CLINICS, PATIENTS, NEW, PROMISED = 4, 16, 50, 200, 0.8
@@ -177,8 +182,7 @@ def test_eyes_of_one_patient_share_its_weight() -> None:
     options = Answering(per=("patient", "eye"), coverage=0.9, label_noise="none")
     rule = calibrate_ranges(both, options, noise=None)
     assert (rule.patients, rule.answers) == (20, 40)
-    assert "of random eyes of new patients, each by the highest of its images," in str(rule)
-    assert f"Calibrated on 20 patients (40 answers of {len(side)} samples)" in str(rule)
+    assert (rule.promise.by_patient, rule.promise.samples) == (True, len(side))
 
 
 def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> None:
@@ -190,7 +194,7 @@ def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> 
         40,
         int((units % 2 == 0).sum()),
     )
-    assert "if the verified ones were drawn at random" in str(rule)
+    assert rule.assumptions == (Assumption(kind="random"),)
     by_doubt = replace(
         side, verified_labels=whole, verified_probability=np.linspace(0.2, 0.9, len(side))
     )
@@ -216,7 +220,7 @@ def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
     impossible = NoiseBounds(joint=never / 4, rates=(0.2, 0.2), determined=True)
     rule = calibrate_ranges(side, HIGHEST, noise=impossible)
     assert rule.basis == "conservative"
-    assert "labels of one patient contradict the estimated noise" in str(rule)
+    assert rule.assumptions == (Assumption(kind="near"),)
 
 
 @pytest.mark.parametrize("pool", [None, "highest", "mean", "learned"])
@@ -233,15 +237,12 @@ def test_predict_and_evaluate_per_image_or_patient(
         table[name].astype(int).to_numpy() for name in ("grade_low", "grade", "grade_high")
     )
     assert ((low <= grade) & (grade <= high)).all()
-    whose = (
-        "new patients, each by the highest of its images"
-        if pool
-        else "random images of new patients"
-    )
-    assert f"at least 80% of {whose}" in table.attrs["ranges"]
-    assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
+    promise = table.attrs["how"]["range"]
+    assert promise["coverage"] == 0.8
+    assert promise["per"] == ([] if pool is None else ["patient"])
+    assert (promise["patients"], promise["samples"]) == (30, 120)
     plain = srjt.predict(run, test, label_noise="none", **per)
-    assert plain.attrs["ranges"] == ""
+    assert "range" not in plain.attrs["how"]
     pd.testing.assert_frame_equal(
         plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True
     )
@@ -256,7 +257,7 @@ def test_predict_and_evaluate_per_image_or_patient(
     counts = np.bincount(truth, minlength=4).tolist()
     assert [count for count, _ in found.ranges.grades] == counts
     assert found.to_dict()["ranges"]["grades"][0]["samples"] == counts[0]
-    assert found.ranges.promise == table.attrs["ranges"]
+    assert found.to_dict()["ranges"]["promise"] == promise
 
 
 def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: Manifest) -> None:
@@ -281,10 +282,11 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
         "grade_low",
         "grade_high",
     ]
-    assert "random eyes of new patients" in table.attrs["ranges"]
-    assert "Calibrated on 30 patients (60 answers of 120 samples)" in table.attrs["ranges"]
+    promise = table.attrs["how"]["range"]
+    assert promise["per"] == ["patient", "eye"]
+    assert (promise["patients"], promise["answers"], promise["samples"]) == (30, 60, 120)
     without = replace(validation, table=validation.table.drop(columns="eye"))
-    with pytest.raises(SrjtError, match="Ranges need the column eye of the calibration samples"):
+    with refuses("missing_column", "calibrate_on", says="eye"):
         srjt.predict(run, test, calibrate_on=without, **how)
 
 
@@ -306,19 +308,17 @@ def test_for_each_value_of_a_column_and_each_grade(
         run, features, coverage_by="centre", **how
     )  # the validation side has the column, too
     assert own["grade_low"].tolist() == table["grade_low"].tolist()
-    with pytest.raises(SrjtError, match="need the column camera of the calibration samples: give"):
+    with refuses("missing_column", "calibrate_on", says="camera"):
         srjt.predict(run, features, coverage_by="camera", **how)
     nowhere = replace(features, table=features.table.drop(columns="centre"))
-    with pytest.raises(SrjtError, match="need the column centre in the samples to predict"):
+    with refuses("missing_column", "coverage_by", says="centre"):
         srjt.predict(run, nowhere, coverage_by="centre", **how)
     if per:
-        with pytest.raises(
-            SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"
-        ):
+        with refuses("ambiguous", "coverage_by", says=("'L'", "'R'")):
             srjt.predict(run, features, coverage_by="eye", calibrate_on=validation, **how)
     each = ranges_of(run, coverage_by="grade", **how)
     assert isinstance(each, RangeRule)
-    assert "for each true grade" in str(each)
+    assert each.promise.coverage_by == "grade"
 
 
 @pytest.mark.slow
@@ -335,8 +335,9 @@ def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
 
     assumed = ranges(noise_rate=0.01, transition=matrix, method="srjt")  # what srjt makes of a rate
     given = ranges(transition=matrix, method="srjt")
-    assert "if 2% of the calibration labels are wrong" in str(given)
-    assert "if 2% of the" not in str(assumed)
+    assert given.assumptions[0].rates == pytest.approx((0.015, 0.015), abs=0.01)
+    low, high = assumed.assumptions[0].rates or (0.0, 0.0)
+    assert low < high
     # too low a rate does not make the ranges narrower than the labels allow
     assert (given.thresholds < assumed.thresholds).all()
-    assert "to 90% of the calibration labels are wrong" in str(ranges(noise_rate=0.9))
+    assert (ranges(noise_rate=0.9).assumptions[0].rates or (0.0, 0.0))[1] == 0.9

@@ -12,13 +12,14 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 import srjt
+from refusals import refuses
 from srjt import noise
 from srjt.data import Manifest, folds
-from srjt.errors import SrjtError
 from srjt.inference import ranges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.ranges import (
+    Assumption,
     RangeRule,
     calibrate_ranges,
     image_evidence,
@@ -35,7 +36,7 @@ from srjt.noise.quality import (
     scaled_joint,
 )
 from srjt.ordinal.calibration import range_scores, range_threshold
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 CLASSES = 4
@@ -329,11 +330,11 @@ def test_for_each_grade() -> None:
         found.append([inside[true == grade].mean() for grade in range(CLASSES)])
     error = np.std(found, axis=0) / 20**0.5
     assert (np.mean(found, axis=0) > 0.9 - 3 * error).all()
-    assert "for each true grade" in str(rule)
+    assert rule.promise.coverage_by == "grade"
     rare = replace(side, labels=np.where(side.labels == 3, 2, side.labels))
     without = calibrate_ranges(rare, replace(options, label_noise="none"), noise=None)
     assert np.isinf(without.thresholds[3])
-    assert "Too few samples of the grades at positions 3: they are in every range." in str(without)
+    assert without.promise.trivial_grades == (3,)
 
 
 def test_few_labels_give_a_conservative_or_a_trivial_range_and_say_so() -> None:
@@ -341,13 +342,13 @@ def test_few_labels_give_a_conservative_or_a_trivial_range_and_say_so() -> None:
     uncertain = replace(known(side), samples=80)
     rule = calibrate_ranges(side, Answering(coverage=0.8), noise=uncertain)
     assert rule.basis == "conservative"
-    assert "80 labels are too few" in str(rule)
+    assert rule.assumptions == (Assumption(kind="near", labels=80),)
     corrected = calibrate_ranges(side, Answering(coverage=0.8), noise=known(side))
     assert (rule.thresholds >= corrected.thresholds).all()
     tiny, _ = drawn(4, seed=6)
     nothing = calibrate_ranges(tiny, replace(NINETY, label_noise="none"), noise=None)
     assert nothing.trivial
-    assert str(nothing).endswith("Only the range of all grades keeps this promise here.")
+    assert nothing.promise.trivial
     assert covered(nothing, side, side.labels)[1].tolist() == [CLASSES] * 80
 
 
@@ -428,8 +429,9 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
     assert srjt.predict(bare, features).attrs["how"]["recalibration"] == "none"
-    with pytest.raises(SrjtError, match="keeps no predictions for one: give `calibrate_on`"):
+    with refuses("no_split", "calibrate_on"):
         srjt.predict(bare, features, coverage=0.9)
     validation = features.select(folds(features)[0].validation)
     table = srjt.predict(bare, features, coverage=0.9, calibrate_on=validation)
-    assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
+    promise = table.attrs["how"]["range"]
+    assert (promise["patients"], promise["samples"]) == (30, 120)

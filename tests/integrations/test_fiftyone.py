@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.errors import SrjtError
+from refusals import refuses
 from srjt.integrations import fiftyone as browser
 
 
@@ -53,11 +53,11 @@ def test_grades_are_classes_and_other_columns_fields() -> None:
 
 @pytest.mark.usefixtures("fiftyone")
 def test_rows_and_images_must_be_as_many() -> None:
-    with pytest.raises(SrjtError, match="as many images"):
+    with refuses("wrong_shape"):
         browser.samples(SimpleNamespace(table=pd.DataFrame({"id": ["a"]})), ["a.png", "b.png"])
 
 
 def test_the_extra_is_named_where_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fiftyone", None)
-    with pytest.raises(SrjtError, match="needs fiftyone, which is not installed"):
+    with refuses("missing_extra", says="fiftyone"):
         browser.show(pd.DataFrame({"id": []}), [])

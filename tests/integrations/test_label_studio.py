@@ -12,12 +12,12 @@ import pytest
 
 import srjt
 from fixtures.audit_folders import make_audit
+from refusals import refuses
 from srjt.auditing.exchange import doubtful_labels, import_decisions
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_log import Decisions
 from srjt.cli import main
 from srjt.data.sources.readings import read_readings
-from srjt.errors import SrjtError
 from srjt.integrations import label_studio
 
 EXPORTS = Path(__file__).parents[1] / "fixtures" / "label_studio"
@@ -96,10 +96,10 @@ def test_ratings_and_numbers_are_grades(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "sentence"),
+    ("tasks", "code"),
     [
-        ([annotated("a.png", (1, "0"), cancelled=True)], "no annotation with a grade"),
-        (["text"], "is not a list of tasks"),
+        ([annotated("a.png", (1, "0"), cancelled=True)], "too_few"),
+        (["text"], "wrong_file"),
         (
             [
                 {
@@ -109,28 +109,28 @@ def test_ratings_and_numbers_are_grades(tmp_path: Path) -> None:
                     ],
                 }
             ],
-            "has 2 choices",
+            "too_many",
         ),
     ],
 )
-def test_what_cannot_be_a_grade_is_an_error(tmp_path: Path, tasks: Any, sentence: str) -> None:
+def test_what_cannot_be_a_grade_is_an_error(tmp_path: Path, tasks: Any, code: str) -> None:
     path = tmp_path / "export.json"
     path.write_text(json.dumps(tasks))
-    with pytest.raises(SrjtError, match=sentence):
+    with refuses(code):
         label_studio.read(path)
 
 
 def test_a_truncated_export_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "export.json"
     path.write_bytes((EXPORTS / "export.json").read_bytes()[:2000])
-    with pytest.raises(SrjtError, match="is not a complete JSON file"):
+    with refuses("wrong_file", says="JSON"):
         srjt.data.read_readings(path)
 
 
 def test_other_json_files_are_no_tables(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text('{"annotations": 1}')
-    with pytest.raises(SrjtError, match="neither a folder nor a file of a known kind"):
+    with refuses("wrong_file"):
         srjt.data.read(path)
 
 

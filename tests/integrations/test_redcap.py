@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import srjt
+from refusals import refuses
 from srjt.data.sources.readings import read_readings
-from srjt.errors import SrjtError
 
 SCALE = "0, Normal | 1, Mild | 2, Moderate, patchy | 3, Severe | 9, Not gradable"
 FIELDS = [
@@ -161,5 +161,5 @@ def test_a_table_without_its_dictionary_is_a_plain_table(tmp_path: Path) -> None
 def test_two_questions_with_one_label_are_an_error(tmp_path: Path) -> None:
     write_dictionary(tmp_path)
     rows = [[*LABELLED, "Mayo score"], *([*labelled(row), ""] for row in ROWS)]
-    with pytest.raises(SrjtError, match="export it raw"):
+    with refuses("not_unique", says="raw"):
         read_readings(write(tmp_path / "data.csv", rows))

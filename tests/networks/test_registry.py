@@ -14,10 +14,14 @@ import torch
 from torch import Tensor, nn
 
 import srjt
+from refusals import refuses
 from srjt import networks
-from srjt.errors import SrjtError
 from srjt.networks import registry
-from srjt.networks.efficientnet_lite import EfficientNetLite0, PaddedConv2d
+from srjt.networks.efficientnet_lite import (
+    EfficientNetLite0,
+    EfficientNetLite0Stages,
+    PaddedConv2d,
+)
 from srjt.networks.registry import PublishedWeights
 from srjt.networks.weights import fetch_published
 from srjt.training.config import TrainConfig
@@ -72,7 +76,7 @@ def test_it_is_trained_and_frozen_by_its_name(colours: str) -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", "", "mine:net"])
 def test_a_name_that_is_taken_or_could_be_of_a_family_is_refused(name: str) -> None:
-    with pytest.raises(SrjtError, match="cannot be the name of a backbone"):
+    with refuses("name_in_use"):
         networks.register_backbone(name, lambda shape: Colours())
 
 
@@ -112,11 +116,9 @@ def test_a_file_of_weights_inside_of_a_zip_file_is_fetched_and_checked(
         member="package/models/net.pth",
     )
     cache = tmp_path / "hub" / "checkpoints"
-    with pytest.raises(
-        SrjtError, match=r"invalid hash value .*put package/models/net\.pth of that file at"
-    ):
+    with refuses("unreachable", "weights", says="package/models/net.pth"):
         fetch_published(replace(weights, sha256="0" * 64))
-    with pytest.raises(SrjtError, match=r"no item named 'other\.pth'"):
+    with refuses("unreachable", "weights", says="'other.pth'"):
         fetch_published(replace(weights, member="other.pth"))
     assert list(cache.iterdir()) == []
     assert fetch_published(weights) == cache / "net.pth"
@@ -165,3 +167,28 @@ def test_efficientnet_lite0_has_the_weights_of_the_published_file() -> None:
     assert network.eval()(torch.zeros(1, 3, 64, 64)).shape == (1, 1280)
     key = "_blocks.15._project_conv.weight"
     assert network.state_dict()[key].shape == (320, 1152, 1, 1)
+
+
+def test_the_features_of_the_stages_are_the_means_and_deviations_of_their_maps() -> None:
+    """The same weights; the outputs of the seven stages are those of the blocks before a change of
+    channels."""
+    torch.manual_seed(0)
+    whole: Any = EfficientNetLite0Stages().eval()
+    last: Any = EfficientNetLite0().eval()
+    last.load_state_dict(whole.state_dict())
+    outputs = {}
+    for number, block in enumerate(last._blocks):
+        block.register_forward_hook(lambda _, __, y, n=number: outputs.setdefault(n, y))
+    x = torch.randn(2, 3, 48, 48)
+    with torch.no_grad():
+        rows = whole(x)
+        last(x)
+    channels = [outputs[number].shape[1] for number in range(16)] + [0]
+    ends = [number for number in range(16) if channels[number] != channels[number + 1]]
+    assert len(ends) == 7
+    expected = []
+    for number in ends:
+        each = outputs[number].flatten(2).numpy()
+        expected += [each.mean(axis=2), np.sqrt(each.var(axis=2) + 1e-6)]
+    assert rows.shape == (2, 1568)
+    np.testing.assert_allclose(rows, np.concatenate(expected, axis=1), rtol=1e-4, atol=1e-5)

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import ndtr, softmax
+from scipy.stats import beta
 
 from fixtures.noisy_features import counted
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise import estimate, model
-from srjt.noise.estimate import NoiseEstimate, estimate_noise, explain
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.explain import Explanations, explain
 from srjt.noise.model import SYMMETRIC, family, fit_model, pool, rank_images
 from srjt.noise.verified import read_verified
 
@@ -196,9 +198,6 @@ def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, reason="0.18 to 0.43: means over the posterior tell forms apart less"
-)
 def test_twelve_hundred_labels_give_the_rate_within_a_tenth(quasi) -> None:
     low, high = estimate_noise(*quasi, bootstrap=40).rate_interval
     assert high - low < 0.2
@@ -323,18 +322,19 @@ def test_the_parts_of_an_estimate_agree_and_survive_json(quasi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "probabilities", "sentence"),
+    ("labels", "probabilities", "code"),
     [
-        ([0, 1], [[0.5, 0.5]], "C ≥ 2"),
-        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "0 … 1"),
-        ([0.0, 1.0], [[0.5, 0.5], [0.5, 0.5]], "whole grades"),
-        ([0, 1], [[3.0, -1.0], [0.5, 0.5]], "softmax"),
-        ([0, 1], [[np.nan, 1.0], [0.5, 0.5]], "softmax"),
+        ([0, 1], [[0.5, 0.5]], "wrong_shape"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "unknown_grade"),
+        ([0.0, 1.0], [[0.5, 0.5], [0.5, 0.5]], "unknown_grade"),
+        ([0, 1], [[3.0, -1.0], [0.5, 0.5]], "wrong_values"),
+        ([0, 1], [[np.nan, 1.0], [0.5, 0.5]], "wrong_values"),
     ],
 )
-def test_bad_input_gets_one_sentence(labels, probabilities, sentence: str) -> None:
-    with pytest.raises(SrjtError, match=sentence):
+def test_bad_input_gets_a_code(labels, probabilities, code: str) -> None:
+    with pytest.raises(SrjtError) as caught:
         estimate_noise(np.array(labels), np.array(probabilities))
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize(
@@ -419,31 +419,33 @@ def two_grades() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return label, np.stack([1 - p, p], axis=1), np.repeat(np.arange(60), 3)
 
 
-@pytest.mark.parametrize("misfit", [0.0, 0.05])
+@pytest.mark.parametrize(("misfit", "ahead"), [(0.0, 4.0), (0.3, 40.0)])
 def test_the_weights_of_forms_contain_the_sampling_error_of_patients_and_the_misfit(
-    two_grades, monkeypatch: pytest.MonkeyPatch, misfit: float
+    two_grades, monkeypatch: pytest.MonkeyPatch, misfit: float, ahead: float
 ) -> None:
     label, _, owner = two_grades
     rng = np.random.default_rng(1)
     made: dict[str, np.ndarray] = {}
 
     def pretend(fit: model.Fit, labels: np.ndarray, part: np.ndarray) -> np.ndarray:
-        """Patients differ much; the forms differ by 4 units each in the sum."""
+        """Patients differ much; each form is ahead of the one before."""
         assert all(
             len(set(part[owner == patient])) == 1 for patient in range(60)
         )  # no patient is split
         by_patient = rng.normal(size=60)
-        by_patient += (4.0 * len(made) - by_patient.sum()) / 60
+        by_patient += (ahead * len(made) - by_patient.sum()) / 60
         made[fit.form] = np.repeat(by_patient, 3) / 3
         return made[fit.form]
 
     monkeypatch.setattr(model, "held_out_likelihood", pretend)
-    monkeypatch.setattr(estimate, "_MISFIT", misfit)
+    monkeypatch.setitem(explain.__globals__, "_MISFIT", misfit)
     found = explain(*two_grades, read_verified(None, samples=0, classes=2))
     logs = np.array([np.bincount(owner, one) for one in made.values()])
     off = logs - logs.mean(axis=1, keepdims=True)
+    # the misfit of the images' blur is the same for all forms with errors by the grade
+    blurred = np.diag([form == "boundary" for form in made])
     size = (misfit * len(label) / found.repeated) ** 2
-    covariance = off @ off.T / found.repeated + size * np.eye(len(logs))
+    covariance = off @ off.T / found.repeated + size * blurred
     drawn = rng.multivariate_normal(logs.sum(axis=1) / found.repeated, covariance, size=20_000)
     expected = (np.exp(drawn) / np.exp(drawn).sum(axis=1, keepdims=True)).mean(axis=0)
     weights = [
@@ -641,20 +643,66 @@ def test_where_the_rate_is_not_determined_shares_allow_for_all_of_its_interval()
     assert (found.transition_interval[1].diagonal() == 1.0).all()
 
 
-def test_held_out_labels_have_the_mean_probability_over_the_posterior() -> None:
+@pytest.mark.parametrize(("form", "seed"), [("boundary", 2), ("banded", 3), ("banded", 2)])
+def test_held_out_labels_have_the_mean_probability_over_the_posterior(form: str, seed: int) -> None:
     """Of one part nothing is held out, so the posterior is that of the fit; by many draws."""
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(seed)
     true = rng.integers(0, 3, 90)
     seen = true + rng.normal(size=90)
     probabilities = np.exp(-((seen[:, None] - np.arange(3)) ** 2))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     cells = pool(true, rank_images(probabilities), classes=3)
-    fit = fit_model(cells, family("boundary", num_classes=3))
-    drawn = rng.multivariate_normal(fit.theta, fit.covariance, size=1000)
-    mean = np.mean([fit.problem.label_probabilities(theta) for theta in drawn], axis=0)
-    cell = cells.images.cell
-    by_draws = np.log(mean)[cell, true]
-    found = model.held_out_likelihood(fit, true, np.zeros(90, dtype=np.int64))
-    alone = np.log(fit.problem.label_probabilities(fit.theta))[cell, true]
-    assert abs(found.sum() - by_draws.sum()) < 0.3 < 0.6 < abs(alone.sum() - by_draws.sum())
-    assert np.abs(found - by_draws).max() < 0.1 < 0.15 < np.abs(alone - by_draws).max()
+    fit = fit_model(cells, family(form, num_classes=3))
+    drawn = rng.multivariate_normal(fit.theta, fit.covariance, size=1500)
+    labelled = np.array([fit.problem.label_probabilities(theta) for theta in drawn])
+    off = drawn - fit.theta
+    log_normal = -0.5 * np.einsum("si,ij,sj->s", off, np.linalg.inv(fit.covariance), off)
+    log_posterior = np.array([fit.problem.value(theta) for theta in drawn])
+    weights = softmax(log_posterior - log_normal)
+    chosen = cells.images.cell, true
+    expected = np.log(np.tensordot(weights, labelled, axes=1))[chosen].sum()
+    found = model.held_out_likelihood(fit, true, np.zeros(90, dtype=np.int64)).sum()
+    alone = np.log(fit.problem.label_probabilities(fit.theta))[chosen].sum()
+    assert abs(found - expected) < 0.6 * abs(alone - expected)
+    if (form, seed) == ("banded", 3):  # its posterior is far from normal
+        unweighted = np.log(labelled.mean(axis=0))[chosen].sum()
+        assert abs(found - expected) < 1.0 < 3.0 < abs(unweighted - expected)
+
+
+def test_a_single_draw_does_not_decide() -> None:
+    """Of 64 draws it has an eighth of the weight, and its part of the rest."""
+    normal = np.zeros((64, 2))
+    normal[0] = 9.0  # by far the likeliest under a posterior that is flat
+    problem = SimpleNamespace(
+        expand=lambda theta: (0.0, theta, np.eye(2)),
+        label_probabilities=lambda theta: np.array([[theta[0], 1.0 - theta[0]]]),
+        penalised=lambda theta, q: 0.0,
+    )
+    found = model._predictive(problem, np.zeros(2), normal)
+    mean = 9.0 * (1 / 8 + 7 / 8 / 64)
+    np.testing.assert_allclose(found, [[mean, 1.0 - mean]])
+
+
+def test_a_rate_that_is_not_determined_is_weighted_by_how_common_it_is() -> None:
+    """By Beta(2, 4) and the weights for the interval, and only where it is not determined."""
+    explanations = []
+    for rate, weight, doubtful in ((0.2, 1.0, 0.4), (0.7, 0.0, 0.6)):
+        joint = np.array([[(1 - rate) / 2, rate / 2], [rate / 2, (1 - rate) / 2]])
+        explanations.append(SimpleNamespace(joint=joint, weight=weight, doubtful_weight=doubtful))
+    found = Explanations(cells=None, all=tuple(explanations), held_out={}, repeated=1.0)  # type: ignore[arg-type]
+    common = beta(2, 4).pdf([0.2, 0.7]) * [0.4, 0.6]
+    expected = common @ [0.2, 0.7] / common.sum()
+    assert 1.0 - np.trace(found.guessed_joint) == pytest.approx(expected)
+    assert 1.0 - np.trace(found.joint) == pytest.approx(0.2)
+
+
+def test_the_guess_is_used_where_the_rate_is_not_determined(
+    two_grades, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label, p, _ = two_grades
+    found = explain(label, p, np.arange(180), read_verified(None, samples=0, classes=2))
+    for reason, joint in (("too few", found.guessed_joint), ("", found.joint)):
+        monkeypatch.setattr(estimate, "_doubt", lambda *given, reason=reason, **options: reason)
+        rate = estimate_noise(label, p, bootstrap=0).rate
+        assert rate == pytest.approx(1.0 - np.trace(joint))
+    assert np.trace(found.guessed_joint) != pytest.approx(np.trace(found.joint), abs=0.01)

@@ -8,8 +8,8 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import binom
 
+from refusals import refuses
 from srjt import noise
-from srjt.errors import SrjtError
 from srjt.ordinal import calibration
 from srjt.ordinal.calibration import (
     grade_ranges,
@@ -148,11 +148,11 @@ def test_a_temperature_keeps_the_order_and_zeros() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     for coverage in (0.0, 1.0, -0.1):
-        with pytest.raises(SrjtError, match="A coverage lies between 0 and 1"):
+        with refuses("out_of_bounds", "coverage"):
             range_threshold([0.5], coverage=coverage)
-    with pytest.raises(SrjtError, match="probabilities \\(N, C\\) and labels \\(N,\\)"):
+    with refuses("wrong_shape", says="(N, C)"):
         calibration.fit_recalibration([[0.5, 0.5]], [0, 1])
-    with pytest.raises(SrjtError, match="2 × 2"):
+    with refuses("wrong_shape", "matrix", says="2 × 2"):
         calibration.fit_recalibration([[0.5, 0.5]], [0], transition=np.eye(3))
 
 
@@ -281,7 +281,7 @@ def test_with_one_candidate_the_widest_threshold_is_the_threshold(
     )  # so counts a new patient
     assert twice == range_threshold(scores, 2 * ones, coverage=coverage)
     for wrong in (0.0, 1.0):
-        with pytest.raises(SrjtError, match="A coverage lies between 0 and 1"):
+        with refuses("out_of_bounds", "coverage"):
             widest_range_threshold(column, [ones], parts=parts, coverage=wrong)
 
 

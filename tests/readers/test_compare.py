@@ -9,9 +9,10 @@ from sklearn.metrics import cohen_kappa_score
 
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
-from srjt.ordinal.metrics import TOO_FEW
+from srjt.ordinal.metrics import TOO_FEW, wrong_by
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
-from srjt.readers.agreement import ends
+from srjt.readers.agreement import ends, weighted_kappa
+from srjt.readers.network import distance_at_limit
 from srjt.readers.next_readings import expected_gain
 
 
@@ -102,6 +103,43 @@ def test_ends_are_those_of_effective_patients(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(compare_network.__globals__, "ends", recorded)
     compare_network(skewed, table[0], resamples=10)
     assert counted == pytest.approx([89**2 / (60**2 + 29)] * 4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2])
+def test_the_distance_at_the_limit_is_that_of_wilsons_interval(share: float) -> None:
+    """Of rare errors among 1,000: a Poisson number, whose score interval has the closed form."""
+    samples = 1000
+    z = 1.959964
+    high = share + z**2 / (2 * samples) + z * np.sqrt(share / samples + z**2 / (4 * samples**2))
+    found = distance_at_limit(z * np.sqrt(share / samples), 1.0 / samples, patients=1e9, level=0.95)
+    assert found == pytest.approx(high - share, rel=1e-4)
+
+
+def test_few_patients_move_the_limit_by_students_quantile() -> None:
+    assert distance_at_limit(0.0, 0.01, patients=10, level=0.95) == pytest.approx(
+        0.01 * 2.26216**2, rel=1e-4
+    )
+    assert distance_at_limit(0.3, 0.0, patients=10, level=0.95) == pytest.approx(0.3)
+
+
+def test_a_network_that_never_errs_is_not_certain() -> None:
+    """Of four errors more, each by what one lowers κ, nothing would be known."""
+    readings, true, table = make(error=0.1)
+    network = compare_network(readings, true, resamples=300)
+    assert network.difference.low < network.difference.value - 4 * 1e-3
+    row = compare_network(readings, table[1], resamples=50).by_reader.set_index("reader").loc["r1"]
+    assert row["difference"] - row["low"] == pytest.approx(3.8889 * _one_error(readings), rel=0.01)
+
+
+def _one_error(readings: Readings) -> float:
+    """By how much one error more, by one grade, lowers κ of the second reader with the consensus
+    of the other two."""
+    others = consensus(readings.rows(readings.reader != 1)).grade
+    counts = np.zeros((4, 4))
+    np.add.at(counts, (readings.grade[readings.reader == 1], others), 1.0)
+    share = counts.sum(axis=1, keepdims=True) / counts.sum()
+    before, after = weighted_kappa(np.stack([counts, counts + share * wrong_by(1, 4)]), power=2)
+    return float(before - after)
 
 
 def test_undefined_and_wrong_input_are_sentences() -> None:

@@ -19,6 +19,7 @@ from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
 from srjt.readers import Readings
+from srjt.reports.aspects import how_in_words
 from srjt.reports.page import Page, page_text, render
 from srjt.reports.pages import answers, evaluation
 from srjt.reports.pages.answers import prediction_facts, predictions_page
@@ -97,7 +98,8 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert all(("range " in tile.detail) == ("coverage" in options) for tile in least.tiles)
     for tile in least.tiles if per else []:  # whose range it is
         assert tile.detail.startswith(f"patient {top['patient'][tile.text]}: range ")
-    assert dict(sections["how"].facts) == table.attrs["how"]
+    assert dict(sections["how"].facts) == how_in_words(table)
+    assert set(how_in_words(table)) == set(table.attrs["how"]) - ({"views"} - {*options})
     html = render(page)
     assert "<b>moderate" not in html
     assert "<i>bad" not in html
@@ -191,7 +193,7 @@ def test_the_page_of_an_evaluation(
     assert equally == ("coverage" in options and patients)
     if found.decision is not None:
         should = int((rows["label"] != "0").sum())
-        referred = f"{found.decision.referred} of {len(rows)} referred, {should} "
+        referred = f"{found.decision.referred} of {len(rows)} are referred, and {should} "
         assert sections["decision"].text[0].startswith(referred)
     rest = "right answers of the rest"
     assert (rest in numbers) == ("abstain" in options)

@@ -91,11 +91,12 @@ def test_the_page_of_an_audit_is_true(
     assert (page.title, page.lead) == audit_page.verdict_of(facts)
     assert page.warnings == list(audit_page.warnings_of(facts))
     assert page.remarks == list(audit_page.remarks_of(facts))
-    legend = "A → B: label A, suggested grade B."
-    numbered = f"A number is the probability that the label is right; {legend}"
-    assert {text for section in page.sections for text in section.text} <= {
-        numbered if identifiable else legend
-    }
+    arrows = learnt and not features
+    legend = "A → B means label A, suggested grade B."
+    if identifiable:
+        legend = f"The number is the probability that the label is right. {legend}"
+    said = [text for section in page.sections for text in section.text]
+    assert said == ([legend] if arrows else [])
     numbers = {number.label: number for number in page.key_numbers}
     assert ("known wrong labels" in numbers) == truth
     assert numbers["wrong labels"].value.count("%") == (1 if identifiable else 2)
@@ -116,7 +117,11 @@ def test_the_page_of_an_audit_is_true(
             assert ("rank" in named) == (not identifiable and table.slug != "rates-grade")
     assert ("worst-audit" in tables) == features
     tiles = [tile for section in page.sections for tile in section.tiles]
-    assert any("→" in tile.title for tile in tiles) == (learnt and not features)
+    assert any("→" in tile.title for tile in tiles) == arrows
+    assert [tile.keys["label"] for tile in tiles] == scores_of(folder)["grade"].tolist()[
+        : len(tiles)
+    ]
+    assert all(("patient" in tile.keys) == patients for tile in tiles)
     unseen = set(summary["unrecognised"])
     known = [
         learnt and identifiable and label not in unseen for label in scores_of(folder)["grade"]

@@ -17,6 +17,14 @@ pytestmark = [pytest.mark.slow, needs_browser]
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
+def _tiles() -> list[Tile]:
+    tiles = []
+    for row in range(24):
+        keys = {"label": str(row % 3), "patient": f"p{row // 2}"}
+        tiles.append(Tile(picture=PIXEL, title=f"label {row % 3}", text=f"{row}.png", keys=keys))
+    return tiles
+
+
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     rows = {
@@ -40,6 +48,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
             links=[("Beside it", "other/page.html")],
         ),
         Section("short", "Short", tables=[short]),
+        Section("gallery", "Gallery", tiles=_tiles()),
     ]
     path = tmp_path_factory.mktemp("page") / "page.html"
     write_page(Page(kind="Test", title="A page", lead="", sections=sections), path)
@@ -58,9 +67,9 @@ def shown(tab: Tab) -> int:
     )
 
 
-def choose(tab: Tab, tag: str, value: str, event: str) -> None:
+def choose(tab: Tab, tag: str, value: str, event: str, *, where: str = "#answers") -> None:
     """As a person types or chooses it."""
-    field = f"const field = document.querySelector('#answers .filter {tag}');"
+    field = f"const field = document.querySelector('{where} .filter {tag}');"
     tab.js(
         f"(() => {{ {field} field.value = '{value}'; field.dispatchEvent(new Event('{event}')); }})()"
     )
@@ -88,7 +97,30 @@ def test_further_columns_are_behind_a_switch(tab: Tab) -> None:
 
 
 def test_a_short_table_has_no_filter(tab: Tab) -> None:
-    assert tab.js("document.querySelectorAll('.filter').length") == 1
+    assert tab.js("document.querySelectorAll('.filter').length") == 2  # the others have one
+
+
+def gallery(tab: Tab) -> list[str]:
+    tiles = "[...document.querySelectorAll('#gallery .tiles li')].filter((tile) => !tile.hidden)"
+    found: list[str] = tab.js(f"{tiles}.map((tile) => tile.querySelector('.who').textContent)")
+    return found
+
+
+def test_a_gallery_is_filtered_by_label_and_patient_and_sorted(tab: Tab) -> None:
+    where = "#gallery"
+    listed = [f"{row}.png" for row in range(24)]
+    assert gallery(tab) == listed
+    choose(tab, "select", "2", "change", where=where)
+    assert gallery(tab) == listed[2::3]
+    assert tab.js("document.querySelector('#gallery .filter span').textContent") == "8 of 24 images"
+    choose(tab, "input", "p10", "input", where=where)  # of the rows 20 and 21
+    assert gallery(tab) == ["20.png"]
+    choose(tab, "input", "", "input", where=where)
+    choose(tab, "select", "", "change", where=where)
+    choose(tab, "select:last-of-type", "label", "change", where=where)
+    assert gallery(tab) == listed[0::3] + listed[1::3] + listed[2::3]
+    choose(tab, "select:last-of-type", "", "change", where=where)
+    assert gallery(tab) == listed
 
 
 def test_a_telephone_says_that_there_are_more_columns(tab: Tab) -> None:

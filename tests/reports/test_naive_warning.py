@@ -23,7 +23,7 @@ from srjt.reports.model_card import model_card
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.pages.evaluation import evaluation_facts, evaluation_notes, judgement
 from srjt.reports.pages.run import run_page, sides_apart, trained_page
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 

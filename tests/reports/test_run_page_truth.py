@@ -229,13 +229,13 @@ RULES: list[
     ({"truth": False}, None),
     (
         {"verdict": "unknown"},
-        "The MAE is 0.500 on it. How one grade for all would do is not known.",
+        "The MAE is 0.500 on it. The score of one grade for all is not known.",
     ),
     ({"side": ""}, "All 40 samples were used for training"),
     ({"verdict": "unclear"}, "Not clearly better"),
     (
         {"verdict": "unclear", "untested": "Few."},
-        "maybe by chance, by MAE. 0.500 on it; 0.800 for one grade. Few.",
+        "maybe by chance, by MAE. The MAE is 0.500 on it, and 0.800 for one grade for all. Few.",
     ),
 ]
 

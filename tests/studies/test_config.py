@@ -98,7 +98,7 @@ def test_presets_load_know_their_name_and_say_how_long_they_take(name: str) -> N
     [
         ({"noise": ["quasi:0.2"]}, "Unknown study setting 'noise': did you mean 'noises'"),
         ({"train": {"epoch": 3}}, "Unknown setting 'epoch': did you mean 'epochs'"),
-        ({"train": {"seed": 0}}, "seed is set by the study"),
+        ({"train": {"seed": 0}}, "seed is a setting of the study"),
         ({"train": {"soft_labels": "estimated"}}, "A study sets soft labels by method"),
         ({"folds": "five"}, "`folds` takes a whole number; got 'five'."),
         ({"noise_rate": "high"}, "`noise_rate` takes a number such as 0.2, or auto; got 'high'"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from refusals import refuses
 from srjt.errors import SrjtError
 from srjt.studies import folder as study_folder
 from srjt.studies.config import Execution
@@ -97,9 +98,7 @@ def test_a_run_with_a_cut_summary_is_trained_again(copied: Path) -> None:
 def test_a_study_with_other_types_is_one_sentence(copied: Path, change: dict[str, Any]) -> None:
     facts = json.loads((copied / "study.json").read_text())
     (copied / "study.json").write_text(json.dumps({**facts, **change}))
-    with pytest.raises(
-        SrjtError, match=rf"study\.json is damaged or not from srjt \({next(iter(change))}"
-    ):
+    with refuses("damaged_file", says=("study.json", f"({next(iter(change))}")):
         collect_results(copied)
 
 
@@ -122,9 +121,7 @@ def test_a_disk_that_cannot_be_written(
         choose_executor(Execution(jobs=1, device="cpu")),
         open_data(small(only_folds=(0,))),
     )
-    with pytest.raises(
-        SrjtError, match=f"The study cannot be written to .*: {os.strerror(number)}"
-    ):
+    with refuses("unwritable_file", says=("The study", os.strerror(number))):
         run_study(
             data, tmp_path / "study", command="srjt study", execute=execute, watcher=StudyWatcher()
         )
@@ -142,7 +139,7 @@ def test_a_folder_in_which_no_lock_can_be_written(
 
     monkeypatch.setattr(os, "open", read_only)
     with (
-        pytest.raises(SrjtError, match="cannot be written: Read-only file system"),
+        refuses("unwritable_file", says="Read-only"),
         study_folder.lock_study(tmp_path),
     ):
         pass
@@ -154,7 +151,7 @@ def test_a_changed_plan_is_noticed(copied: Path, name: str) -> None:
     (copied / name).write_text(
         text.replace('"seed": 0', '"seed": 1') if name == "study.json" else text + "\n"
     )
-    with pytest.raises(SrjtError, match=f"{name} is not the file that srjt has written"):
+    with refuses("damaged_file", says=name):
         collect_results(copied)
 
 

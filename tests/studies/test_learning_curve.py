@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from refusals import refuses
 from srjt.data import folds, from_arrays
-from srjt.errors import SrjtError
 from srjt.reports.pages.study import learning_curve_section
 from srjt.reports.study_tables import noise_label, noise_name
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
@@ -62,7 +62,7 @@ def test_the_noises_of_a_curve() -> None:
     names = ("none", "none@0.5", "corrected", "quasi:0.2", "quasi:0.2@0.5")
     assert len({noise_name(name) for name in names}) == 5
     for wrong in ("quasi:0.2@0", "quasi:0.2@2", "none@", "none@half"):
-        with pytest.raises(SrjtError, match="share of the training patients"):
+        with refuses("wrong_syntax", "noise"):
             parse_noise(wrong)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from srjt.errors import SrjtError
+from refusals import refuses
 from srjt.studies.results import (
     compare_ours,
     corrected_t_test,
@@ -192,7 +192,7 @@ def test_variants_validation_and_other_noises_keep_out() -> None:
 def test_without_ours_or_scores_there_are_no_rows_and_an_unknown_metric_is_an_error() -> None:
     assert compare_ours(scores({"cdr": by_fold(0.5)}), **BY_ACCURACY).empty
     assert compare_ours(scores({}), test_train_ratio=THIRD).empty
-    with pytest.raises(SrjtError, match="did you mean 'accuracy'"):
+    with refuses("unknown_name", says="'accuracy'"):
         compare_ours(
             scores({"jocor+ours": by_fold(0.5)}), test_train_ratio=THIRD, metrics=["acuracy"]
         )
@@ -203,7 +203,7 @@ def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
     splits = pd.DataFrame({"id": [*range(10)] * 2, "fold": [0] * 10 + [1] * 10})
     splits["split"] = [*sides, "test", *sides[1:]]
     assert size_ratio(splits) == pytest.approx((2 / 6 + 3 / 5) / 2)
-    with pytest.raises(SrjtError, match="every fold"):
+    with refuses("no_split"):
         size_ratio(splits[(splits["fold"] == 0) | (splits["split"] != "train")])
 
 

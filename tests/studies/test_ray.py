@@ -20,7 +20,8 @@ import pytest
 import torch
 
 from processes import Limit
-from srjt.errors import Interrupted, SrjtError
+from refusals import refuses
+from srjt.errors import Interrupted
 from srjt.files import lock_folder
 from srjt.studies import ray as ray_driver
 from srjt.studies.config import StudyConfig
@@ -360,11 +361,11 @@ def test_stopped_while_ray_starts_it_ends_ray(
 def test_bad_addresses_are_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study())
-    with pytest.raises(SrjtError, match="--address auto"):
+    with refuses("unreachable", "address", says="`address='auto'`"):
         on_ray(folder, planned_runs, address="ray://127.0.0.1:10001", watcher=Watcher())
     with socket.socket() as nobody:  # bound, but not listening
         nobody.bind((HERE, 0))
-        with pytest.raises(SrjtError, match="No Ray cluster answers at"):
+        with refuses("unreachable", "address", says="ray start --head"):
             on_ray(
                 folder, planned_runs, address=f"{HERE}:{nobody.getsockname()[1]}", watcher=Watcher()
             )

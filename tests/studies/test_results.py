@@ -8,9 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from refusals import refuses
 from srjt import noise
-from srjt.errors import SrjtError
-from srjt.studies.folder import error_file, run_folder, write_plan
+from srjt.errors import Option, SrjtError
+from srjt.reports.shell import as_typed
+from srjt.studies.folder import (
+    error_file,
+    forget_error,
+    run_folder,
+    run_status,
+    write_error_report,
+    write_plan,
+)
 from srjt.studies.plan import open_data
 from srjt.studies.results import (
     RUN_COLUMNS,
@@ -120,6 +129,30 @@ def test_runs_under_way_have_metrics_but_no_scores(copied: Path) -> None:
     assert set(results.scores["key"]) == set(results.confusions) == {third}
 
 
+def test_an_error_keeps_the_options_that_it_names(copied: Path) -> None:
+    key = collect_results(copied).runs["key"][0]
+    shutil.rmtree(run_folder(copied, key))
+    problem = SrjtError("Lower ", Option("batch_size"), ", or use ", Option("jobs", 1), ".")
+    write_error_report(copied, key, problem)
+    results = collect_results(copied)
+    assert results.runs["error"][0] == "Lower `batch_size`, or use `jobs=1`."
+    line = list(status_lines(results))[-1]
+    assert line == f"failed: {key}: Lower `batch_size`, or use `jobs=1`."
+    assert as_typed(line) == f"failed: {key}: Lower --batch-size, or use --jobs 1."
+    # a folder of an earlier version has only the text, and a changed text is what counts
+    parts = error_file(copied, key).with_suffix(".json")
+    for text in ("Lower `jobs`.\n", f"{problem}\n"):
+        error_file(copied, key).write_text(text)
+        assert as_typed(list(status_lines(collect_results(copied)))[-1]).endswith(text.strip())
+        parts.unlink(missing_ok=True)
+    write_error_report(copied, key, problem)
+    write_error_report(copied, key, RuntimeError("out of luck"))
+    assert not parts.exists()
+    assert list(status_lines(collect_results(copied)))[-1].endswith("RuntimeError: out of luck")
+    forget_error(copied, key)
+    assert run_status(copied, key) == "left"
+
+
 def test_pooled_as_in_the_published_code(copied: Path) -> None:
     facts = json.loads((copied / "study.json").read_text())
     facts["study"]["train"]["convention"] = "published-code"
@@ -134,10 +167,10 @@ def test_pooled_as_in_the_published_code(copied: Path) -> None:
 
 
 def test_folders_that_are_no_study(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"is not the folder of a study: there is no study\.json"):
+    with refuses("wrong_file", says="study.json"):
         collect_results(tmp_path)
     (tmp_path / "study.json").write_text('{"a": 1}')
-    with pytest.raises(SrjtError, match=r"study\.json is damaged or not from srjt"):
+    with refuses("damaged_file", says="study.json"):
         collect_results(tmp_path)
 
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import srjt
+from refusals import refuses
 from srjt.data.splits import Split
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 from srjt.reports.study_tables import StudyTables
 from srjt.training.checkpoint import MetricRow, best_epoch, kept_epoch, last_epochs
@@ -134,18 +135,13 @@ def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: 
 
 
 def test_one_sentence_without_a_validation_side(contrary: Any) -> None:
-    sentence = (
-        r"keep 'best' chooses the epoch by the validation side, and this run has none: add `split`"
-    )
-    with pytest.raises(SrjtError, match=sentence):
+    with refuses("no_split", "keep", says="`split`"):
         srjt.train(contrary.manifest, **SETTINGS)
     none = np.empty(0, dtype=np.int64)
     sides = Split(train=contrary.split.train, validation=none, test=contrary.split.test)
-    with pytest.raises(SrjtError, match=sentence):
+    with refuses("no_split", "keep", says="`split`"):
         srjt.train(contrary.manifest, split=sides, **SETTINGS)
-    with pytest.raises(
-        SrjtError, match="patience waits for a better epoch, which only keep 'best' looks"
-    ):
+    with refuses("conflict", "patience", says="'best'"):
         trained(contrary, keep="last", patience=3)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import srjt
-from srjt.errors import SrjtError
+from refusals import refuses
 from srjt.inference.predict import predict
 from srjt.networks import tiny
 from srjt.training.config import TrainConfig
@@ -65,7 +65,7 @@ def test_one_s_own_network_and_transforms(data: Any, train: Any, tmp_path: Any) 
 
     chosen = {"network": tiny, "transform": brighter, "eval_transform": brighter, "epochs": 1}
     run = train(out=tmp_path / "run", **chosen)
-    with pytest.raises(SrjtError, match="a network of your own"):
+    with refuses("missing_option", "network"):
         srjt.load_run(tmp_path / "run")
     again = srjt.load_run(tmp_path / "run", network=tiny, eval_transform=brighter, device="cpu")
     one, other = (each.probabilities(data.manifest.arrays)[0] for each in (run, again))
@@ -85,19 +85,19 @@ def test_a_network_that_uses_view(train: Any) -> None:
 
 def test_one_module_for_two_networks_or_a_wrong_option_is_refused(train: Any) -> None:
     shared = tiny()
-    with pytest.raises(SrjtError, match="returned the same module twice"):
+    with refuses("wrong_type", "network"):
         train(network=lambda: shared)
-    with pytest.raises(SrjtError, match=r"temperature takes a number"):
+    with refuses("wrong_type", "temperature", says="temperature"):
         train(method="co-teaching+ours", method_options={"temperature": "hot"})
-    with pytest.raises(SrjtError, match="did you mean 'temperature'"):
+    with refuses("unknown_name", says="'temperature'"):
         train(method="co-teaching+ours", method_options={"temprature": 1.0})
 
 
 def test_too_little_to_learn_from(data: Any, train: Any) -> None:
-    with pytest.raises(SrjtError, match="The training side has 1 sample: "):
+    with refuses("too_few", says="1 sample"):
         train(data.manifest.select([0]), split=None)
     mildest = np.flatnonzero(data.manifest.labels == 0)
-    with pytest.raises(SrjtError, match="the same grade"):
+    with refuses("too_few", says="same grade"):
         train(data.manifest.select(mildest), split=None)
 
 
@@ -121,7 +121,7 @@ def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, train: 
 
 
 def test_bf16_on_a_cpu_is_refused(train: Any, tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match="is for a GPU: most CPUs are slower with it"):
+    with refuses("unsupported", "precision"):
         train(out=tmp_path / "run", precision="bf16")
     assert not (tmp_path / "run").exists()
     # a run of a GPU, opened here
@@ -130,5 +130,5 @@ def test_bf16_on_a_cpu_is_refused(train: Any, tmp_path: Path) -> None:
 
 def test_unknown_devices(train: Any) -> None:
     for name in ("gpu", "meta", "cpu:x", "", "cuda:99999999999999999999"):
-        with pytest.raises(SrjtError, match=rf"Unknown device '{name}'|no GPU"):
+        with refuses("unknown_name", "device", says=repr(name)):
             train(device=name)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.errors import SrjtError
+from refusals import refuses
 from srjt.ordinal.metrics import METRICS
 from srjt.training.checkpoint import (
     MetricRow,
@@ -98,7 +98,7 @@ def test_resuming_cuts_what_came_after_and_half_lines(tmp_path: Path) -> None:
 
 def test_no_file_and_another_one(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
-    with pytest.raises(SrjtError, match="There are no metrics at"):
+    with refuses("missing_file"):
         read_metrics(path)
     header = b"epoch,split,network,metric,value\n"
     for content in (
@@ -107,7 +107,7 @@ def test_no_file_and_another_one(tmp_path: Path) -> None:
         b"\xff\xfe\n\xff\n",
     ):
         path.write_bytes(content)
-        with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
+        with refuses("damaged_file", says="metrics.csv"):
             read_metrics(path)
 
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import srjt
+from refusals import refuses
 from srjt.data import Manifest
-from srjt.errors import SrjtError
 from srjt.methods import create
 from srjt.noise import noise_from_posterior
-from srjt.training.batches import balancing_weights, draw_grades
+from srjt.training.batches import NO_READERS, balancing_weights, draw_grades
 from srjt.training.config import TrainConfig
-from srjt.training.single_run import fingerprint, reader_targets, resolve_split
+from srjt.training.single_run import fingerprint, reader_targets, resolve_split, verified_targets
 from srjt.training.train import resolve_noise_rate
 from srjt.training.trained import Setup
 
@@ -128,17 +128,17 @@ def test_by_default_probabilities_are_learnt_where_the_method_takes_them(data: M
 
 
 @pytest.mark.parametrize(
-    ("method", "targets", "said"),
+    ("method", "targets", "refused"),
     [
-        ("co-teaching", "posterior", "learns from grades, not from probabilities"),
-        ("standard", "readers", "does not correct the errors of labels"),
-        ("f-correction", "resample", "corrects the errors of labels"),
+        ("co-teaching", "posterior", ("unsupported", "reader_targets", "learns from grades,")),
+        ("standard", "readers", ("unsupported", "reader_targets", "does not correct")),
+        ("f-correction", "resample", ("unsupported", "reader_targets", "corrects the errors")),
     ],
 )
 def test_targets_that_a_method_does_not_take(
-    data: Manifest, method: str, targets: str, said: str
+    data: Manifest, method: str, targets: str, refused: tuple[str, ...]
 ) -> None:
-    with pytest.raises(SrjtError, match=said):
+    with refuses(*refused):
         srjt.train(data, method=method, noise_rate="auto", reader_targets=targets, **SETTINGS)
 
 
@@ -150,7 +150,7 @@ def test_targets_change_what_is_learnt(data: Manifest) -> None:
     weights = [next(iter(run.networks.parameters())) for run in runs]
     assert not any(torch.equal(one, other) for one, other in combinations(weights, 2))
     one_reader = replace(data, table=data.table[["id", "image", "grade", "patient"]])
-    with pytest.raises(SrjtError, match="needs the grades of several readers"):
+    with refuses("unsupported", "reader_targets", says="several readers"):
         srjt.train(one_reader, method="standard", reader_targets="posterior", **SETTINGS)
 
 
@@ -187,5 +187,44 @@ def test_other_readings_are_other_data(data: Manifest) -> None:
 
 def test_probabilities_that_are_none_are_an_error(data: Manifest) -> None:
     for wrong in ("?", -1.0):
-        with pytest.raises(SrjtError, match="must hold probabilities"):
+        with refuses("wrong_values"):
             _ = replace(data, table=data.table.assign(p_true_0=wrong)).posterior
+
+
+def test_verified_grades_are_learnt_without_correction() -> None:
+    images = srjt.data.synthetic.generate(images=6, patients=6, size=32)
+    table = images.table.assign(grade=[0, 1, 2, 3, 1, 1], verified_grade=[-1, 2, -1, 3, 1, -1])
+    checked = replace(images, table=table)
+    matrix = np.array([[0.8, 0.2, 0, 0], [0.1, 0.8, 0.1, 0], [0, 0.1, 0.8, 0.1], [0, 0, 0.3, 0.7]])
+    method = create("srjt", num_classes=4, transition=matrix)
+    targets = verified_targets(checked, np.array([1, 2, 3, 5]), method).targets
+    assert targets is not None
+    expected = [[0, 0, 1, 0], [0, 0.1, 0.8, 0.3], [0, 0, 0, 1], [0.2, 0.8, 0.1, 0]]
+    np.testing.assert_allclose(targets[:, 0], expected)
+    # the loss is that of the corrected labels, and of the verified grades as they are
+    logits = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = method.loss(logits, targets.float()).per_network
+    p = logits.softmax(dim=-1).numpy()
+    likelihood = (p * np.array(expected)).sum(axis=-1)
+    np.testing.assert_allclose(found, -np.log(likelihood).mean(axis=1), rtol=1e-5)
+
+
+def test_without_verified_grades_or_a_matrix_labels_are_learnt_as_ever(data: Manifest) -> None:
+    rows = np.arange(6)
+    srjt_method = create("srjt", num_classes=4, transition=np.eye(4))
+    assert verified_targets(data, rows, srjt_method) == NO_READERS
+    checked = replace(data, table=data.table.assign(verified_grade=data.labels))
+    assert verified_targets(checked, rows, create("standard", num_classes=4)) == NO_READERS
+    none_here = replace(data, table=data.table.assign(verified_grade=[-1] * 59 + [0]))
+    assert verified_targets(none_here, rows, srjt_method) == NO_READERS
+
+
+def test_the_weight_of_the_agreement_does_not_depend_on_the_factor_of_likelihoods() -> None:
+    method = create("srjt", num_classes=4, transition=np.eye(4))
+    draws = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 8, 4, generator=draws)
+    likelihoods = torch.rand(8, 1, 4, generator=draws) + 0.1
+    one = method.loss(logits, likelihoods)
+    ten = method.loss(logits, 10 * likelihoods)
+    label_part = np.log(10) * 2  # of both networks; a constant
+    assert float(one.total - ten.total) == pytest.approx(label_part, rel=1e-5)

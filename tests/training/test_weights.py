@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import srjt
+from refusals import refuses
 from srjt.data import read
-from srjt.errors import SrjtError
 from srjt.networks import registry
 from srjt.studies.study import study
 from srjt.training.config import TrainConfig
@@ -19,7 +19,7 @@ from srjt.training.crossfit import cross_fit
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Setup
 
-ADVICE = r"`weights`, .*`pretrained=False`, .*network tiny, .*srjt features"
+ADVICE = ("`weights`", "`pretrained=False`", "network tiny", "srjt features")
 
 
 class Decoding(BarReporter):
@@ -44,7 +44,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_training_stops_first(labels: Path, tmp_path: Path, method: str) -> None:
     """srjt is the README's method; it estimates the noise first."""
     given = {"out": tmp_path / "run", "device": "cpu", "reporter": Decoding()}
-    with pytest.raises(SrjtError, match=ADVICE):
+    with refuses("unreachable", "weights", says=ADVICE):
         srjt.train(read(labels), method=method, **given)
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "cache").exists()
@@ -52,13 +52,13 @@ def test_training_stops_first(labels: Path, tmp_path: Path, method: str) -> None
 
 def test_a_missing_file_a_cross_fit_and_a_study_stop_first(labels: Path, tmp_path: Path) -> None:
     data, setup = read(labels), Setup(device="cpu", reporter=Decoding())
-    with pytest.raises(SrjtError, match=r"There is no weights file at nowhere\.pth"):
+    with refuses("missing_file", "weights", says="nowhere.pth"):
         srjt.train(
             data, method="standard", weights="nowhere.pth", device="cpu", reporter=Decoding()
         )
-    with pytest.raises(SrjtError, match=ADVICE):
+    with refuses("unreachable", "weights", says=ADVICE):
         cross_fit(data, config=TrainConfig(method="sord"), setup=setup)
-    with pytest.raises(SrjtError, match=ADVICE):
+    with refuses("unreachable", "weights", says=ADVICE):
         study(
             labels,
             out=tmp_path / "study",

@@ -51,23 +51,25 @@ from srjt.training.workers import check_not_starting
 _LOCK = threading.Lock()  # one map at a time: each uses all cores
 
 
-def map_problem(audit: AuditFolder) -> str | None:
-    """Why there can be no maps, in one sentence; None if there can."""
+def _refuse_without_maps(audit: AuditFolder) -> None:
+    """Raise an error if there can be no maps."""
     if audit.facts.features:
-        return "Features were audited: without images there are no places to show."
-    if not _fold_folder(audit, 0).is_dir():
-        return (
-            "The networks of this audit are no longer in its folder: run srjt audit again to see"
-            " where they look."
+        raise SrjtError(
+            "This audit has no images to explain, because it was made with features.",
+            code="unsupported",
         )
-    return None
+    if not _fold_folder(audit, 0).is_dir():
+        raise SrjtError(
+            "The networks of this audit are no longer in its folder. Run srjt audit again to"
+            " explain images.",
+            code="missing_file",
+        )
 
 
 def look_maps(audit: AuditFolder, line: int) -> tuple[Image.Image, list[Image.Image]]:
     """The image of a sample, and the same with the map of each network that was not trained on
     it."""
-    if (problem := map_problem(audit)) is not None:
-        raise SrjtError(problem)
+    _refuse_without_maps(audit)
     path = image_file(audit.folder, audit.images[line])
     with _LOCK:
         run = _open_run(_fold_folder(audit, int(audit.folds[line])))
@@ -235,7 +237,9 @@ class Audit(Reported):
             A notebook shows them with their images; ``table`` has them as rows of ``scores``.
         """
         if count < 1:
-            raise SrjtError(f"The number of labels must be at least 1; got {count}.")
+            raise SrjtError(
+                f"The number of labels must be at least 1; got {count}.", code="out_of_bounds"
+            )
         return DoubtfulLabels(
             table=self.scores.head(count),
             samples=self.fitted.manifest,
@@ -558,6 +562,7 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
             f"{folder} is a link to another folder: remove the link, or choose another ",
             Option("out"),
             ".",
+            code="unsafe_file",
         )
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)

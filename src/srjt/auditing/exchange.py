@@ -42,7 +42,10 @@ def doubtful_labels(audit: AuditFolder, *, limit: int | None = None) -> tuple[pd
         limit = audit.expected_wrong
     chosen = np.flatnonzero(audit.verified < 0)[:limit]
     if not any(pick(audit.images, chosen)):
-        raise SrjtError("This audit has no images to show: its samples are rows of features.")
+        raise SrjtError(
+            "This audit has no images to show, because it was made with features.",
+            code="unsupported",
+        )
     paths = [(audit.folder / audit.images[line]).absolute() for line in chosen]
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     known = ~np.isin(audit.labels[chosen], audit.unrecognised) & audit.determined
@@ -98,7 +101,8 @@ def import_decisions(audit: AuditFolder, decisions: Decisions, table: ReadingsTa
     if not (place >= 0).any():
         raise SrjtError(
             f"None of the {len(readings.items):,} items, such as {few(map(repr, readings.items))},"
-            f" is in the audit. Its samples are {few(map(repr, audit.ids))}."
+            f" is in the audit. Its samples are {few(map(repr, audit.ids))}.",
+            code="no_match",
         )
     order = np.arange(len(readings))
     if readings.times is not None:

@@ -111,7 +111,8 @@ def read_audit(folder: Path) -> AuditFolder:
     except (ValueError, KeyError) as problem:  # a column, or a grade, that is not there
         path = folder / "audit.csv"
         raise SrjtError(
-            f"{path} is damaged or not from srjt ({problem}): run srjt audit again."
+            f"{path} is damaged or not from srjt ({problem}): run srjt audit again.",
+            code="damaged_file",
         ) from None
 
 
@@ -296,11 +297,14 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def _read(folder: Path, name: str, model: type[File]) -> File:
     if begun_audit(folder):
         # srjt train begins with a folder warmup, too
-        raise SrjtError(f"What was begun in {folder} is unfinished: run the same command again.")
+        raise SrjtError(
+            f"The command that writes {folder} has not finished. Run it again.", code="not_finished"
+        )
     if not (folder / name).exists():
         raise SrjtError(
             f"{folder} is not the folder of an audit (it contains no {name}): create one with "
-            "srjt audit labels.csv --out audit."
+            "srjt audit labels.csv --out audit.",
+            code="wrong_file",
         )
     content = read_json(folder / name, model, advice="run srjt audit again")
     check_checksums(folder, advice="restore it, or run srjt audit again.")
@@ -325,11 +329,12 @@ def read_scores(folder: Path, *, samples: int, encoding_errors: str = "strict") 
             path, dtype=str, keep_default_na=False, encoding_errors=encoding_errors
         )
     except (OSError, ValueError) as problem:
-        raise SrjtError(f"{path} cannot be read: {problem}.") from None
+        raise SrjtError(f"{path} cannot be read: {problem}.", code="unreadable_file") from None
     if len(scores) != samples:
         raise SrjtError(
             f"{path} has {len(scores):,} lines, but the audit has {samples:,} samples: the"
-            " file is incomplete; run srjt audit again."
+            " file is incomplete; run srjt audit again.",
+            code="damaged_file",
         )
     return scores
 
@@ -350,5 +355,6 @@ def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32
         pass
     raise SrjtError(
         f"{path} is damaged or does not belong to audit.csv: run srjt audit again, or delete the"
-        " file to review without similar images."
+        " file to review without similar images.",
+        code="damaged_file",
     )

@@ -595,7 +595,10 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     local = host == "localhost" or _is_address(host, loopback=True)
     if not local and not allow_remote:
         raise SrjtError(
-            f"--host {host} lets other machines reach the page: add --allow-remote if they may."
+            f"--host {host} would allow other machines to open the page. If this is intended, add"
+            " --allow-remote.",
+            code="missing_option",
+            option="host",
         )
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -604,7 +607,9 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     except OSError as problem:
         raise SrjtError(
             f"Port {port} of {host} cannot be used ({problem.strerror or problem}): choose another"
-            " --port or --host."
+            " --port or --host.",
+            code="unreachable",
+            option="port",
         ) from None
     names = {host}
     if not local:

@@ -26,8 +26,8 @@ from srjt.ordinal import patient_codes
 from srjt.ordinal.metrics import Floats, Ints, naive_baseline
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
+from srjt.training.baselines import not_beaten
 from srjt.training.crossfit import CrossFit
-from srjt.training.folder import not_beaten
 
 # Whether the networks of an audit have learnt enough to judge single labels, and what is said if
 # they have not.

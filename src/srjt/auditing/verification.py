@@ -105,7 +105,9 @@ def read_plan(folder: Path) -> Plan | None:
         ):
             raise ValueError("its rows are not those of a sample")
     except (OSError, ValueError, KeyError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}): {ADVICE}.") from None
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({problem}): {ADVICE}.", code="damaged_file"
+        ) from None
     return Plan(
         ids=ids, drawing=Drawing(order=np.arange(len(ids)), size=size, place=place), doubt=doubt
     )
@@ -132,9 +134,11 @@ def choose_plan(audit: AuditFolder, *, at_random: bool, begun: bool) -> Plan | N
     plan = read_plan(audit.folder)
     if plan is not None and at_random:
         raise SrjtError(
-            f"The sample of this audit is drawn by doubt ({FILE}): leave out ",
+            f"The sample of this audit ({FILE}) was drawn with more of the doubtful labels. Leave"
+            " out ",
             Option("at_random"),
             ", or audit to another folder.",
+            code="conflict",
         )
     if (
         plan is None
@@ -157,9 +161,9 @@ def check_plan(plan: Plan, ids: Sequence[str], verified: Ints | None) -> None:
         unknown = unknown[verified < 0]
     if new := set(unknown).difference(plan.ids):
         raise SrjtError(
-            f"{FILE} was drawn when {min(new)} was not there, which had no chance to be drawn:"
-            f" audit to another folder, or move {FILE} and decisions.sqlite away to begin a new"
-            " sample."
+            f"The data have new samples, such as {min(new)}, which {FILE} could not draw. Audit to"
+            f" another folder, or move {FILE} and decisions.sqlite away to begin a new sample.",
+            code="data_changed",
         )
 
 
@@ -268,7 +272,9 @@ def next_look(
     not reach."""
     if not 0.0 < within < 0.5:
         raise SrjtError(
-            Option("within"), f" takes half the width of an interval, such as 0.05; got {within:g}."
+            Option("within"),
+            f" is the half-width of an interval, between 0 and 0.5, such as 0.05; got {within:g}.",
+            code="out_of_bounds",
         )
     labels = len(audit) if plan is None else len(plan.ids)
     looks = sorted({min(size, labels) for size in LOOKS})

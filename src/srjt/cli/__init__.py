@@ -184,9 +184,17 @@ def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = F
     from srjt.files import exists_already, is_stream
 
     if html is not None and html.is_dir():
-        raise SrjtError(f"{html} is a folder: give the name of an HTML file.")
+        raise SrjtError(
+            f"{html} is a folder. --html needs the name of a file.",
+            code="wrong_file",
+            option="html",
+        )
     if html is not None and out is not None and html.absolute() == out.absolute():
-        raise SrjtError(f"--html and --out are the same file, {html}: give two names.")
+        raise SrjtError(
+            f"--html and --out name the same file, {html}. Give two names.",
+            code="conflict",
+            option="html",
+        )
     for file in (out, html):
         if file is not None and file.is_file() and not force and not is_stream(file):
             raise exists_already(file)
@@ -225,14 +233,18 @@ def check_inputs_are_kept(given: Mapping[str, Any]) -> None:
     for file in written:
         if any(is_input(file, source) for source in read):
             raise SrjtError(
-                f"{file} is among the files that this command reads: choose another name."
+                f"{file} would be overwritten, but this command reads it. Choose another name.",
+                code="file_exists",
             )
     listed = given.get("skipped")
     if listed in written and given.get("on_bad_image") == "skip":
         with listed.open("rb") as file:
             if not file.readline().startswith(b"severity,kind,where"):
                 raise SrjtError(
-                    f"{listed} is no list of unusable samples: choose another file for --skipped."
+                    f"{listed} would be overwritten, but it is not a list of unusable samples."
+                    " Choose another file with --skipped.",
+                    code="file_exists",
+                    option="skipped",
                 )
 
 
@@ -277,7 +289,7 @@ def finish(
             shown = leave_out_ids(page, hide)
         shown.save(html)
     show(page, err=err)
-    for file, words in ((out, "Written to"), (html, "The page is in")):
+    for file, words in ((out, "The results are in"), (html, "The page is in")):
         if file is not None:
             say(f"{words} {file}.", err=err)
 
@@ -296,19 +308,16 @@ def typed_command(verb: str) -> str | None:
 # importing the verb.
 SUMMARIES = {
     "analyse": (
-        "Inspect, split, train, evaluate and audit: from labels.csv to a page with the answers."
+        "Inspect, split, train, evaluate and audit with one command, and write one page about it."
     ),
     "train": "Train a classifier on images with ordinal labels that are partly wrong.",
     "predict": (
-        "Predict grades: probability per grade, expected grade, entropy, disagreement of the two"
+        "Predict the grades of new images, with probabilities and the disagreement of the two"
         " networks."
     ),
-    "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.",
-    "compare": "Compare runs on the same images: differences with 95 % intervals by patient.",
-    "explain": (
-        "Show where the networks look: what raises and what lowers the expected grade of each"
-        " image."
-    ),
+    "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix and calibration.",
+    "compare": "Compare runs on the same images, with 95 % intervals of their differences.",
+    "explain": "Show which parts of each image raise or lower its expected grade.",
     "audit": (
         "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong."
     ),
@@ -316,25 +325,22 @@ SUMMARIES = {
     "review": "Review doubtful labels in the browser, and export the corrected table.",
     "study": "Compare methods over noises and folds, as the paper does.",
     "plan": (
-        "Plan a study: how many patients, readings and verified labels a wanted interval takes."
+        "Compute how many patients, readings and verified labels a study needs for an interval of"
+        " the wanted width."
     ),
-    "report": (
-        "Write one self-contained HTML file: tables, figures, the noise, every run, how to"
-        " reproduce it."
-    ),
+    "report": ("Write the results of a study, a run or an audit as one self-contained HTML file."),
     "data": "Inspect, check, split and corrupt data; make or download a data set.",
-    "features": "Compute features of images with a frozen network, once.",
-    "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
-    "weights": "List pretrained weights, and fetch them for machines that have no connection.",
+    "features": "Compute features of images with a frozen network, to train on them later.",
+    "export": "Export a run to one ONNX file, with its cropping, normalisation and all networks.",
+    "weights": "List pretrained weights, and download them for machines without a connection.",
     "methods": (
-        "List the methods: how each judges samples, what it learns from, and what it needs to know."
+        "List the methods, with the loss that each one learns from and the settings that it needs."
     ),
     "doctor": (
-        "Check the installation: versions, devices, cache, extras, and what to do about what is"
-        " missing."
+        "Check versions, devices, the cache and extras, and say how to install what is missing."
     ),
     "demo": (
-        "Show on synthetic images what wrong labels do, and what srjt does about them: about a"
+        "Show on synthetic images what wrong labels do and how srjt helps. It takes about a"
         " minute and a half."
     ),
 }
@@ -363,7 +369,11 @@ class Command(TyperCommand):
                 # arrays would fail later, and less clearly
                 if type(value) is int and abs(value) >= 2**63:
                     flag = max(one.opts, key=len)
-                    raise SrjtError(f"{flag} takes a whole number of at most 63 bits.")
+                    raise SrjtError(
+                        f"{flag} is too large: it must be smaller than 2**63.",
+                        code="out_of_bounds",
+                        option=one.name or "",
+                    )
         check_inputs_are_kept(ctx.params)
         return rest
 
@@ -463,7 +473,9 @@ class RunByDefault(TyperGroup):
 
 # what is wrong with a path that was given
 UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES, errno.ELOOP)
-TOO_MANY_FILES = "This process may not open enough files: raise the limit, such as ulimit -n 1024."
+TOO_MANY_FILES = (
+    "Too many files are open. Raise the limit of this process, for example with ulimit -n 1024."
+)
 # what is wrong with a file that has no name: standard output
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 

@@ -17,7 +17,9 @@ SHOWN = ("method", "network", "weights", "image_size", "crop", "epochs", "batch_
 
 def analyse(
     out: Path = option(
-        Path("analysis"), "Folder of everything; what is done in it is not repeated.", metavar="DIR"
+        Path("analysis"),
+        "Folder for all results; steps that are finished in it are not repeated.",
+        metavar="DIR",
     ),
     *,
     settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training")],
@@ -25,13 +27,13 @@ def analyse(
     quiet: options.Quiet = False,
     data: Annotated[options.Source, Fields(options.Source, without=("skipped",))],
 ) -> None:
-    """Inspect, split, train, evaluate and audit: from labels.csv to a page with the answers.
+    """Inspect, split, train, evaluate and audit with one command, and write one page about it.
 
-    The same as srjt data inspect, split, train, evaluate, compare and audit, one
-    after the other. Without a GPU the settings are those of --preset cpu. Run the
-    same command again to resume after an interruption. index.html in the folder has
-    the story: what the data are, how good the model is, which labels may be wrong,
-    what would help most, and the next commands.
+    This runs srjt data inspect, data split, train, evaluate, compare and audit, one
+    after the other. Without a GPU, the settings of --preset cpu are used. Run the
+    same command again to resume after an interruption. The page, index.html in the
+    folder, says what the data are, how good the model is, which labels may be
+    wrong, what would help most, and which commands to run next.
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.cli.audit import label_file
@@ -54,7 +56,7 @@ def analyse(
         if "--method" in small:
             given.setdefault("method", small[small.index("--method") + 1])
         if not quiet:
-            say("There is no GPU: --preset cpu.", dim=True)
+            say("There is no GPU, so the settings of --preset cpu are used.", dim=True)
     config = options.layered_settings(given)
     check_settings(config.with_recipe())
     audit_config = with_noise_rate(

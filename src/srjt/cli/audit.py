@@ -63,10 +63,10 @@ DEFAULT = {"method": "sord", "noise_rate": "auto, for a method that needs it", "
 
 def audit(
     out: Path = option(
-        ..., "Folder of the audit; finished trainings are not repeated.", metavar="DIR"
+        ..., "Folder of the audit. Trainings that are finished are not repeated.", metavar="DIR"
     ),
     folds: int = option(
-        5, "Number of trainings; each predicts the patients that it was not trained on."
+        5, "Number of folds. Each is predicted by a network that was trained on the others."
     ),
     *,
     settings: Annotated[
@@ -75,8 +75,8 @@ def audit(
     group_near_duplicates: options.NearDuplicates = False,
     jobs: str = option(
         "auto",
-        "Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are"
-        " long.",
+        "Number of trainings at the same time. auto: one per GPU or CPU core, if there is enough"
+        " memory and the trainings are long.",
         metavar="N|auto",
         panel=COMPUTING,
     ),
@@ -87,12 +87,13 @@ def audit(
 ) -> None:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
-    Trains on all folds of patients but one and predicts that one, for each fold.
-    Writes audit.csv (every label, the most doubtful first), summary.json (rates
-    by grade, patient and reader), audit.html (the report) and the files that
-    srjt review reads. All samples are audited, on whatever side of a split they
-    are, and no label is changed. Run the same command again to resume after an
-    interruption, or to use the grades that srjt review --sample has verified.
+    The patients are divided into folds, and each fold is predicted by networks that
+    were trained on the others. The folder contains audit.csv (all labels, the most
+    doubtful first), summary.json (rates by grade, patient and reader), audit.html
+    (the report) and the files that srjt review reads. All samples are audited, also
+    those of a test side, and no label is changed. Run the same command again to
+    resume after an interruption, or to use the grades that srjt review --sample has
+    verified.
     """
     from srjt.auditing.audit import DEFAULTS, audit, with_noise_rate
     from srjt.auditing.verification import with_verified_sample
@@ -104,7 +105,11 @@ def audit(
     config = with_noise_rate(options.layered_settings(settings, defaults=DEFAULTS))
     check_settings(config)
     if not jobs.isdigit() and jobs != "auto":
-        raise SrjtError(f"--jobs takes a whole number or auto; got {jobs!r}.")
+        raise SrjtError(
+            f"--jobs must be a whole number or auto; got {jobs!r}.",
+            code="wrong_type",
+            option="jobs",
+        )
     consensus = data.several_readings == "consensus"
     reader_column = None
     if not consensus:  # the column says whose labels they are
@@ -142,7 +147,7 @@ def audit(
         say(f"Next: srjt review {shlex.quote(str(out))}")
     else:
         rows = out / "audit.csv"
-        say(f"Next: correct the wrong ones of the first rows of {rows} in your table.")
+        say(f"Next: check the labels in the first rows of {rows}, and correct your table.")
 
 
 def label_file(reading: srjt.data.Manifest, data: options.Source) -> LabelFile:
@@ -199,11 +204,11 @@ TABLES = (
 def readers(
     table: Path = argument(
         ...,
-        "A CSV, TSV, Excel or Parquet file: a row per reading, or a column per reader.",
+        "A CSV, TSV, Excel or Parquet table with one row per reading or one column per reader.",
         metavar="TABLE",
     ),
     out: Path | None = option(
-        None, "Folder for the page, the consensus and all lists.", metavar="DIR"
+        None, "Folder for the page, the consensus and the tables.", metavar="DIR"
     ),
     next_: int | None = option(
         None,
@@ -219,14 +224,14 @@ def readers(
     ),
     per_reader: int | None = option(
         None,
-        "With --next: at most N readings by one reader. [default: no limit]",
+        "With --next: at most N readings per reader. [default: no limit]",
         metavar="N",
         min=1,
     ),
     probabilities: Path | None = option(
         None,
-        "Predictions of a network (srjt predict) that was not trained on these images, as further"
-        " evidence.",
+        "Predictions (srjt predict) of a network that was not trained on these images. The"
+        " consensus uses them as further evidence.",
     ),
     answers: Path | None = option(
         None,
@@ -235,7 +240,7 @@ def readers(
     ),
     date_column: str | None = option(
         None,
-        "Column of the reading's date. [default: found by its name]",
+        "Column of the date of each reading. [default: found by its name]",
         metavar="NAME",
         panel=READING,
     ),
@@ -248,11 +253,11 @@ def readers(
 ) -> None:
     """Compare several readers, and combine their grades into one.
 
-    The table has a row per reading (image, reader, grade) or a column per reader
-    (grade_anna, grade_bo); readings may be missing. The consensus knows what each
-    reader confuses, and how certain it is. With --out the folder holds the page
-    (report.html), the consensus as a table for srjt train, and every reading with
-    the probability that it is right.
+    The table has one row per reading (image, reader, grade) or one column per
+    reader (grade_anna, grade_bo). Readings may be missing. The consensus takes into
+    account which grades each reader confuses, and has a probability. With --out, a
+    folder is written with the page (report.html), the consensus as a table for srjt
+    train, and all readings with the probability that each one is right.
     """
     from srjt.data.grades import Grades
     from srjt.data.sources import readers_folder
@@ -264,7 +269,9 @@ def readers(
 
     if next_ is None and per_reader is not None:
         raise SrjtError(
-            "--per-reader belongs to --next: say how many readings, for example --next 50."
+            "--per-reader needs --next, the number of readings, as in --next 50.",
+            code="missing_option",
+            option="per_reader",
         )
     if next_for == "model" and probabilities is None:
         raise SrjtError("--next-for model is about a network: add its --probabilities.")
@@ -301,8 +308,8 @@ def readers(
     show(page)
     if out is None:
         print_line(
-            "--out DIR writes the page, the consensus and every reading; --next N also what to read"
-            " next."
+            "To write the page, the consensus and all readings to a folder, use --out DIR. To list"
+            " what to read next, add --next N."
         )
         return
     print_line(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
@@ -316,7 +323,7 @@ def readers(
 
 
 LOG = "decisions.sqlite"
-A_FOLDER = "Folder written by srjt audit; with --worklist also by srjt readers."
+A_FOLDER = "Folder that srjt audit wrote or, with --worklist, that srjt readers wrote."
 Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help=A_FOLDER)]
 
 
@@ -333,7 +340,7 @@ def open_folder(folder: Path, *, readers: bool) -> Any:
 def run(
     folder: Folder,
     reviewer: str | None = option(
-        None, "Your name in the log. [default: the login name]", metavar="NAME"
+        None, "Your name in the log of decisions. [default: the login name]", metavar="NAME"
     ),
     limit: int | None = option(
         None,
@@ -344,38 +351,43 @@ def run(
     ),
     sample: int | None = option(
         None,
-        "Verify N labels, drawn by doubt, without seeing them: srjt audit then knows the noise"
-        " rate.",
+        "Verify a random sample of N labels, without seeing them, so that srjt audit can estimate"
+        " the noise rate. Doubtful labels are drawn more often.",
         metavar="N",
         min=1,
     ),
     within: float | None = option(
         None,
-        "Verify as many labels as it takes to know the noise rate within ± this, such as 0.05.",
+        "Verify labels until the interval of the noise rate has at most this half-width, such as"
+        " 0.05.",
         metavar="SHARE",
     ),
     at_random: bool = option(
-        False, "With --sample or --within: draw all labels alike, as ranges need it."
+        False,
+        "With --sample or --within: draw all labels with the same probability. Calibration with"
+        " verified grades needs this.",
     ),
     worklist: Path | None = option(
         None,
-        "Read the images that a worklist of srjt readers has for you, without seeing other grades.",
+        "Read the images that a worklist of srjt readers assigns to you, without seeing the grades"
+        " of others.",
     ),
     alone: bool = option(
-        False, "Hide the decisions of other reviewers, for an independent reading."
+        False, "Hide the decisions of other reviewers, to review independently of them."
     ),
     grade_names: options.GradeNames = None,
     host: str = option("127.0.0.1", "Address to listen on."),
     port: int = option(
         0, "Port to listen on. [default: a free one]", min=0, max=65535, show_default=False
     ),
-    allow_remote: bool = option(False, "Let other machines reach the page (with --host)."),
+    allow_remote: bool = option(False, "With --host: allow other machines to open the page."),
     open_: bool = option(True, "Open the page in the browser.", "--open/--no-open"),
 ) -> None:
-    """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
+    """Serve the review page until Ctrl-C is pressed. A decision that the page shows as done is
+    saved.
 
-    The address contains a secret token; only people who have it can see the images and decide. Run
-    the same command again to resume.
+    The address contains a secret token. Only people who have it can see the images
+    and decide. Run the same command again to resume.
     """
     from srjt.auditing.blind_readings import worklist_lines
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
@@ -386,24 +398,37 @@ def run(
     restricted = limit is not None or alone
     if worklist is not None and (verifying or restricted):
         raise SrjtError(
-            "--worklist says what to read: leave out --sample, --within, --limit and --alone."
+            "--worklist cannot be combined with --sample, --within, --limit or --alone.",
+            code="conflict",
+            option="worklist",
         )
     if sample is not None and within is not None:
-        raise SrjtError("--within says how many labels to verify: leave out --sample.")
+        raise SrjtError(
+            "--within and --sample cannot be combined: give one of them.",
+            code="conflict",
+            option="within",
+        )
     if at_random and not verifying:
         raise SrjtError(
-            "--at-random belongs to --sample or --within: say how many labels to verify."
+            "--at-random needs --sample or --within, which say how many labels to verify.",
+            code="missing_option",
+            option="at_random",
         )
     if verifying and restricted:
         raise SrjtError(
-            "--sample shows images without their labels: leave out --limit and --alone."
+            "--sample and --within cannot be combined with --limit or --alone: they choose the"
+            " labels at random and hide them.",
+            code="conflict",
+            option="sample",
         )
     source = open_folder(folder, readers=worklist is not None)
     source = replace(source, grades=source.grades.named(grade_names))
     if verifying and not any(source.images):
         raise SrjtError(
-            "This audit has no images to show: verify the grades elsewhere, and add them as a"
-            " column verified_grade."
+            "This audit has no images to show. Verify the labels with another tool, and add the"
+            " grades to the table as a column verified_grade.",
+            code="unsupported",
+            option="sample",
         )
     lines = []
     if worklist is not None:
@@ -443,8 +468,10 @@ def _reviewer_name(given: str | None) -> str:
             name = getpass.getuser()
     if not name or not name.isprintable():
         raise SrjtError(
-            "The reviewer's name is empty or contains characters that cannot be printed: use"
-            " --reviewer NAME."
+            "The reviewer's name is empty or contains characters that cannot be printed. Give"
+            " another name with --reviewer.",
+            code="wrong_values",
+            option="reviewer",
         )
     return name
 
@@ -480,15 +507,15 @@ def _verify(
     _serve(BlindSession(**log, lines=lines), what, listen(**where), open_=open_)
     answers = decisions.answers("verify")
     verified = verified_so_far(source, answers, plan)
-    say(f"\n{verified or 'Nothing is verified yet.'}")
+    say(f"\n{verified or 'No label is verified yet.'}")
     if within is not None:
         look = next_look(source, answers, plan, within=within)
         if look.share is not None:
             say(_looked(look, within))
     if verified:
         say(
-            "Next: run the same srjt audit command again: it uses these grades, and repeats no"
-            " training."
+            "Next: run the same srjt audit command again. It uses the verified grades, and does not"
+            " repeat the trainings."
         )
 
 
@@ -497,17 +524,18 @@ def _looked(look: Look, within: float) -> str:
     assert look.share is not None
     low, high = look.share.interval
     rate = (
-        f"{look.share.rate:.0%} of the labels are wrong ({low:.0%} to {high:.0%}, valid at every"
-        " look)"
+        f"{look.share.rate:.0%} of the labels are wrong (interval {low:.0%} to {high:.0%}, which"
+        " is valid however often you look)"
     )
     known = (
-        f"After {look.size:,} labels the rate is known within ±{(high - low) / 2.0:.1%}: {rate}."
+        f"After {look.size:,} labels the noise rate is known within ±{(high - low) / 2.0:.1%}:"
+        f" {rate}."
     )
     if look.reached:
-        return f"{known} That is within ±{within:.1%}: no more labels are needed."
+        return f"{known} You asked for ±{within:.1%}, so no more labels are needed."
     if look.next_size is None:
-        return f"{known} No look is left: verify more with --sample."
-    return f"{known} The next look is at {look.next_size:,} labels."
+        return f"{known} All planned looks are used. Verify more labels with --sample."
+    return f"{known} The interval is computed again at {look.next_size:,} labels."
 
 
 def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, open_: bool) -> None:
@@ -536,21 +564,21 @@ def export(
     out: Path = option(Path("labels_clean.csv"), "CSV file to write."),
     force: options.Force = False,
     conflicts: Path | None = option(
-        None, "CSV file to write: the samples that reviewers graded differently."
+        None, "CSV file to write the samples to that reviewers graded differently."
     ),
     verified: bool = option(
         False,
-        "Write the audited table with a column verified_grade (from --sample) instead; no label"
-        " changes.",
+        "Write the audited table with a column verified_grade instead, which has the grades of"
+        " --sample. No label is changed.",
     ),
     readings: bool = option(
         False,
-        "Write the readings of a worklist instead, after those that srjt readers has read: a table"
-        " for it.",
+        "Write a table of readings instead, for srjt readers: those that it has read, and those of"
+        " the worklist.",
     ),
     to: Literal["label-studio"] | None = option(
         None,
-        "Write the doubtful labels as tasks for another labelling tool instead, in JSON.",
+        "Write the doubtful labels as JSON tasks for another labelling tool instead.",
         metavar="label-studio",
     ),
     limit: int | None = option(
@@ -560,11 +588,12 @@ def export(
         metavar="N",
         min=1,
     ),
-    blind: bool = option(False, "With --to: leave out the present and the likelier grade."),
+    blind: bool = option(False, "With --to: do not show the label and the likelier grade."),
 ) -> None:
-    """Write the corrected table, with who decided what and when. The original table is not changed.
+    """Write the corrected table, with the reviewer and the time of each decision.
 
-    If several reviewers graded a sample, the last decision counts; how well they agree is printed.
+    The original table is not changed. If several reviewers decided about a sample,
+    the last decision counts. How well they agree is printed.
     """
     from srjt.auditing import corrected_table, review_log
     from srjt.auditing.blind_readings import read_verified_grades
@@ -580,19 +609,31 @@ def export(
 
     if to is None and (limit is not None or blind):
         raise SrjtError(
-            "--limit and --blind are for --to, the tasks of another tool: leave them out."
+            "--limit and --blind need --to, which writes tasks for another tool.",
+            code="missing_option",
+            option="limit",
         )
     if to is not None:
         if readings or verified or conflicts is not None:
-            raise SrjtError("--to writes tasks: leave out --readings, --verified and --conflicts.")
+            raise SrjtError(
+                "--to cannot be combined with --readings, --verified or --conflicts.",
+                code="conflict",
+                option="to",
+            )
         _export_tasks(folder, out, limit=limit, blind=blind, force=force)
         return
     if readings and (verified or conflicts is not None):
         raise SrjtError(
-            "--readings writes a table of its own: leave out --verified and --conflicts."
+            "--readings cannot be combined with --verified or --conflicts.",
+            code="conflict",
+            option="readings",
         )
     if conflicts is not None and conflicts.absolute() == out.absolute():
-        raise SrjtError(f"--conflicts and --out are the same file, {out}: give two names.")
+        raise SrjtError(
+            f"--conflicts and --out name the same file, {out}. Give two names.",
+            code="conflict",
+            option="conflicts",
+        )
     check_outputs(conflicts, force=force)  # before the table is written
     source = open_folder(folder, readers=readings)
     if readings:
@@ -601,13 +642,16 @@ def export(
         print_line(f"Next: srjt readers {shlex.quote(str(out))}")
         return
     if not review_log.log_exists(folder / LOG):
-        raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
+        raise SrjtError(
+            f"{folder} has no decisions yet. Start with: srjt review {folder}", code="not_finished"
+        )
     if verified:
         grades = read_verified_grades(folder)
         if not grades:
             raise SrjtError(
-                f"Nothing is verified in {folder} yet: start with srjt review {folder} --sample"
-                " 100."
+                f"{folder} has no verified labels yet. Start with: srjt review {folder} --sample"
+                " 100",
+                code="not_finished",
             )
         table, notes = corrected_table.verified_table(source, grades, read_probabilities(folder))
         count = int((table["verified_grade"] != "").sum())
@@ -635,7 +679,8 @@ def _new_readings(folder: Path, source: Any) -> tuple[pd.DataFrame, Sequence[str
     answers = blind_readings.read_answers(folder, "read")
     if not answers:
         raise SrjtError(
-            f"Nothing is read in {folder} yet: start with srjt review {folder} --worklist FILE."
+            f"{folder} has no new readings yet. Start with: srjt review {folder} --worklist FILE",
+            code="not_finished",
         )
     table, notes = blind_readings.new_readings(source, answers)
     graded = sum(answer.grade is not None for answer in answers)
@@ -653,7 +698,7 @@ def _tell_disagreements(
     count = differing["id"].nunique()
     if count or conflicts is not None:
         say(
-            f"Graded differently: {count_of(count, 'sample')}; the last decision counts, and"
+            f"Reviewers differ about {count_of(count, 'sample')}. The last decision counts;"
             f" {conflicts or '--conflicts FILE'} lists them."
         )
 
@@ -665,7 +710,11 @@ def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, fo
     from srjt.integrations import label_studio
 
     if out.suffix.lower() != ".json":
-        raise SrjtError(f"Tasks are a JSON file, and {out} is none: --out tasks.json.")
+        raise SrjtError(
+            f"Tasks are written as JSON, and {out} has another suffix. Use --out tasks.json.",
+            code="wrong_file",
+            option="out",
+        )
     interface = out.with_suffix(".xml")
     check_outputs(out, interface, force=force)
     source = open_folder(folder, readers=False)
@@ -677,14 +726,14 @@ def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, fo
     write_output(out, as_json(made))
     write_output(interface, label_studio.labelling_config(list(source.grades)).encode())
     say(
-        f"{out}: {count_of(len(made), 'task')}, the most doubtful first. {interface}: the labelling"
-        " interface."
+        f"{out} has {count_of(len(made), 'task')}, the most doubtful first, and {interface} the"
+        " labelling interface."
     )
     say(
         "Start Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and"
-        f" LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={images.parent}; paste the interface into a new"
-        f" project, add {images} as its local storage without synchronising it, and import the"
-        " tasks."
+        f" LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={images.parent}. Create a project, paste the"
+        f" interface into it, add {images} as its local storage without synchronising it, and"
+        " import the tasks."
     )
     print_line(f"Next: srjt review import {shlex.quote(str(folder))} EXPORT.json")
 
@@ -692,7 +741,7 @@ def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, fo
 def import_(
     folder: Folder,
     source: Path = argument(
-        ..., "Table of grades, or a JSON export of Label Studio.", metavar="FILE"
+        ..., "Table of grades, or JSON export of Label Studio.", metavar="FILE"
     ),
     image_column: str | None = option(
         None, "Column of images or ids. [default: found by its name]", metavar="NAME"
@@ -704,9 +753,9 @@ def import_(
         None, "Column of readers. [default: found by its name]", metavar="NAME"
     ),
 ) -> None:
-    """Add grades that were given in another tool to the decisions of a review.
+    """Import grades from another tool as decisions of a review.
 
-    Each grade counts as a decision of its reader. Importing a file twice adds nothing.
+    Each grade is a decision of its reader. Importing a file twice adds nothing.
     """
     from srjt.auditing.exchange import import_decisions
     from srjt.auditing.review_log import Decisions

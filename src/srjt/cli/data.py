@@ -28,27 +28,28 @@ def inspect(
     out: Path = option(
         Path(), "Folder for inspection.html, problems.csv and pictures.", metavar="DIR"
     ),
-    folds: int = option(5, "Warn about grades with fewer patients than this."),
-    decode: bool = option(True, "Read every image, and draw the examples."),
+    folds: int = option(5, "Number of folds. Grades with fewer patients get a warning."),
+    decode: bool = option(True, "Read all images, to find damaged ones and to show examples."),
     *,
     data: Annotated[options.Source, Fields(options.Source, without=("skipped",))],
 ) -> None:
-    """Show what a source holds, and everything that is wrong with it, in one go.
+    """Show what the data contain, and list everything that is wrong with them.
 
-    Columns whose names do not tell are guessed by what they hold. How the source is
-    read is written beside it (labels.srjt.yaml), where every other command finds
-    it: edit that file, or type an option, which overrides it. inspection.html shows
-    grades, examples, problems, duplicates, patients and sizes.
+    Columns that cannot be recognised by their names are guessed from their values.
+    The options for reading the source are written beside it (labels.srjt.yaml), and
+    all other commands use them: edit that file, or override it with an option.
+    inspection.html shows grades, examples, problems, duplicates, patients and
+    sizes.
 
-    The exit status is 0 if every sample can be used, even with warnings; 1 if
-    some cannot; 2, as for every command, if the source cannot be read at all.
+    The exit status is 0 if all samples can be used, even if there are warnings; 1
+    if some cannot be used; and 2 if the source cannot be read.
 
-    Errors: images missing, empty or unreadable; grades missing or invalid;
-    rows that contradict each other or have too few cells.
+    Errors are images that are missing, empty or unreadable, grades that are missing
+    or invalid, and rows that contradict each other or have too few cells.
 
-    Warnings: duplicate rows, identical and nearly identical images, identical
-    images with different grades, patients unknown, too few patients in a grade;
-    of LIMUC and Kaggle DR, counts that are not as published.
+    Warnings are duplicate rows, identical and nearly identical images, identical
+    images with different grades, unknown patients, grades with too few patients,
+    and, for LIMUC and Kaggle DR, counts that differ from the published ones.
     """
     from srjt.data.inspection import inspect_source
 
@@ -62,15 +63,15 @@ def inspect(
     command = _next_command(inspection, data, ready=ready, known=known)
     write_inspection(inspection, out, next_command=command)
     if not command:
-        raise SrjtError(Message.joined(inspection.unresolved))
+        raise SrjtError(Message.joined(inspection.unresolved), code="ambiguous")
     if inspection.unresolved:
-        say("If that is their order, from mild to severe:")
+        say("If this is the order of the grades, from mild to severe, run the next command.")
     elif options.machine_options(
         len(inspection.manifest), features=inspection.manifest.are_features
     ):
         say(
-            "There is no GPU: the preset cpu trains on the features of a pretrained network, in"
-            " minutes."
+            "There is no GPU, so the next command uses --preset cpu: it trains on the features of a"
+            " pretrained network, which takes minutes."
         )
     print_line(f"Next: {command}")
     if not ready:
@@ -87,11 +88,11 @@ def show_inspection(inspection: Inspection) -> None:
     for line in _describe(manifest):
         say(line)
     if inspection.as_published:
-        say("All counts are as published.")
+        say("All counts are those that were published.")
     print_problems(inspection.problems)
     if not inspection.problems:
-        not_read = "" if inspection.decoded else " (images not read)"
-        say(f"No problems found{not_read}.")
+        not_read = "" if inspection.decoded else " (the images were not read)"
+        say(f"No problems were found{not_read}.")
 
 
 def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "") -> None:
@@ -106,11 +107,11 @@ def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "
         file = out / "problems.csv"
         replaced = _replaced(file)
         srjt.data.write_problems(inspection.problems, file)
-        say(f"The full list of problems: {file}{replaced}")
+        say(f"All problems are listed in {file}{replaced}.")
     if inspection.decoded and not manifest.are_features:
         if len(inspection.pairs):
             pairs = pair_sheet(manifest, inspection.pairs)
-            _write_picture(pairs, out / "duplicates.png", "Images that are (nearly) the same")
+            _write_picture(pairs, out / "duplicates.png", "Identical or nearly identical images")
         if inspection.graded:
             sheet = contact_sheet(manifest)
             _write_picture(sheet, out / "contact_sheet.png", "Examples of each grade")
@@ -124,7 +125,7 @@ def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "
         replaced = _replaced(file)
         write_table(inspection.usable, file)
         rows = count_of(len(inspection.usable), "row")
-        say(f"The table without what cannot be used ({rows}): {file}{replaced}")
+        say(f"{file} is the table without unusable samples ({rows}){replaced}.")
     page = out / "inspection.html"
     inspection_page(inspection, next_command=next_command).save(page)
     say(f"The page is in {page}.")
@@ -143,11 +144,11 @@ def keep_options(inspection: Inspection, on_bad_image: str | None) -> bool:
     try:
         changed = bool(kept) and write_reading_file(inspection.source, kept)
     except SrjtError as problem:
-        say(Message("How it is read cannot be kept: ", problem), fg="yellow", err=True)
+        say(Message("The options of reading cannot be saved. ", problem), fg="yellow", err=True)
         return False
     if changed:
         words = " ".join(map(shlex.quote, options.as_words(kept)))
-        say(f"How it is read is kept in {file}, and other commands use it: {words}")
+        say(f"{file} has the options of reading, which all other commands use: {words}")
     return True
 
 
@@ -269,29 +270,32 @@ def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
 
 
 def split(
-    folds: int = option(5, "Number of folds; five give 60/20/20 per cent."),
-    seed: int = option(0, "The same seed gives the same folds on every machine."),
+    folds: int = option(
+        5, "Number of folds. Five folds give 60 % training, 20 % validation and 20 % test."
+    ),
+    seed: int = option(0, "Random seed. The same seed gives the same folds on every machine."),
     by: str = option(
         "random",
-        "Split patients at random (the paper), or stratify by their highest grade.",
+        "Split patients at random, as the paper does, or stratified by their highest grade.",
         metavar="random|stratified",
     ),
     hold_out: str | None = option(
         None,
-        "Make one fold for each value of this column, such as a site, and test on it.",
+        "Make one fold for each value of this column, such as a site, which is its test side.",
         metavar="COLUMN",
     ),
-    out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split."),
+    out: Path = option(Path("splits.csv"), "CSV file to write, with columns id, fold and split."),
     group_near_duplicates: options.NearDuplicates = False,
     force: options.Force = False,
     *,
     data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
-    """Split the patients into folds of train, validation and test; no patient is on two sides.
+    """Split the patients into folds, each with a training, a validation and a test side.
 
-    In fold k, part k is for testing, part k+1 for validation, the rest for
-    training. Images are read once to keep identical ones on one side; their hashes
-    stay in the cache. srjt data inspect finds bad images.
+    No patient is on two sides of a fold. In fold k, part k is the test side, part
+    k+1 the validation side, and the rest the training side. The images are read
+    once, to keep identical ones on the same side. Use srjt data inspect to find
+    damaged images.
     """
     import pandas as pd
 
@@ -326,23 +330,27 @@ def corrupt(
         metavar="KIND",
     ),
     rate: float | None = option(None, "Target share of wrong labels."),
-    rho: float | None = option(None, "The paper's ρ, instead of --rate."),
-    seed: int = option(0, "The same seed and ids give the same labels on every machine."),
+    rho: float | None = option(None, "Parameter ρ of the paper, instead of --rate."),
+    seed: int = option(
+        0, "Random seed. The same seed and ids give the same labels on every machine."
+    ),
     out: Path | None = option(
         None,
         "CSV file to write (.npz for features). [default: named after the source, in this folder]",
     ),
     force: options.Force = False,
-    include_test: bool = option(False, "Corrupt the samples marked test in the split column too."),
+    include_test: bool = option(
+        False, "Also corrupt samples that are marked as test in the split column."
+    ),
     *,
     data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
-    """Write a copy of the labels with noise.
+    """Write a copy of the labels, some of which are changed at random.
 
-    The column grade holds the noisy labels, true_grade the clean ones.
-
-    A noisy label depends on the seed and the sample's id, not on the other rows.
-    Samples marked test in the split column stay clean, as in the paper.
+    The column grade contains the noisy labels, and true_grade the original ones. A
+    noisy label depends on the seed and on the id of the sample, not on other rows.
+    Samples that are marked as test in the split column are not changed, as in the
+    paper.
     """
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
@@ -370,7 +378,7 @@ def corrupt(
         f" {out}"
     )
     if corrupted < len(clean):
-        say(f"Test labels that stay clean: {len(clean) - corrupted:,}.")
+        say(f"{count_of(len(clean) - corrupted, 'test label')} stayed as given.")
 
 
 def synthetic(
@@ -381,13 +389,13 @@ def synthetic(
     patients: int = option(120, "Number of patients."),
     size: int = option(64, "Side of the images in pixels, 32 to 256."),
     grades: int = option(4, "Number of grades, 2 to 10."),
-    seed: int = option(0, "The same seed gives the same bytes."),
+    seed: int = option(0, "Random seed. The same seed gives the same files."),
 ) -> None:
-    """Write the synthetic data set: images of known true severity.
+    """Write a synthetic data set of images whose true severity is known.
 
-    Endoscopy-like PNG files and labels.csv (image, grade, patient, severity).
-    Neighbouring grades are ambiguous near their boundary, patients
-    differ in appearance and severity, and severe grades are rare.
+    The folder contains PNG images that look like endoscopy, and labels.csv (image,
+    grade, patient, severity). Images near the boundary of two grades are ambiguous,
+    patients differ in appearance and severity, and severe grades are rare.
     """
     from srjt.data.synthetic import check_empty, generate, write
 
@@ -413,14 +421,14 @@ def synthetic(
 
 
 def limuc(
-    directory: Path = argument(..., "Folder to download it into.", metavar="DIR"),
+    directory: Path = argument(..., "Folder to download the data to.", metavar="DIR"),
     url: str | None = option(None, "A mirror of the archive.", hidden=True),
 ) -> None:
-    """Download LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3) from Zenodo (record
-    5827695).
+    """Download LIMUC, 11,276 endoscopic images of 564 patients with Mayo scores, from Zenodo.
 
-    Repeat the command to resume an interrupted download. The archive's SHA-256
-    is kept in a file beside it, and compared when it is downloaded again.
+    It is record 5827695. Run the same command again to resume an interrupted
+    download. The SHA-256 of the archive is kept in a file, and compared if the
+    archive is downloaded again.
     """
     from srjt import download as downloads
     from srjt.data.sources.folders import LIMUC_ARCHIVE, LIMUC_URL, find_patients

@@ -64,10 +64,9 @@ class Package(NamedTuple):
 
 
 def doctor() -> None:
-    """Check the installation: versions, devices, cache, extras, and what to do about what is
-    missing.
+    """Check versions, devices, the cache and extras, and say how to install what is missing.
 
-    The exit status is 1 if something that srjt needs does not work.
+    The exit status is 1 if something that srjt needs is missing or does not work.
     """
     from rich.table import Table
 
@@ -80,7 +79,7 @@ def doctor() -> None:
     folder, used, free, writable = _cache()
     if not writable:
         problems.append(
-            f"The cache folder {folder} cannot be written to: set SRJT_CACHE to another."
+            f"The cache folder {folder} is not writable. Set SRJT_CACHE to another folder."
         )
     extras = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
     for name, purpose in EXTRAS.items():
@@ -107,9 +106,9 @@ def doctor() -> None:
     for sentence in problems:
         console.print(sentence, style="red")
     if problems:
-        console.print("Problems: see above.")
+        console.print("Something that srjt needs is missing or does not work: see above.")
         raise typer.Exit(1)
-    console.print("Everything that srjt needs is here.")
+    console.print("Everything that srjt needs is installed.")
 
 
 def _installed(line: str) -> Package:
@@ -207,8 +206,8 @@ def _size(size: int) -> str:
 
 
 def list_() -> None:
-    """List the networks with published weights: their size and licence, and whether they are
-    here."""
+    """List the networks with published weights, their size and licence, and where they are
+    stored."""
     from srjt.networks.weights import cached_file
 
     print_line(f"{'name':20}{'MB':>5}  {'licence':14}{'pixels':>6}  here", bold=True)
@@ -220,21 +219,21 @@ def list_() -> None:
         size = "" if trained is None else str(trained.size)
         here = str(path) if path.is_file() else "no"
         print_line(f"{row.name:20}{weights.megabytes:>5}  {weights.licence:14}{size:>6}  {here}")
-    print_line("Those of timm:NAME are fetched by timm itself.", dim=True)
+    print_line("The weights of timm:NAME are downloaded by timm itself.", dim=True)
 
 
 def fetch(
     name: str = typer.Argument(
         metavar="NAME", help="A network of srjt weights list, such as efficientnet-lite0."
     ),
-    out: Path | None = option(None, "Copy the file to here, too."),
+    out: Path | None = option(None, "Also copy the weights to this file."),
     force: Force = False,
     import_: Import = None,
 ) -> None:
-    """Download the pretrained weights of a network and check them by their SHA-256.
+    """Download the pretrained weights of a network, and check their SHA-256.
 
-    They are kept where every command looks for them. A machine without a
-    connection takes the file with --weights FILE, or at the same place.
+    They are stored in the cache, where all commands look for them. On a machine
+    without a connection, give the file with --weights FILE, or copy it to the cache.
     """
     from srjt.files import write_output
     from srjt.networks.weights import fetch_published
@@ -243,7 +242,8 @@ def fetch(
     if row.weights is None:
         known = [one for one in registry.names() if registry.find(one).weights is not None]
         raise SrjtError(
-            f"There are no published weights of {name} to fetch, only of {', '.join(known)}."
+            f"{name} has no published weights. There are weights of {', '.join(known)}.",
+            code="unsupported",
         )
     check_outputs(out, force=force)
     path = fetch_published(row.weights, advice="")
@@ -256,8 +256,8 @@ def fetch(
     print_line(f"The weights of {name} are in {path}.")
     file = shlex.quote(str(out or path))
     print_line(
-        f"Elsewhere: srjt train labels.csv --preset cpu --backbone {name} --weights {file}"
-        " --out run"
+        "To use the file on another machine: srjt train labels.csv --preset cpu --backbone"
+        f" {name} --weights {file} --out run"
     )
 
 
@@ -282,7 +282,7 @@ scores   joint methods keep the samples of smallest score as clean.
 
 
 def methods(import_: Import = None) -> None:
-    """List the methods: how each judges samples, what it learns from, and what it needs to know."""
+    """List the methods, with the loss that each one learns from and the settings that it needs."""
     families: dict[str, list[RegisteredMethod]] = {}
     papers: dict[str, list[str]] = {}
     for row in map(lookup, names()):

@@ -249,24 +249,24 @@ def html_file(path: Path | None) -> Path | None:
     return path.with_suffix(".html")
 
 
-A_MODULE = "Import a module that registers methods of your own. Repeatable."
+A_MODULE = "Import a Python module that registers your own methods. Repeatable."
 Import = Annotated[
     list[str] | None, about(A_MODULE, "--import", metavar="MODULE", callback=_import, is_eager=True)
 ]
 Preset = Annotated[
     str | None,
     about(
-        "Start from these settings, which other options override. cpu: for a machine without a"
-        " GPU.",
+        "Start from the settings of this preset; other options override them. cpu is for machines"
+        " without a GPU.",
         metavar="cpu|paper|limuc|dr|demo",
     ),
 ]
 Config = Annotated[
-    Path | None, about("YAML file of settings; options override it.", metavar="FILE")
+    Path | None, about("YAML file of settings; other options override them.", metavar="FILE")
 ]
 A_SETTING = (
-    "A setting and its value: weight_decay=0.001; except in a study, method_options.ramp_epochs=10."
-    " Repeatable."
+    "Change a setting, as in weight_decay=0.001 or, except in a study,"
+    " method_options.ramp_epochs=10. Repeatable."
 )
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
@@ -275,20 +275,25 @@ settings_of_a_run = functools.partial(
 )
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
-Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
+Quiet = Annotated[bool, about("Print only errors and warnings.", "--quiet", "-q")]
 Device = Annotated[
     str | None,
-    about("Device: cpu, cuda or cuda:1. [default: a GPU if there is one]", panel=COMPUTING),
+    about(
+        "Device to compute on: cpu, cuda or cuda:1. [default: a GPU if there is one]",
+        panel=COMPUTING,
+    ),
 ]
 WithoutIds = Annotated[
     bool,
     about(
-        "Leave ids, patients and paths out of the page, before it is sent. Pictures stay.",
+        "Leave ids, patients and paths out of the page, so that it can be sent to others. Images"
+        " are kept.",
         "--without-ids",
     ),
 ]
 Html = Annotated[
-    Path | None, about("Also write a page to send.", "--html", metavar="FILE", callback=html_file)
+    Path | None,
+    about("Also write an HTML page.", "--html", metavar="FILE", callback=html_file),
 ]
 if TYPE_CHECKING:
     GradeNames = Mapping[str, str] | None  # what the callback returns
@@ -296,7 +301,9 @@ else:
     GradeNames = Annotated[
         str | None,
         about(
-            'Names of all grades to show: "0=none,1=mild".', metavar="LIST", callback=_grade_names
+            'Names to show for all grades, as in "0=none,1=mild".',
+            metavar="LIST",
+            callback=_grade_names,
         ),
     ]
 
@@ -307,21 +314,21 @@ class Source(ReadOptions):
 
     source: Path = setting(
         Path(),
-        "A CSV, TSV, Excel or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST"
-        " .npz file; features (.npz, .npy).",
+        "The data: a CSV, TSV, Excel or Parquet table, a folder of images (one folder per grade,"
+        " LIMUC or Kaggle DR), a MedMNIST .npz file, or features (.npz, .npy).",
         metavar="SOURCE",
         argument=True,
     )
     on_bad_image: Any = setting(
         None,
-        "Stop at unusable samples, or leave them out.",
+        "Stop with an error if samples are unusable, or leave them out.",
         shown="error",
         metavar="error|skip",
         panel="",
     )
     skipped: Path = setting(
         Path("skipped.csv"),
-        "CSV list of the unusable samples; an earlier one is replaced.",
+        "CSV file that lists the unusable samples. An earlier list is replaced.",
         metavar="FILE",
     )
 
@@ -352,7 +359,7 @@ class Source(ReadOptions):
         new = {name: value for name, value in kept.items() if getattr(self, name) is None}
         if new:
             words = " ".join(map(shlex.quote, as_words(new)))
-            say(f"Read as {reading_file(self.source)} says: {words}", err=True, dim=True)
+            say(f"Options from {reading_file(self.source)} are used: {words}", err=True, dim=True)
         return replace(self, **new)
 
     def of_tables(self, sources: Sequence[Path]) -> Source:
@@ -398,13 +405,14 @@ class Source(ReadOptions):
         named = few(manifest.ids[row] for row in missing)
         if not self.skipping:
             say(
-                f"The training would stop: {count_of(len(missing), 'image file')} missing"
-                f" ({named}). Leave them out with --on-bad-image skip.",
+                "The training would stop, because it cannot find"
+                f" {count_of(len(missing), 'image file')} ({named}). Leave them out with"
+                " --on-bad-image skip.",
                 err=True,
                 fg="yellow",
             )
             return manifest
-        say(f"{count_of(len(missing), 'image file')} missing and left out ({named}).", err=True)
+        say(f"Missing and left out: {count_of(len(missing), 'image file')} ({named}).", err=True)
         return manifest.leave_out(missing)
 
     def list_unreadable(
@@ -426,7 +434,7 @@ class Source(ReadOptions):
         if unreadable and tell:
             counted = count_of(len(unreadable), "image")
             named = few(sample for sample, _ in unreadable)
-            say(f"{counted} could not be read: {named}. Listed in {self.skipped}.", err=True)
+            say(f"{counted} could not be read ({named}): see {self.skipped}.", err=True)
 
 
 def as_words(reading: Mapping[str, Any]) -> list[str]:
@@ -461,15 +469,22 @@ def samples_noun(manifest: srjt.data.Manifest) -> str:
 class Splitting:
     """Which samples are held out."""
 
-    fold: int | None = setting(None, "Fold to use, 0 to FOLDS − 1.", metavar="K", panel=EVALUATION)
+    fold: int | None = setting(
+        None,
+        "Fold to use, from 0 to the number of folds minus 1.",
+        metavar="K",
+        panel=EVALUATION,
+    )
     folds: int = setting(5, "Number of folds.")
-    split_seed: int = setting(0, "Seed of the folds.")
+    split_seed: int = setting(0, "Random seed of the folds.")
     splits: Path | None = setting(
-        None, "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN"
+        None,
+        "Use the folds in a file of srjt data split, or the same sides as this run.",
+        metavar="FILE|RUN",
     )
     hold_out: str | None = setting(
         None,
-        "Test on one value of this column, such as a site, and train on the others: site=north.",
+        "Test on one value of a column and train on the others, as in site=north.",
         metavar="COLUMN=VALUE",
     )
     official_split: bool | None = setting(
@@ -478,11 +493,16 @@ class Splitting:
 
     def __post_init__(self) -> None:
         if self.hold_out is not None and (self.fold, self.splits) != (None, None):
-            raise SrjtError("--hold-out says what is tested: leave out --fold and --splits.")
+            raise SrjtError(
+                "--hold-out cannot be combined with --fold or --splits.",
+                code="conflict",
+                option="hold_out",
+            )
         if self.official_split and self.chosen:
             raise SrjtError(
-                "--official-split uses the data's own split: it cannot be combined with --fold,"
-                " --splits or --hold-out."
+                "--official-split cannot be combined with --fold, --splits or --hold-out.",
+                code="conflict",
+                option="official_split",
             )
         if self.splits is None and self.hold_out is None:
             check_fold(self.fold, self.folds)
@@ -527,7 +547,10 @@ class Splitting:
         if not value:
             names = ", ".join(by_value)
             raise SrjtError(
-                f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}."
+                f"--hold-out needs a value of {column}, as in --hold-out {column}=VALUE. The"
+                f" values are {names}.",
+                code="missing_option",
+                option="hold_out",
             )
         if value not in by_value:
             raise unknown_name(column, value, by_value)
@@ -535,7 +558,7 @@ class Splitting:
 
 
 Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
-ONE_SIDE = "Keep nearly identical images on one side of a split, as identical ones always are."
+ONE_SIDE = "Keep nearly identical images on the same side of a split. Identical images always are."
 NearDuplicates = Annotated[bool, about(ONE_SIDE, "--group-near-duplicates", panel=EVALUATION)]
 
 
@@ -558,11 +581,17 @@ def check_fold(fold: int | None, folds: int) -> None:
     """Raise an error if there is no such fold, or if ``--folds`` was typed for ``--fold``."""
     if fold is None and folds < 3:
         raise SrjtError(
-            f"--folds is the number of folds, at least 3, not {folds}: --fold {max(folds, 0)}"
-            " chooses one of five."
+            f"--folds is the number of folds and must be at least 3; got {folds}. To choose one of"
+            f" five folds, use --fold {max(folds, 0)}.",
+            code="out_of_bounds",
+            option="folds",
         )
     if fold is not None and not 0 <= fold < folds:
-        raise SrjtError(f"There is no fold {fold}: folds are numbered 0 … {folds - 1}.")
+        raise SrjtError(
+            f"There is no fold {fold}: the folds have the numbers 0 to {folds - 1}.",
+            code="out_of_bounds",
+            option="fold",
+        )
 
 
 # The settings of a training, from a file, from options and from ``--set``; checked before data are
@@ -603,7 +632,9 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     except ValueError as problem:
         reason = str(problem).rstrip(".")
         raise SrjtError(
-            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}."
+            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}.",
+            code="wrong_file",
+            option="transition",
         ) from None
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 

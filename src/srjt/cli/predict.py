@@ -52,8 +52,9 @@ def check_files(out: Path | None, html: Path | None, *, force: bool) -> None:
     accident."""
     if out is not None and out.suffix.lower() in (".html", ".svg", ".png"):
         raise SrjtError(
-            "--out writes numbers: for a page with its figures give --html"
-            f" {out.with_suffix('.html')}."
+            f"--out writes the numbers. To write a page, use --html {out.with_suffix('.html')}.",
+            code="wrong_file",
+            option="out",
         )
     check_outputs(out, html, force=force)
 
@@ -101,12 +102,14 @@ UNGRADED = (
 def predict(
     run: options.Run,
     sources: list[Path] = argument(
-        ..., "Image files, folders or a CSV file; or one file of features.", metavar="IMAGES"
+        ..., "Image files, folders or a CSV file, or one file of features.", metavar="IMAGES"
     ),
-    out: Path = option(Path("predictions.csv"), "CSV file to write; a folder for DICOM reports."),
+    out: Path = option(
+        Path("predictions.csv"), "CSV file to write, or a folder for DICOM reports."
+    ),
     format_: Literal["csv", "dicom-sr"] = option(
         "csv",
-        "A table, or a DICOM structured report of each study.",
+        "Write a table, or one DICOM structured report per study.",
         "--format",
         metavar="csv|dicom-sr",
     ),
@@ -116,15 +119,19 @@ def predict(
     *,
     answering: Annotated[Answering, Fields(with_aspects(Answering))],
     keep: list[str] | None = option(
-        None, "Keep this column of the table in the predictions. Repeatable.", metavar="COLUMN"
+        None, "Copy this column of the table to the predictions. Repeatable.", metavar="COLUMN"
     ),
     grade_names: options.GradeNames = None,
     device: options.Device = None,
     import_: options.Import = None,
     data: Annotated[options.Source, Fields(options.Source, without=("source",), shown=UNGRADED)],
 ) -> None:
-    """Predict grades: probability per grade, expected grade, entropy, disagreement of the two
-    networks."""
+    """Predict the grades of new images, with probabilities and the disagreement of the two
+    networks.
+
+    For each image the table has the grade, the probability of each grade, the
+    expected grade, the entropy, and the disagreement of the two networks.
+    """
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources import unlabelled_samples
     from srjt.inference.predict import refuse_other_kind
@@ -191,9 +198,15 @@ def _check_dicom_reports(out: Path, answering: Answering, *, force: bool) -> Non
     """Raise an error if there cannot be a report of each study in this folder, before anything is
     computed."""
     if answering.per:
-        raise SrjtError("A DICOM report has the grade of each image: leave out --per.")
+        raise SrjtError(
+            "--format dicom-sr cannot be combined with --per.", code="conflict", option="per"
+        )
     if out.suffix or (out.exists() and not out.is_dir()):
-        raise SrjtError(f"DICOM reports are files in a folder, and {out} is none: --out reports.")
+        raise SrjtError(
+            f"DICOM reports are written to a folder, and {out} is not one. Use --out reports.",
+            code="wrong_file",
+            option="out",
+        )
     if out.is_dir() and any(out.glob("*.dcm")) and not force:
         raise exists_already(out)
 
@@ -212,7 +225,7 @@ def _write_dicom_reports(
     path_of = dict(zip(manifest.table["image"], manifest.paths, strict=True))
     promise = ""
     if coverage is not None:
-        promise = f"The range is meant to hold the true grade of {coverage:.0%} of the images."
+        promise = f"The range should contain the true grade of {coverage:.0%} of the images."
     written = write_reports(
         predicted,
         [path_of[name] for name in predicted["image"]],
@@ -222,7 +235,7 @@ def _write_dicom_reports(
         version=srjt.__version__,
         promise=promise,
     )
-    say(f"{out}: {count_of(len(written), 'report')}.")
+    say(f"{count_of(len(written), 'report')} written to {out}.")
 
 
 def evaluate(
@@ -231,7 +244,7 @@ def evaluate(
     evaluating: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
     side: str | None = option(
         None,
-        "Judge this side only. [default: test, with --fold or --splits]",
+        "Evaluate this side only. [default: test, if --fold or --splits is given]",
         metavar="train|validation|test",
         panel=EVALUATION,
     ),
@@ -239,7 +252,7 @@ def evaluate(
     group_near_duplicates: options.NearDuplicates = False,
     grade_names: options.GradeNames = None,
     out: Path | None = option(
-        None, "Write everything to a JSON file too, or the groups to a CSV file."
+        None, "Also write everything to a JSON file, or the scores of groups to a CSV file."
     ),
     html: options.Html = None,
     without_ids: options.WithoutIds = False,
@@ -248,17 +261,19 @@ def evaluate(
     import_: options.Import = None,
     data: Annotated[options.Source, Fields(options.Source, without=("grades",))],
 ) -> None:
-    """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
+    """Evaluate a run: metrics with 95 % intervals, confusion matrix and calibration.
 
-    With --refer-from: sensitivity, specificity, predictive values and areas of
-    the decision to refer. With --per patient: one answer per patient.
+    With --refer-from, the decision to refer is evaluated too: sensitivity,
+    specificity, predictive values and areas under the curves. With --per patient,
+    there is one answer per patient. The intervals resample patients.
 
-    The run is judged by the true grades if the data have them, else by the grades
-    as given, or by the consensus with --several-readings consensus: the network is
-    then compared with each reader too. Intervals resample patients. All samples of
-    the source are used. Give --fold, --splits and --group-near-duplicates as you
-    gave them to srjt train to use the test side of that fold, or --side test alone
-    to use the split column.
+    Predictions are compared with the true grades if the data have them, otherwise
+    with the given grades. With --several-readings consensus, they are compared with
+    the consensus and with each reader.
+
+    By default all samples of the source are used. To use the test side of a fold,
+    give --fold, --splits and --group-near-duplicates as you gave them to srjt
+    train. To use the split column of the data, give --side test alone.
     """
     from srjt.reports.pages.evaluation import evaluation_page
 
@@ -266,7 +281,9 @@ def evaluate(
     groups = out is not None and out.suffix == ".csv"
     if groups and not evaluating.by:
         raise SrjtError(
-            "A CSV file holds the scores of groups: give --by, or a JSON file for everything else.",
+            "A CSV file of scores needs --by, the groups. Without groups, --out needs a JSON file.",
+            code="missing_option",
+            option="by",
         )
     evaluating = replace(evaluating, on_bad_image=data.bad_images)
     trained, evaluating = opened(
@@ -289,7 +306,7 @@ def evaluate(
             raise unknown_name("side", side, rows)
         manifest = manifest.select(rows[side])
         if not len(manifest):
-            raise SrjtError(f"The {side} side has no samples.")
+            raise SrjtError(f"The {side} side has no samples.", code="too_few", option="side")
     if side != "train":
         instead = ""
         if "test" in trained.held_out:
@@ -326,8 +343,9 @@ def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str)
     if seen := len(run.trained_on(manifest)):
         what = options.samples_noun(manifest)
         raise SrjtError(
-            f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says"
-            f" nothing about new ones: {instead}give {what} that the run has not seen."
+            f"The run was trained on {seen:,} of the {len(manifest):,} {what}, and scores on them"
+            f" say nothing about new {what}: {instead}give {what} that the run has not seen.",
+            code="seen_in_training",
         )
 
 
@@ -338,14 +356,14 @@ COMPARED = {"source", "skipped", "grades"}
 
 def compare(
     runs: list[Path] = argument(
-        ..., "Folders of finished runs; each is compared with the first.", metavar="RUN"
+        ..., "Folders of finished runs. Each is compared with the first.", metavar="RUN"
     ),
     test: Path | None = option(
         None,
         "Labelled images to compare on. [default: the runs' common test side]",
         metavar="SOURCE",
     ),
-    out: Path | None = option(None, "Write everything to a JSON file too."),
+    out: Path | None = option(None, "Also write everything to a JSON file."),
     html: options.Html = None,
     force: options.Force = False,
     *,
@@ -354,10 +372,11 @@ def compare(
     import_: options.Import = None,
     data: Annotated[options.Source, Fields(options.Source, without=COMPARED)],
 ) -> None:
-    """Compare runs on the same images: differences with 95 % intervals by patient.
+    """Compare runs on the same images, with 95 % intervals of their differences.
 
-    The runs must have been tested on the same images, or be given others with
-    --test. Each run is compared with the first.
+    The runs must have the same test side. If they do not, give other labelled
+    images with --test. Each run is compared with the first. The intervals resample
+    patients.
     """
     from srjt.inference.predict import refuse_other_options
 
@@ -365,7 +384,8 @@ def compare(
     if test is None and data.reading_options:
         raise SrjtError(
             Option(next(iter(data.reading_options))),
-            " is about the images of --test, which is not given.",
+            " needs --test, the images that it is about.",
+            code="missing_option",
         )
     trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None
@@ -376,7 +396,7 @@ def compare(
         samples = srjt.data.drop_unusable(reading, on_bad_image=data.bad_images)
         for run in trained:
             _refuse_trained(
-                run, samples, instead="leave out --test to use the runs' common test side"
+                run, samples, instead="leave out --test to use the runs' common test side, or "
             )
     comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:
@@ -387,19 +407,21 @@ def compare(
 def plan(
     pilot: Path | None = argument(
         None,
-        "A finished run, whose test side is the pilot. [default: assumed values]",
+        "A finished run, whose test side is used as the pilot. [default: assumed values]",
         metavar="RUN",
     ),
     *,
     planning: Annotated[dict[str, Any], Fields(Planning)],
-    out: Path | None = option(None, "Write everything to a JSON file too."),
+    out: Path | None = option(None, "Also write everything to a JSON file."),
     html: options.Html = None,
     force: options.Force = False,
 ) -> None:
-    """Plan a study: how many patients, readings and verified labels a wanted interval takes.
+    """Compute how many patients, readings and verified labels a study needs for an interval of the
+    wanted width.
 
-    From a pilot run, or from what you assume: --metric sensitivity --value 0.9
-    --half-width 0.05 --prevalence 0.2 --images-per-patient 2 --correlation 0.3.
+    Give a pilot run, or the values that you assume, as in: srjt plan --metric
+    sensitivity --value 0.9 --half-width 0.05 --prevalence 0.2 --images-per-patient
+    2 --correlation 0.3.
     """
     check_files(out, html, force=force)
     planned = srjt.plan(pilot, **planning)
@@ -430,11 +452,11 @@ def explain(
     out: Path = option(Path("explanation.html"), "HTML file to write.", callback=options.html_file),
     training: Path | None = option(
         None,
-        "The data that the run was trained on, read with the same options: adds the most similar"
-        " training images.",
+        "The data that the run was trained on, read with the same options, to show the most"
+        " similar training images.",
         metavar="SOURCE",
     ),
-    limit: int = option(50, "Explain at most so many images.", min=1, max=500),
+    limit: int = option(50, "Explain at most this many images.", min=1, max=500),
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
@@ -443,10 +465,10 @@ def explain(
         options.Source, Fields(options.Source, without=("source", "grades"), shown=READ)
     ],
 ) -> None:
-    """Show where the networks look: what raises and what lowers the expected grade of each image.
+    """Show which parts of each image raise or lower its expected grade.
 
-    The page shows both networks side by side and, with --training, the most similar
-    training images with their labels.
+    The page shows the maps of both networks side by side. With --training, it also
+    shows the most similar training images and their labels.
     """
     from srjt.data.sources.folders import read_images
     from srjt.data.sources.table import is_table
@@ -489,12 +511,12 @@ def explain(
 def export(
     run: options.Run,
     out: Path | None = option(
-        None, "File to write, .onnx or .pt2 for torch. [default: model.onnx, without --folder]"
+        None, "File to write: .onnx, or .pt2 for torch. [default: model.onnx, without --folder]"
     ),
     folder: Path | None = option(
         None,
-        "Write a folder to send instead: ONNX model, model card, configuration, and a script that"
-        " needs only onnxruntime, NumPy and Pillow.",
+        "Write a folder instead, to give to others: the ONNX model, its model card, its"
+        " configuration, and a script that needs only onnxruntime, NumPy and Pillow.",
         metavar="DIR",
     ),
     force: options.Force = False,
@@ -504,18 +526,19 @@ def export(
     ],
     import_: options.Import = None,
 ) -> None:
-    """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
+    """Export a run to one ONNX file, with its cropping, normalisation and all networks.
 
-    The file takes uint8 images (N, H, W, 3), RGB, resized to the run's image size,
-    or features (N, F), and gives probabilities, grade and severity. It is written
-    only if its answers are the run's. With --folder it comes with its model card
-    and a script that uses it.
+    The input of the model is a batch of uint8 RGB images (N, H, W, 3), resized to
+    the image size of the run, or of features (N, F). Its outputs are probabilities,
+    grade and severity. The file is written only if it predicts the same as the run.
     """
     from srjt.reports.model_card import MODEL, SCRIPT
 
     if folder is not None and out is not None:
         raise SrjtError(
-            "Give --folder or --out, not both: the model of a folder is its model.onnx."
+            "--folder and --out cannot be combined: a folder has its model as model.onnx.",
+            code="conflict",
+            option="folder",
         )
     out = out or (folder or Path()) / MODEL
     if folder is None:
@@ -525,14 +548,14 @@ def export(
         written = srjt.export(trained, out, **grading)
     else:
         written = srjt.export_folder(trained, folder, overwrite=force, **grading)
-    say(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
+    say(f"{out} ({out.stat().st_size / 1e6:.1f} MB) takes {written.input}.")
     say(f"A grade is {written.metadata['grade_rule']}.")
     runtime = "onnxruntime" if written.format == "onnx" else "torch"
     say(
-        f"Checked in {runtime} on {count_of(written.checked, 'sample')}: probabilities differ from"
-        f" the run's by at most {written.difference:.1e}."
+        f"The model was checked in {runtime} on {count_of(written.checked, 'sample')}: its"
+        f" probabilities differ from the run's by at most {written.difference:.1e}."
     )
     if folder is not None:
         new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
-        say(f"{folder} also has the model card and a script:")
+        say(f"{folder} also contains the model card and a script, which is run like this:")
         print_line(f"  python {shlex.quote(str(folder / SCRIPT))} {new} > predictions.csv")

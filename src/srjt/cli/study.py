@@ -50,13 +50,13 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study."
 def run(
     source: str | None = argument(
         None,
-        "As for srjt train, or 'synthetic': the built-in synthetic data set.",
+        "The data, as for srjt train, or 'synthetic' for the built-in synthetic data set.",
         metavar="SOURCE",
     ),
     out: Path = option(
-        Path("study"), "Folder of the study; finished runs are not repeated.", metavar="DIR"
+        Path("study"), "Folder of the study. Finished runs are not repeated.", metavar="DIR"
     ),
-    config: Path | None = option(None, "YAML file of the study; options override it."),
+    config: Path | None = option(None, "YAML file of the study; other options override it."),
     *,
     grid: Annotated[dict[str, Any], Fields(StudyConfig)],
     settings: Annotated[
@@ -65,15 +65,16 @@ def run(
     computing: Annotated[Execution, Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    dry_run: bool = option(False, "Count the runs of each method, and stop."),
+    dry_run: bool = option(False, "Print the number of runs of each method, without training."),
     time_: bool = option(
-        False, "Train a few steps of each method, print the time of all runs, and stop."
+        False, "Train each method for a few steps, and print how long all runs would take."
     ),
     data: Annotated[options.Source, Fields(options.Source, without=("source", "skipped"))],
 ) -> None:
-    """Run methods × noises × folds × seeds.
+    """Train every method on every noise, fold and seed.
 
-    Give the same command again to resume. Add a method, and only its runs are new.
+    Run the same command again to resume. If you add a method, only its runs are
+    trained.
     """
     import pandas as pd
 
@@ -104,8 +105,8 @@ def run(
         from srjt.training.config import preset_time
 
         say(
-            f"The preset {study.preset} as it is: {preset_time(study.preset)}. For this machine add"
-            " --time."
+            f"The preset {study.preset} without other settings: {preset_time(study.preset)}. Add"
+            " --time to estimate the time on this machine."
         )
     if dry_run or time_:
         methods = [planned.method for planned in planned_runs]
@@ -120,14 +121,15 @@ def run(
         outcome = run_study(plan, out, command=command, execute=execute, watcher=StudyWatcher(bar))
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
-        say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
+        say(f"The run {key} failed: see {error_file(out, key)}.", fg=typer.colors.RED)
     if not quiet:
         _print_results(out)
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
-            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and"
-            " run the same command again."
+            f"{len(failed)} of {len(outcome)} runs failed, and the others are finished. Fix the"
+            " cause, and run the same command again.",
+            code="training_failed",
         )
 
 
@@ -166,7 +168,8 @@ def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -
     say(f"{counted} {len(data.manifest):,} {samples}, {folds}.")
     if data.manifest.patients is None:
         say(
-            "Warning: no patient ids; images of one patient may be in training and test data.",
+            "Warning: there are no patient ids, so images of one patient may be in both the"
+            " training and the test data.",
             fg="yellow",
         )
     if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
@@ -184,8 +187,8 @@ def print_study_times(
     seconds = sum(run_seconds(data, planned_runs, device=chosen))
     say(
         f"{count_of(len(planned_runs), 'training')}: about {duration(seconds)} on"
-        f" {device_name(chosen)}. Start-up, compiling, decoding and noise estimates are not"
-        " included."
+        f" {device_name(chosen)}. This does not include start-up, compiling, decoding and noise"
+        " estimates."
     )
 
 
@@ -201,13 +204,14 @@ def export(
     folder: Folder,
     out: Path = option(Path("results.csv"), "CSV or Parquet file to write."),
     scores: bool = option(
-        False, "One row per run and metric: mean over the last ten epochs, or of the kept one."
+        False,
+        "Write one row per run and metric: the mean over the last ten epochs, or the value of the"
+        " epoch that is kept.",
     ),
     force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
-    """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …,
-    value."""
+    """Write the metrics of all runs as one tidy table, with one row per value."""
     from srjt.files import write_output
     from srjt.studies.results import collect_results, problem_lines
 
@@ -224,8 +228,8 @@ def export(
     write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
     say(
-        f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of"
-        f" {len(results.runs)}): {out}"
+        f"{out} has {count_of(len(table), 'row')} from {done} of"
+        f" {count_of(len(results.runs), 'run')}."
     )
     for line in problem_lines(results):
         say(line, fg=typer.colors.YELLOW, err=True)
@@ -243,33 +247,35 @@ def report(
         None, "HTML file to write. [default: report.html in the folder]", callback=options.html_file
     ),
     figures: Path | None = option(
-        None, "Also write every figure there, as SVG and PNG.", metavar="DIR"
+        None, "Also write all figures to this folder, as SVG and PNG.", metavar="DIR"
     ),
     tables: Path | None = option(
-        None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"
+        None,
+        "Also write the tables of a study to this folder, as Markdown, CSV and LaTeX.",
+        metavar="DIR",
     ),
     metrics: str = option("accuracy,mae,macro_f1", "Metrics of the tables.", metavar="LIST"),
     checklist: str | None = option(
         None,
-        "Write a checklist for a journal, filled in where files of a run know the answer:"
-        " tripod-ai, claim or stard-ai.",
+        "Write the reporting checklist tripod-ai, claim or stard-ai instead, filled in as far as"
+        " the files of the run have the answers.",
         metavar="NAME",
     ),
     also: list[Path] | None = option(
         None,
-        "For the checklist: the folder of an audit or of readers, or a JSON file of evaluate."
-        " Repeatable.",
+        "With --checklist: also use this folder of an audit or of readers, or this JSON file of"
+        " srjt evaluate. Repeatable.",
         metavar="PATH",
     ),
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
-    """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce
-    it.
+    """Write the results of a study, a run or an audit as one self-contained HTML file.
 
-    It needs no network and opens from disk. It names unfinished and failed runs
-    at the top.
+    The page has tables, figures, the noise, all runs, and how to reproduce them. It
+    opens from disk without a connection. Unfinished and failed runs are listed at
+    the top.
     """
     check_outputs(out, force=force)
     page, *others = srjt.report(
@@ -285,14 +291,14 @@ def report(
     if checklist is not None:
         files = str(page)
         if others:
-            files += f", for a word processor, and in {others[0]}"
+            files += f" and, for a word processor, in {others[0]}"
         say(f"The checklist is in {files}.")
         if not also:
-            say("An audit, readers or evaluations are used if --also names them.")
+            say("To use an audit, readers or an evaluation too, name them with --also.")
         return
     say(f"The report is in {page}.")
     for into in filter(None, dict.fromkeys((figures, tables))):
-        say(f"{into} has {count_of(sum(file.parent == into for file in others), 'file')}.")
+        say(f"{into} has {count_of(sum(file.parent == into for file in others), 'new file')}.")
 
 
 def demo(
@@ -303,10 +309,11 @@ def demo(
     epochs: int = option(30, "Epochs per training.", min=2, max=10_000),
     open_: bool = option(False, "Open the first page in a browser."),
 ) -> None:
-    """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute
-    and a half.
+    """Show on synthetic images what wrong labels do and how srjt helps. It takes about a
+    minute and a half.
 
-    The same command goes on after an interruption. Delete the folder to start over.
+    Run the same command again to resume after an interruption. Delete the folder to
+    start over.
     """
     from srjt.reports.demo import run_demo
 
@@ -316,7 +323,7 @@ def demo(
     say("The pages:")
     for page in pages:
         print_line(f"  {page}")
-    say("With your own labels.csv (image, grade, patient):")
+    say("To analyse your own table, labels.csv with the columns image, grade and patient:")
     print_line(f"  {command} analyse labels.csv")
     if open_:
         webbrowser.open(pages[0].absolute().as_uri())

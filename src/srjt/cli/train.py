@@ -36,7 +36,9 @@ HOURS_ON_A_CPU = 20_000  # images × epochs; two networks of the paper see a few
 
 
 def train(
-    out: Path = option(..., "Folder of the run; an unfinished run is resumed.", metavar="DIR"),
+    out: Path = option(
+        ..., "Folder of the run. If it has an unfinished run, that is resumed.", metavar="DIR"
+    ),
     *,
     settings: Annotated[dict[str, Any], options.settings_of_a_run()],
     sides: Annotated[options.Splitting, Fields(options.Splitting)],
@@ -44,12 +46,12 @@ def train(
     device: options.Device = None,
     log: list[str] | None = option(
         None,
-        "Show the training in live.html, a page that reloads itself, or send every number to a"
-        " tracker. Files go into the run's folder. Repeatable.",
+        "Show the training in live.html, a page that reloads itself, or send all metrics to a"
+        " tracker. Files are written to the run's folder. Repeatable.",
         metavar="html|tensorboard|mlflow|wandb",
     ),
     dry_run: bool = option(
-        False, "Print what would be trained and how long it would take, and stop."
+        False, "Print what would be trained and how long it would take, without training."
     ),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
@@ -58,19 +60,20 @@ def train(
     """Train a classifier on images with ordinal labels that are partly wrong.
 
     The default method, srjt, estimates the label noise first, unless --noise-rate
-    or --transition is given. Network, image size, epochs, batch size and learning
-    rate for images are the paper's; a predicted grade is the median (--optimise).
-    With --fold, --splits or --official-split the validation and test
-    sides are evaluated every epoch; without, all samples are used for training.
+    or --transition is given. The network, the image size and the other defaults are
+    listed below. A predicted grade is the median of the probabilities (--optimise).
+    With --fold, --splits or --official-split, the validation and test sides are
+    evaluated after every epoch; without them, all samples are used for training.
     Run the same command again to resume after an interruption.
 
-    Without a GPU, --preset cpu computes features of all images with a frozen
-    network that is pretrained on ImageNet, and trains a small head on them. srjt
-    weights fetch gets its weights for a machine without a connection.
+    On a machine without a GPU, use --preset cpu: it computes features of all images
+    with a frozen network that was pretrained on ImageNet, and trains a small head
+    on them. If the machine has no connection, download the weights elsewhere with
+    srjt weights fetch.
 
-    A joint method trains two networks that select clean samples for each other
-    (co-teaching, jocor, codis). NAME+ours is the paper's method on top of it:
-    NAME is called its host.
+    A joint method (co-teaching, jocor, codis) trains two networks that select clean
+    samples for each other. NAME+ours adds the paper's method to the joint method
+    NAME, which is called its host.
     """
     from srjt.inference.evaluate import evaluate_sides
     from srjt.reports.model_card import write_model_card
@@ -131,7 +134,7 @@ def train(
         print_line(f"Next: srjt report {shlex.quote(str(out))}")
         features = manifest.are_features
         command = _predict_command(out, data.reading_options, features=features)
-        print_line(f"Of new samples: {command}")
+        print_line(f"To predict new samples: {command}")
 
 
 def _reporter(
@@ -177,18 +180,18 @@ def print_dry_run(
         name = "a pretrained network" if config.backbone == AUTO else config.backbone
         first = f"features of {name}, {config.crop} × {config.crop} pixels, and "
     if config.network == ODDS:
-        learnt = "odds, fitted at once"
+        learnt = "odds, fitted in one step"
     if config.network == CHOOSE_HEAD:
         head = config.with_head(HEAD)
         batches = f"{count_of(head.known_epochs, 'epoch')} in batches of {head.known_batch_size:,}"
         learnt = (
-            f"odds, fitted at once, or {networks} × {HEAD}, {batches}, whichever makes held-out"
-            " labels likelier"
+            f"odds, fitted in one step, or {networks} × {HEAD}, {batches}, whichever predicts"
+            " held-out labels better"
         )
     more = ""
     # else most of the time is that of the features, which are computed once
     if config.network == CHOOSE_HEAD and config.backbone is None:
-        more = " with mlp, and as long again for the choice"
+        more = " with mlp; choosing the head takes about as long again"
     say(
         f"{config.method}: {first}{learnt}. About {duration(seconds)} on"
         f" {device_name(chosen)}{more}."
@@ -198,8 +201,8 @@ def print_dry_run(
         and methods.lookup(config.method, registered_by=config.imports).recipe.length_by_size
     ):
         say(
-            f"This length is chosen for {len(manifest):,} images: with fewer images, smaller"
-            " batches and more epochs are better (--epochs, --batch-size)."
+            f"The number of epochs and the batch size are chosen for {len(manifest):,} images:"
+            " smaller data sets need more epochs and smaller batches (--epochs, --batch-size)."
         )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
     frame = pd.DataFrame({"side": list(sides)})
@@ -211,10 +214,7 @@ def print_dry_run(
     )
     print_table(pd.concat([frame, counts], axis=1))
     if needs_estimate(config) and manifest.posterior is None:
-        say(
-            "The noise rate is estimated first, by shorter trainings that are not included in the"
-            " time."
-        )
+        say("The noise rate is estimated first, by shorter trainings. Their time is not included.")
     say("Nothing was trained: leave out --dry-run to start.", dim=True)
 
 
@@ -229,9 +229,9 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
     small = (row is not None and row.small) or images * chosen.known_epochs < HOURS_ON_A_CPU
     if not small and choose_device(device).type == "cpu":
         say(
-            "There is no GPU: this training may take hours (--dry-run measures it). --preset cpu"
-            " takes minutes: a pretrained network stays as it is, and a small head is trained on"
-            " its features.",
+            "There is no GPU, so this training may take hours (--dry-run estimates the time)."
+            " --preset cpu takes minutes: it trains a small head on the features of a pretrained"
+            " network.",
             fg=typer.colors.YELLOW,
         )
 
@@ -256,13 +256,15 @@ def features(
     out: Path = option(Path("features.npz"), "File to write."),
     force: options.Force = False,
     backbone: str = option(
-        "resnet18", "Network: resnet18, efficientnet-lite0, timm:NAME, …", metavar="NAME"
+        "resnet18", "Network, such as resnet18, efficientnet-lite0 or timm:NAME.", metavar="NAME"
     ),
-    flip: bool = option(False, "Average with the features of the mirror image."),
+    flip: bool = option(
+        False, "Average the features of each image with those of its mirror image."
+    ),
     ungraded: bool = option(
-        False, "Images without grades, for srjt predict: a folder, or a table."
+        False, "The source is a folder or table of images without grades, for srjt predict."
     ),
-    crop: int = option(224, "Side of the centre crop.", panel="Network and images"),
+    crop: int = option(224, "Side of the centre crop in pixels.", panel="Network and images"),
     device: options.Device = None,
     *,
     settings: Annotated[
@@ -270,11 +272,11 @@ def features(
     ],
     data: Annotated[options.Source, Fields(options.Source, without=("labels", "feature_columns"))],
 ) -> None:
-    """Compute features of images with a frozen network, once.
+    """Compute features of images with a frozen network, to train on them later.
 
-    The file also holds grades, patients, split and every other column of the
-    source. srjt train, study, audit, evaluate and predict accept it in place of
-    images. A command that was stopped continues when it is repeated.
+    The file also contains the grades, the patients, the split and all other columns
+    of the source. srjt train, study, audit, evaluate and predict accept it in place
+    of images. Run the same command again to resume after an interruption.
     """
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.folders import read_images
@@ -282,7 +284,12 @@ def features(
     from srjt.inference.embed import embed
 
     if out.suffix != ".npz":
-        raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
+        raise SrjtError(
+            f"Features are written as an .npz file, and {out} has another suffix. Use --out"
+            " features.npz.",
+            code="wrong_file",
+            option="out",
+        )
     check_outputs(out, force=force)
     if ungraded:
         used = options.named_options(
@@ -291,7 +298,7 @@ def features(
         if unused := options.as_words(
             {name: "" for name in data.reading_options if name not in used}
         )[::2]:
-            say(f"Without effect beside --ungraded: {', '.join(unused)}.", err=True)
+            say(f"These options have no effect with --ungraded: {', '.join(unused)}.", err=True)
         reading = read_images([data.source], **used)
     else:
         reading = data.read()
@@ -312,11 +319,13 @@ def features(
     data.list_unreadable(unreadable, reading.report.problems, tell=True)
     assert made.arrays is not None
     say(
-        f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}:"
-        f" {out}."
+        f"{out} has {made.arrays.shape[1]:,} features by {backbone} of each of"
+        f" {count_of(len(made), 'image')}."
     )
     file = shlex.quote(str(out))
     if ungraded:
-        print_line(f"With the run that was trained on such features: srjt predict RUN {file}")
+        print_line(
+            f"To predict with a run that was trained on such features: srjt predict RUN {file}"
+        )
     else:
         print_line(f"Next: srjt train {file} --noise-rate auto --fold 0 --out run")

@@ -83,9 +83,15 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     else:
         names = tuple(map(str.strip, map(str, names)))
         if len(names) < 2 or not all(names):
-            raise SrjtError(f"List at least two grades, from mild to severe, not {names}.")
+            raise SrjtError(
+                f"List at least two grades, from mild to severe, not {names}.",
+                code="too_few",
+                option="grades",
+            )
         if len(set(map(str.casefold, names))) < len(names):
-            raise SrjtError(f"A grade is listed twice: {', '.join(names)}.")
+            raise SrjtError(
+                f"A grade is listed twice: {', '.join(names)}.", code="not_unique", option="grades"
+            )
         codes_of, note = _match(present, names)
     refuse_more_than_most(names)
     # A name that looks like a missing value is a grade if it is listed.
@@ -117,7 +123,7 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             f"{_listed(names)} are dates or times, not grades: choose another column with ",
             Option("grade_column"),
             ".",
-            code="grades_are_dates",
+            code="wrong_values",
         )
     for name in names:
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -141,11 +147,15 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             code="grades_without_order",
         )
     if len(by_number) < len(spelling):
-        raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
+        raise SrjtError(
+            f"Two of the grades {', '.join(spelling.values())} have the same number.",
+            code="not_unique",
+        )
     ordered = sorted(by_number)
     if len(ordered) < 2 and not gaps:
         raise SrjtError(
-            f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed."
+            f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed.",
+            code="too_few",
         )
     first = min(ordered[0], 1)
     missing = absent(range(first, min(ordered[-1], first + 1000)), by_number)
@@ -168,7 +178,7 @@ def refuse_more_than_most(names: Sequence[object]) -> None:
             f" most {MOST_GRADES}. Choose another ",
             Option("grade_column"),
             ", or join measurements to a few grades.",
-            code="too_many_grades",
+            code="too_many",
         )
 
 
@@ -183,14 +193,14 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
             ", or list the grades with ",
             Option("grades"),
             ".",
-            code="too_many_grades",
+            code="too_many",
         )
 
 
 def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...], str]:
     """The grades in their order, and a note."""
     if not present:
-        raise SrjtError("No sample has a grade.")
+        raise SrjtError("No sample has a grade.", code="too_few")
     numeric = [value for value in present if _number(value) is not None]
     # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the
     # grades.
@@ -200,7 +210,8 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
     whole = list(filter(str.isdecimal, map(_key, numeric)))
     if not whole:
         raise SrjtError(
-            f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one."
+            f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one.",
+            code="unknown_grade",
         )
     names = order_names(whole)
     note = f"whole numbers {names[0]} … {names[-1]}"
@@ -219,11 +230,17 @@ def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], 
         return codes_of, f"{listed} (as listed)"
     used = set(map(int, filter(str.isdecimal, keys)))
     if not used or any(map(str.isdecimal, codes_of)):
-        raise SrjtError(f"None of {_listed(sorted(present))} is among those listed: {listed}.")
+        raise SrjtError(
+            f"None of the grades {_listed(sorted(present))} is among those listed: {listed}.",
+            code="unknown_grade",
+            option="grades",
+        )
     if 0 not in used and len(names) not in used:
         raise SrjtError(
             f"Whether the grades {_listed(map(str, sorted(used)))} start at 0 or 1 is unknown: list"
-            " numbers, not names."
+            " numbers, not names.",
+            code="ambiguous",
+            option="grades",
         )
     first = 0 if 0 in used else 1
     last = first + len(names) - 1
@@ -279,10 +296,13 @@ def grade_codes(
         present = np.unique(y)
     except TypeError:
         raise SrjtError(
-            "The labels are of different types, which cannot be sorted: use one type."
+            "The labels are of different types, which cannot be sorted: use one type.",
+            code="wrong_type",
         ) from None
     if len(present) < 2:
-        raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
+        raise SrjtError(
+            f"All labels are of one class, {present[0]}: there is nothing to learn.", code="too_few"
+        )
     refuse_more_than_most(present.tolist())
     if grades is None and all(isinstance(name, str) for name in present.tolist()):
         # names by the numbers at their ends, as in every other source
@@ -295,6 +315,7 @@ def grade_codes(
             raise SrjtError(
                 Option("grades"),
                 f" must list at least two grades, each once; got {_listed(map(str, listed))}.",
+                code="wrong_values",
             )
         refuse_more_than_most(listed)
         classes = np.array(listed, dtype=object if y.dtype == object else None)
@@ -318,7 +339,10 @@ def _positions(labels: list[Any], classes: Array, *, what: str, advice: str) -> 
     code_of = {None: -1, **dict(zip(grades, range(len(grades)), strict=True))}
     for label in labels:
         if label not in code_of:
-            raise SrjtError(f"The {what} {label!r} is not among the grades {grades}{advice}")
+            raise SrjtError(
+                f"The {what} {label!r} is not among the grades {grades}{advice}",
+                code="unknown_grade",
+            )
     return np.array(pick(code_of, labels), dtype=np.int64)
 
 
@@ -409,10 +433,16 @@ def parse_grade_names(text: str | None) -> dict[str, str] | None:
         grade, equals, name = map(str.strip, part.partition("="))
         if not equals or not grade or not name:
             raise SrjtError(
-                f"Grade names are written as 0=none,1=mild; {part.strip()!r} is not GRADE=NAME."
+                f"Grade names are written as 0=none,1=mild; {part.strip()!r} is not GRADE=NAME.",
+                code="wrong_syntax",
+                option="grade_names",
             )
         if grade in names:
-            raise SrjtError(f"The grade {grade!r} has two names: {names[grade]!r} and {name!r}.")
+            raise SrjtError(
+                f"The grade {grade!r} has two names: {names[grade]!r} and {name!r}.",
+                code="not_unique",
+                option="grade_names",
+            )
         names[grade] = name
     return names
 
@@ -421,7 +451,9 @@ def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dic
     """The names in the order of the grades; an error if they do not fit the grades."""
     if not isinstance(names, Mapping):
         raise SrjtError(
-            f"Grade names are a mapping from grade to name; got {type(names).__name__}."
+            f"Grade names are a mapping from grade to name; got {type(names).__name__}.",
+            code="wrong_type",
+            option="grade_names",
         )
     name_of = {str(grade): str(name).strip() for grade, name in names.items()}
     owner: dict[str, str] = {}
@@ -430,12 +462,20 @@ def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dic
             raise unknown_name("grade (in the grade names)", grade, grades)
         if not name or not name.isprintable() or len(name) > LONGEST:
             raise SrjtError(
-                f"{grade!r} needs a name of 1 to {LONGEST} printable letters; got {name[:80]!r}."
+                f"{grade!r} needs a name of 1 to {LONGEST} printable letters; got {name[:80]!r}.",
+                code="wrong_values",
+                option="grade_names",
             )
         if (other := owner.setdefault(name.casefold(), grade)) != grade:
-            raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
+            raise SrjtError(
+                f"The grades {other!r} and {grade!r} have the same name, {name!r}.",
+                code="not_unique",
+                option="grade_names",
+            )
     if name_of and (missing := absent(grades, name_of)):
         raise SrjtError(
-            f"Grade names must name every grade; there is none for {', '.join(missing)}."
+            f"Grade names must name every grade; there is none for {', '.join(missing)}.",
+            code="missing_option",
+            option="grade_names",
         )
     return picked(name_of, grades)

@@ -135,7 +135,7 @@ def inspect_source(
     ):
         guesses = guess_options(load_table(source), ReadOptions.of(options))
     if guesses.unresolved and "image" not in guesses.columns:
-        raise SrjtError(Message.joined(guesses.unresolved))
+        raise SrjtError(Message.joined(guesses.unresolved), code="missing_column")
     if guesses.unresolved:
         manifest = read_images([source], **picked(guesses.options, READ_WITHOUT_GRADES))
     else:
@@ -156,7 +156,9 @@ def inspect_source(
         try:
             of_images, pairs = examine_images(manifest, progress=progress)
         except SrjtError as problem:  # no image exists
-            raise SrjtError(Message.joined([problem, *guesses.unresolved])) from None
+            raise SrjtError(
+                Message.joined([problem, *guesses.unresolved]), code=problem.code
+            ) from None
         problems += of_images
     if not guesses.unresolved:
         problems += few_patients(manifest, folds)

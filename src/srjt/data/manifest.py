@@ -42,10 +42,11 @@ def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") ->
     possible."""
     if rows.ndim != 2 or not rows.shape[1]:
         raise SrjtError(
-            f"{what} must be a table of numbers, samples × features, not of shape {rows.shape}."
+            f"{what} must be a table of numbers, samples × features, not of shape {rows.shape}.",
+            code="wrong_shape",
         )
     if rows.dtype.kind not in "fiub":
-        raise SrjtError(f"{what} must be numbers; these are {rows.dtype}.")
+        raise SrjtError(f"{what} must be numbers; these are {rows.dtype}.", code="wrong_type")
     # numbers that are too large become infinite and are reported below
     with np.errstate(over="ignore"):
         features = np.ascontiguousarray(rows, dtype=np.float32)
@@ -53,7 +54,8 @@ def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") ->
     if not np.isfinite(features.sum(dtype=np.float64)):
         row, column = np.argwhere(~np.isfinite(features))[0].tolist()
         raise SrjtError(
-            f"{what} must be finite: row {row}, column {column} (from 0) is {rows[row, column]}."
+            f"{what} must be finite: row {row}, column {column} (from 0) is {rows[row, column]}.",
+            code="wrong_values",
         )
     return features
 
@@ -65,7 +67,8 @@ def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> 
     if missing := absent(wanted, place):
         raise SrjtError(
             f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run"
-            f" ({few(missing)}): add them."
+            f" ({few(missing)}): add them.",
+            code="missing_column",
         )
     return pick(place, wanted)
 
@@ -203,16 +206,22 @@ class Manifest:
     def __post_init__(self) -> None:
         if missing := {"id", "image", "grade"} - set(self.table.columns):
             raise SrjtError(
-                f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}."
+                f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}.",
+                code="missing_column",
             )
         if self.arrays is not None and len(self.arrays) != len(self.table):
             what = "rows of features" if self.are_features else "images"
-            raise SrjtError(f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}.")
+            raise SrjtError(
+                f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}.",
+                code="wrong_shape",
+            )
         if not self.table["id"].is_unique:
             twice = self.table.loc[self.table["id"].duplicated(), "id"].iloc[0]
-            raise SrjtError(f"Sample ids must be unique; {twice!r} occurs more than once.")
+            raise SrjtError(
+                f"Sample ids must be unique; {twice!r} occurs more than once.", code="not_unique"
+            )
         if len(self) and not self.table["grade"].between(0, self.num_classes - 1).all():
-            raise SrjtError(f"Grades must lie in 0 … {self.num_classes - 1}.")
+            raise SrjtError(f"Grades must lie in 0 … {self.num_classes - 1}.", code="unknown_grade")
         if "verified_grade" in self.table:
             verified = self.table["verified_grade"]
             if (
@@ -220,14 +229,16 @@ class Manifest:
                 or not verified.between(-1, self.num_classes - 1).all()
             ):
                 raise SrjtError(
-                    f"Verified grades lie in 0 … {self.num_classes - 1}, or are −1 (not known)."
+                    f"Verified grades lie in 0 … {self.num_classes - 1}, or are −1 (not known).",
+                    code="unknown_grade",
                 )
         if (drawn := self.verified_probability) is not None:
             known = drawn[self.table["verified_grade"].to_numpy() >= 0]
             if not ((known > 0.0) & (known <= 1.0)).all():
                 raise SrjtError(
                     "The column verified_probability holds, of each verified label, the probability"
-                    " with which it was drawn: above 0 and at most 1."
+                    " with which it was drawn: above 0 and at most 1.",
+                    code="wrong_values",
                 )
 
     def __repr__(self) -> str:
@@ -323,7 +334,8 @@ class Manifest:
         sums = shares.sum(axis=1, keepdims=True)
         if not ((shares >= 0).all() and (sums > 0).all()):
             raise SrjtError(
-                f"The columns {columns[0]} … {columns[-1]} must hold probabilities in every row."
+                f"The columns {columns[0]} … {columns[-1]} must hold probabilities in every row.",
+                code="wrong_values",
             )
         return np.asarray(shares / sums, dtype=np.float64)
 
@@ -570,7 +582,9 @@ def drop_unusable(
         )
     reasons = unusable_rows(manifest, problems)
     if len(reasons) == len(manifest):
-        raise SrjtError("No sample can be used: all of them have problems.")
+        raise SrjtError(
+            "No sample can be used: all of them have problems.", code="unusable_samples"
+        )
     usable = manifest.leave_out(reasons)
     return replace(usable, left_out_counts=left_out_counts(problems), report=solved)
 

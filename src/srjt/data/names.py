@@ -68,7 +68,8 @@ def join_names(
             fitting = few(map(repr, pick(known, candidates)))
             raise SrjtError(
                 f"{wanted[place]!r} of {wanted_in} fits {len(candidates):,} names of {known_in}"
-                f" ({fitting}): write the names with their folders in both, so that each fits one."
+                f" ({fitting}): write the names with their folders in both, so that each fits one.",
+                code="ambiguous",
             )
         if candidates:
             joined[place] = candidates[0]
@@ -88,7 +89,8 @@ def join_all_names(
             f"{known_in} names {whole} of the {len(joined):,} images of {wanted_in}. Missing:"
             f" {few(map(repr, pick(wanted, missing)))}; its own names:"
             f" {few(map(repr, known))}. One name must be the other one, or the end of it, with"
-            " whole folders."
+            " whole folders.",
+            code="no_match",
         )
     return joined
 
@@ -131,7 +133,8 @@ def _refuse_shared_rows(
             raise SrjtError(
                 f"{known[row]!r} of {known_in} fits two names of {wanted_in} ({wanted[other]!r},"
                 f" {wanted[place]!r}): write the names with their folders in both, so that each"
-                " fits one."
+                " fits one.",
+                code="ambiguous",
             )
 
 

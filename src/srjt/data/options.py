@@ -119,7 +119,9 @@ class ReadOptions:
             written, _, grade = map(str.strip, pair.rpartition("="))
             if not (written and grade):
                 raise SrjtError(
-                    Option("map_grades"), f" takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}."
+                    Option("map_grades"),
+                    f" takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}.",
+                    code="wrong_syntax",
                 )
             grade_of[written] = grade
         return grade_of

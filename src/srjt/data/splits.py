@@ -121,7 +121,11 @@ def folds(
     if by not in BY:
         raise unknown_name("split rule", by, BY)
     if folds < 3:
-        raise SrjtError(f"At least 3 folds are needed for train, validation and test, not {folds}.")
+        raise SrjtError(
+            f"At least 3 folds are needed for train, validation and test, not {folds}.",
+            code="out_of_bounds",
+            option="folds",
+        )
     if hold_out is not None:
         return _hold_out(manifest, hold_out, parts=folds - 1, seed=seed, by=by)
     part = assign_folds(manifest, folds=folds, seed=seed, by=by)
@@ -210,7 +214,7 @@ def official_split(manifest: Manifest) -> Split:
         )
     split = _of_sides(manifest.table["split"].to_numpy(dtype=object), checked=True)
     if not len(split.train):
-        raise SrjtError("The published split has no training samples.")
+        raise SrjtError("The published split has no training samples.", code="no_split")
     warn_of_leaks(manifest, split, name="The published split")
     return split
 
@@ -302,12 +306,16 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         if len(unknown) and not allow_missing:
             raise SrjtError(
                 f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown"
-                f" ({len(unknown):,} in all)."
+                f" ({len(unknown):,} in all).",
+                code="no_match",
+                option="splits",
             )
         if left_out:
             raise SrjtError(
                 f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r}"
-                f" ({len(left_out):,} in all)."
+                f" ({len(left_out):,} in all).",
+                code="no_match",
+                option="splits",
             )
         side_of = once["split"].to_numpy(dtype=object)[order]
         side_of[order < 0] = ""
@@ -315,7 +323,9 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         split = _of_sides(side_of, held_out=held_out, checked=True)
         if len(shared := _on_two_sides(manifest.patients, split)):
             raise SrjtError(
-                f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides."
+                f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides.",
+                code="conflict",
+                option="splits",
             )
         splits.append(split)
     _warn_of_shared_images(
@@ -332,7 +342,11 @@ def _assign_patients(
     images = Counter(owners)
     highest = pd.Series(grades).groupby(np.array(owners, dtype=object)).max().to_dict()
     if len(images) < parts:
-        raise SrjtError(f"{parts} folds need at least as many patients; there are {len(images)}.")
+        raise SrjtError(
+            f"{parts} folds need at least {parts} patients; there are {len(images)}.",
+            code="too_few",
+            option="folds",
+        )
     strata: dict[int, list[str]] = {}
     for owner in sorted(images, key=lambda owner: _random_key(owner, seed)):
         strata.setdefault(highest[owner] if stratified else 0, []).append(owner)
@@ -365,7 +379,8 @@ def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mas
     chosen = set(pick(order, np.flatnonzero(before < share * len(owners))))
     if not 0 < len(chosen) < len(order):
         raise SrjtError(
-            f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side."
+            f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side.",
+            code="too_few",
         )
     return np.array([owner in chosen for owner in owners])
 
@@ -401,18 +416,26 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
     sites = np.array([as_text(cell).strip() for cell in manifest.table[column]], dtype=object)
     if unknown := sum(site.casefold() in MISSING for site in sites):
         raise SrjtError(
-            f"{count_of(unknown, 'sample')} without a {column}: fill it in, or leave them out."
+            f"{count_of(unknown, 'sample')} without a {column}: fill it in, or leave them out.",
+            code="wrong_values",
+            option="hold_out",
         )
     first: dict[str, str] = {}
     for owner, site in zip(manifest.groups or manifest.ids, sites, strict=True):
         if first.setdefault(owner, site) != site:
             raise SrjtError(
                 f"The patient {owner!r}, or one with the same image, has two values of {column},"
-                f" {first[owner]!r} and {site!r}: give every patient one."
+                f" {first[owner]!r} and {site!r}: give every patient one.",
+                code="conflict",
+                option="hold_out",
             )
     names = sorted(set(sites))
     if len(names) < 2:
-        raise SrjtError(f"To hold out each {column}, there must be two or more, not only {names}.")
+        raise SrjtError(
+            f"To hold out each {column}, there must be two or more, not only {names}.",
+            code="too_few",
+            option="hold_out",
+        )
     part = assign_folds(manifest, folds=parts, seed=seed, by=by)
     return [_split(sites == name, part == k % parts, held_out=name) for k, name in enumerate(names)]
 
@@ -475,12 +498,18 @@ def _read_sides(path: Path) -> pd.DataFrame:
     ):
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            raise SrjtError(f"{path}, line {row + 2}: {sentence.format(**rows.iloc[row])}.")
+            raise SrjtError(
+                f"{path}, line {row + 2}: {sentence.format(**rows.iloc[row])}.",
+                code="wrong_values",
+                option="splits",
+            )
     rows["fold"] = rows["fold"].astype(int)
     numbers = sorted(set(rows["fold"]))
     if numbers != list(range(len(numbers))) or not numbers:
         raise SrjtError(
-            f"{path}: the folds must be numbered 0, 1, 2, …; found {numbers or 'none'}."
+            f"{path}: the folds must be numbered 0, 1, 2, …; found {numbers or 'none'}.",
+            code="wrong_values",
+            option="splits",
         )
     if "held_out" in rows:
         return rows
@@ -498,10 +527,16 @@ def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         ValueError
     ) as problem:  # also of text that is not UTF-8 and of quotes that are not closed
         raise SrjtError(
-            f"{path} cannot be read as UTF-8 text with columns: {reason_of(problem)}."
+            f"{path} cannot be read as UTF-8 text with columns: {reason_of(problem)}.",
+            code="unreadable_file",
+            option="splits",
         ) from None
     if not set(columns) <= set(rows.columns):
-        raise SrjtError(f"{path} does not hold a split: it needs the columns {', '.join(columns)}.")
+        raise SrjtError(
+            f"{path} does not hold a split: it needs the columns {', '.join(columns)}.",
+            code="missing_column",
+            option="splits",
+        )
     return rows.fillna("")
 
 
@@ -572,7 +607,12 @@ def corrupt(
     """
     if (rate is None) == (rho is None):
         raise SrjtError(
-            "Give the amount of noise: either ", Option("rate"), " or ", Option("rho"), "."
+            "Give the amount of noise: either ",
+            Option("rate"),
+            " or ",
+            Option("rho"),
+            ".",
+            code="missing_option",
         )
     if manifest.true_labels is not None:
         raise SrjtError(
@@ -580,6 +620,7 @@ def corrupt(
             " or ",
             Option("grade_column"),
             " with the name of the column of true grades to start from them.",
+            code="conflict",
         )
     rows = np.arange(len(manifest))
     if "split" in manifest.table and not include_test:
@@ -589,6 +630,7 @@ def corrupt(
             "All samples are marked test, and test labels stay clean: ",
             Option("include_test", True),
             " corrupts them.",
+            code="unsupported",
         )
     if rho is None:
         assert rate is not None

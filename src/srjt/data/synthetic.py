@@ -401,7 +401,7 @@ def generate(
         ),
     ):
         if not possible:
-            raise SrjtError(sentence)
+            raise SrjtError(sentence, code="out_of_bounds")
     patient, severity = _population(images, patients, grades, seed)
     appearances = [random_appearance(stream(seed, _PATIENT, p)) for p in range(patients)]
     arrays = np.empty((images, size, size, 3), np.uint8)
@@ -450,7 +450,8 @@ def write(
 
     if manifest.arrays is None:
         raise SrjtError(
-            "This dataset has no images in memory: use one from srjt.data.synthetic.generate."
+            "This dataset has no images in memory: use one from srjt.data.synthetic.generate.",
+            code="unsupported",
         )
     root = Path(folder)
     check_empty(root)
@@ -471,9 +472,13 @@ def write(
 def check_empty(folder: Path) -> None:
     """Raise unless ``folder`` is absent or an empty folder."""
     if folder.exists() and not folder.is_dir():
-        raise SrjtError(f"{folder} is a file, not a folder: choose a new folder.")
+        raise SrjtError(
+            f"{folder} is a file, not a folder: choose a new folder.", code="wrong_file"
+        )
     if folder.is_dir() and any(folder.iterdir()):
-        raise SrjtError(f"The folder {folder} is not empty: choose a new or empty one.")
+        raise SrjtError(
+            f"The folder {folder} is not empty: choose a new or empty one.", code="folder_in_use"
+        )
 
 
 def _population(images: int, patients: int, grades: int, seed: int) -> tuple[Ints, Doubles]:
@@ -566,10 +571,15 @@ def read_labels(
     """
     if "severity" not in manifest.table:
         raise SrjtError(
-            "A simulated reader needs the severity of each image, as in synthetic.generate."
+            "A simulated reader needs the severity of each image, as in synthetic.generate.",
+            code="unsupported",
         )
     if spread < 0:
-        raise SrjtError(f"The spread of a reader is 0 or larger, not {spread:g}.")
+        raise SrjtError(
+            f"The spread of a reader is 0 or larger, not {spread:g}.",
+            code="out_of_bounds",
+            option="spread",
+        )
     errors = np.array(
         [bias + spread * bell(stream(seed, _READER, row)) for row in range(len(manifest))]
     )

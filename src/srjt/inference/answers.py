@@ -5,7 +5,7 @@ beside the labels that they are judged by.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ import pandas as pd
 
 from srjt.choose import pick
 from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
-from srjt.errors import Option, SrjtError, unknown_name
+from srjt.errors import Option, SrjtError, count_of, unknown_name
+from srjt.inference.labels import ValidationLabels
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
@@ -31,7 +32,10 @@ def probabilities_of(
     """
     if network != "ensemble" and int(network) > len(probabilities):
         raise SrjtError(
-            f"This run has {len(probabilities)} network(s): there is no network {network}."
+            f"There is no network {network}: this run has"
+            f" {count_of(len(probabilities), 'network')}.",
+            code="out_of_bounds",
+            option="network",
         )
     if network == "ensemble":
         chosen = np.ascontiguousarray(probabilities.mean(axis=0))
@@ -182,6 +186,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
                 " patients: pool within a patient, ",
                 Option("per", ["patient", *per]),
                 ".",
+                code="ambiguous",
             )
     if "id" in table:
         cells = cells.mask(
@@ -198,31 +203,21 @@ class NoValidationError(SrjtError):
     """The validation side is missing, or lacks a column."""
 
 
-def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
-    """A sentence about the labels of the validation side, by which something was found."""
+def validation_labels(run: Trained, *, per: Sequence[str] = ()) -> ValidationLabels:
+    """The labels of the validation side. per: the columns that answers are pooled by."""
     side = run.held_out["validation"]
+    known = ValidationLabels(samples=len(side))
     if side.true_labels is not None:
-        return "Its true grades are known and were used."
-    if per and (known := known_noise(run)) is not None:
-        return (
-            "The highest grades of its patients are inferred from their labels and the estimated"
-            f" noise ({known.rate:.0%} wrong)."
-        )
+        return replace(known, basis="true grades")
+    if per and (noise := known_noise(run)) is not None:
+        return replace(known, basis="inferred", noise_rate=noise.rate)
+    if side.verified_labels is not None:
+        known = replace(known, verified=int((side.verified_labels >= 0).sum()))
     estimate = run.noise_estimate
-    wrong = ""
-    if estimate is not None and estimate.informed:
-        share = f"an estimated {estimate.rate:.0%}"
-        if estimate.known_rate is None:
-            share = estimate.rate_text()
-        wrong = f", and {share} of such labels are wrong"
-    verified = side.verified_labels
-    if verified is not None and (verified >= 0).any():
-        checked = int((verified >= 0).sum())
-        others = ""
-        if checked < len(side):
-            others = f"; the others are as given{wrong}"
-        return f"{checked:,} of its {len(side):,} labels are verified{others}."
-    return f"Its labels are as given{wrong}: wrong ones shift what is found on them."
+    if estimate is None or not estimate.informed:
+        return known
+    rate = None if estimate.known_rate is None else estimate.rate
+    return replace(known, noise_rate=rate, noise_interval=estimate.rate_interval)
 
 
 def known_noise(run: Trained) -> NoiseEstimate | None:

@@ -30,7 +30,7 @@ from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
 from srjt.settings import from_names
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 # The answers of several runs for the same test images, in the same order.
@@ -64,6 +64,7 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
                 f"{name} keeps no predictions for a test side: give labelled images with ",
                 Option("test"),
                 ".",
+                code="no_split",
             )
         samples = side
         answers = prepared.side_answers(side, judging_labels(side)[0])
@@ -99,6 +100,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
             Option("test"),
             ", or train one again on the sides of the other (srjt train … --splits RUN, or"
             " srjt.data.read_splits).",
+            code="no_match",
         )
     return replace(other, table=other.table.loc[ours])
 
@@ -234,7 +236,7 @@ def compare(
     """
     grading = from_names(Grading, options, kind="option")
     if len(runs) < 2:
-        raise SrjtError("A comparison needs at least two runs.")
+        raise SrjtError("A comparison needs at least two runs.", code="too_few")
     opened = list(map(open_run, runs))
     names = _names(opened)
     by_name = dict(zip(names, opened, strict=True))
@@ -333,7 +335,9 @@ def _refuse_other_grades(runs: Mapping[str, Trained]) -> None:
         if run.grades != runs[first].grades:
             raise SrjtError(
                 f"{name} has the grades {', '.join(run.grades)} and {first} has"
-                f" {', '.join(runs[first].grades)}: only runs with the same grades can be compared."
+                f" {', '.join(runs[first].grades)}. Only runs with the same grades can be"
+                " compared.",
+                code="no_match",
             )
 
 

@@ -92,10 +92,15 @@ def embed(
     (12, 1536)
     """
     if data.are_features:
-        raise SrjtError("These data are already features.")
+        raise SrjtError(
+            "The source has features already, and features are computed from images.",
+            code="unsupported",
+        )
     if networks.takes_rows(backbone):
         raise SrjtError(
-            f"The network {backbone!r} reads features, so it cannot compute them from images."
+            f"The network {backbone!r} reads features, so it cannot compute them from images.",
+            code="unsupported",
+            option="backbone",
         )
     if not 0 < crop <= image_size:
         raise SrjtError(
@@ -103,9 +108,12 @@ def embed(
             f" ({crop}) must lie between 1 and ",
             Option("image_size"),
             f" ({image_size}).",
+            code="out_of_bounds",
         )
     if batch_size < 1:
-        raise SrjtError(Option("batch_size"), f" must be positive; got {batch_size}.")
+        raise SrjtError(
+            Option("batch_size"), f" must be positive; got {batch_size}.", code="out_of_bounds"
+        )
     target = choose_device(device)
     # before any image is decoded, so that missing weights are reported at once
     network = networks.build(

@@ -21,13 +21,19 @@ from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import subgroups
 from srjt.inference.answers import (
     Answers,
-    describe_labels,
     number_of_patients,
     probabilities_of,
     run_name,
     units_of,
+    validation_labels,
 )
-from srjt.inference.aspects import FittedTo, Judged, Judging, registered_aspects
+from srjt.inference.aspects import (
+    FittedTo,
+    Judged,
+    Judging,
+    registered_aspects,
+)
+from srjt.inference.labels import ValidationLabels
 from srjt.inference.options import Answering, Evaluating, with_aspects
 from srjt.inference.prepare import (
     JudgedBy,
@@ -47,7 +53,9 @@ from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
-from srjt.training.folder import HeldOut, baseline_from, same_samples
+from srjt.training.baselines import baseline_from
+from srjt.training.held_out import HeldOut
+from srjt.training.image_identity import same_samples
 from srjt.training.trained import Trained
 
 # Which of the evaluated samples the run knows, by what they show: scores on them look too good.
@@ -179,8 +187,8 @@ class Evaluation(subgroups.Scores, Reported):
         How the images of a patient are pooled; empty if they are not.
     learned_pooling : LearnedPooling or None
         Parameters of a learned pooling.
-    pooling_labels : str
-        Which labels it was fitted by, as a sentence; empty if it is not learned.
+    pooling_labels : ValidationLabels or None
+        The labels that it was fitted to; None if it is not learned.
     unknown_units : int
         Images without a value in a column of ``per``; each of them is judged alone.
     own_samples : int or None
@@ -235,7 +243,7 @@ class Evaluation(subgroups.Scores, Reported):
     per: tuple[str, ...] = ()
     pool: str = ""
     learned_pooling: LearnedPooling | None = None
-    pooling_labels: str = ""
+    pooling_labels: ValidationLabels | None = None
     unknown_units: int = 0
     own_samples: int | None = None
     aspects: dict[str, Judged] = field(default_factory=dict)
@@ -469,7 +477,7 @@ def judge(
         pool=prepared.options.pool if per else "",
         unknown_units=0 if judging.units is None else judging.units.unknown,
         learned_pooling=prepared.learned,
-        pooling_labels="" if prepared.learned is None else describe_labels(run, per=per),
+        pooling_labels=None if prepared.learned is None else validation_labels(run, per=per),
         run=run_name(run),
         side=side,
         grades=grades,

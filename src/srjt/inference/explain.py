@@ -73,7 +73,8 @@ def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Te
         if gradient is not None and bool((places := layout(output * gradient)).any()):
             return places.detach().float()
     raise SrjtError(
-        "This network has no feature map with places, so there is nothing to show on an image."
+        "This network has no spatial feature map, so parts of an image cannot be explained.",
+        code="unsupported",
     )
 
 
@@ -238,13 +239,14 @@ def explain(
     run = open_run(run)
     if len(run.in_shape) == 1:
         raise SrjtError(
-            "This run was trained on features, which have no places: there are no maps to show."
+            "This run was trained on features, and only runs on images can be explained.",
+            code="unsupported",
         )
     data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
     prepared = prepare(run, Answering(on_bad_image=on_bad_image))
     store = prepared.open_store(data)
     if not len(store.pixels):
-        raise SrjtError("There is no image to explain.")
+        raise SrjtError("There are no images to explain.", code="too_few")
     table = prepared.table(prepared.answer_store(store))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
@@ -257,12 +259,17 @@ def explain(
             samples = samples.select(np.isin(samples.ids, run.training_ids))
         if not len(samples):
             raise SrjtError(
-                "None of these samples has the id of a sample that the run was trained on."
+                "None of these samples has the id of a sample that the run was trained on.",
+                code="no_match",
+                option="training",
             )
         learnt = prepared.open_store(samples)
         if learnt.pixels.ndim == 2:
             raise SrjtError(
-                "This run was trained on images: ", Option("training"), " has rows of features."
+                "This run was trained on images: ",
+                Option("training"),
+                " has rows of features.",
+                code="wrong_file",
             )
         similar = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
     return Explanation(

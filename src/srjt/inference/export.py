@@ -78,7 +78,8 @@ class ExportModule(nn.Module):
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
                 "Your own eval_transform cannot be exported: export a run without one, and apply"
-                " the transform before the exported network."
+                " the transform before the exported network.",
+                code="unsupported",
             )
         self.networks = run.networks
         self.method = run.method
@@ -231,7 +232,8 @@ def export(
             (other,) = absent(get_args(Format), (format,))
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason_of(problem)}): try the format"
-                f" {other}."
+                f" {other}.",
+                code="unsupported",
             ) from problem
         difference = _compare(_READERS[format](content), prepared, checked)
     write_output(target, content)
@@ -257,7 +259,9 @@ def resolve_format(path: Path, format: str | None) -> Format:
     if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
         raise SrjtError(
             f"The format of {path.name} is not clear from its name: use the suffix"
-            f" {' or '.join(SUFFIXES)}."
+            f" {' or '.join(SUFFIXES)}.",
+            code="wrong_file",
+            option="out",
         )
     return chosen  # type: ignore[return-value]
 
@@ -331,7 +335,8 @@ def _checked_samples(run: Trained, samples: Samples) -> Samples:
     if samples.shape[1:] != shape or samples.dtype != dtype or len(samples) == 0:
         raise SrjtError(
             f"The check of this run takes samples of {dtype} (N, {', '.join(map(str, shape))}), not"
-            f" {samples.dtype} {samples.shape}."
+            f" {samples.dtype} {samples.shape}.",
+            code="wrong_shape",
         )
     return samples
 
@@ -357,7 +362,8 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
             raise SrjtError(
                 "The exported network does not predict what the run predicts (probabilities differ"
                 f" by {max(difference, off):.1e}, {int((~equal).sum())} of {len(equal)} grades):"
-                " nothing was written."
+                " nothing was written.",
+                code="unsupported",
             )
         largest = max(largest, float(difference))
     return largest

@@ -125,13 +125,13 @@ class Answering(Grading):
 
     views: int = setting(
         1,
-        "Views of each image to average: 1 is the centre crop, 2 adds its mirror image, 10 adds the"
-        " four corners and their mirror images. For a run with flip=false there are no mirror"
-        " images: 10 means 5.",
+        "Number of views of each image to average: 1 is the centre crop, 2 adds its mirror image,"
+        " 10 adds the four corners and their mirror images. A run with flip=false uses no mirror"
+        " images, so that 10 means 5.",
         metavar="1|2|10",
     )
     on_bad_image: Literal["error", "skip"] = setting(
-        "error", "Stop at unusable samples, or leave them out."
+        "error", "Stop with an error if samples are unusable, or leave them out."
     )
     precision: Precision | None = setting(
         None,
@@ -143,8 +143,8 @@ class Answering(Grading):
 
     calibrate_on: Any = setting(
         None,
-        "Labelled samples for calibration that the run was not trained on. For evaluate, also a"
-        " share of the source, such as 0.3.",
+        "Labelled samples for calibration, on which the run was not trained. For evaluate, this"
+        " may be a share of the source, such as 0.3.",
         more="The share consists of whole patients, which are not evaluated.",
         shown="its validation side",
         metavar="SOURCE",
@@ -152,8 +152,8 @@ class Answering(Grading):
     )
     label_noise: Literal["unknown", "class-conditional", "none"] = setting(
         "unknown",
-        "Assumption about wrong calibration labels: unknown, dependent on the true grade alone"
-        " (class-conditional), or none.",
+        "What to assume about wrong calibration labels: nothing (unknown), that they depend on"
+        " the true grade alone (class-conditional), or that there are none.",
     )
     recalibrate: bool = setting(
         True,
@@ -163,7 +163,8 @@ class Answering(Grading):
     per: tuple[str, ...] = setting(
         (),
         Message(
-            "Give one answer per value of this column, such as patient, or of several: ",
+            "Give one answer per value of this column, such as patient, or per combination of"
+            " several, as in ",
             Option("per", ["patient", "eye"]),
             ".",
         ),
@@ -173,7 +174,7 @@ class Answering(Grading):
     )
     pool: Literal["highest", "mean", "learned"] = setting(
         "highest",
-        "How the answers for several images are combined: the highest grade, the mean, or a rule"
+        "How to combine the answers for several images: the highest grade, the mean, or a rule"
         " that is fitted on the validation side.",
     )
 
@@ -225,11 +226,11 @@ class Planning:
     )
     half_width: float = setting(0.05, "Wanted half-width of its 95 % interval.", ge=1e-4, lt=1)
     value: float | None = setting(
-        None, "Expected value of the metric. It is needed if there is no pilot.", le=10
+        None, "Expected value of the metric. It is required without a pilot.", le=10
     )
     spread: float | None = setting(
         None,
-        "Standard deviation of one absolute error, for mae.",
+        "For mae: standard deviation of the absolute error of one image.",
         gt=0,
         le=100,
         shown="that of errors by one grade",
@@ -238,21 +239,21 @@ class Planning:
         1.0, "Number of images per patient.", shown="1, or the pilot's", gt=0, le=1e6
     )
     correlation: float = setting(
-        0.0, "Correlation of the errors of a patient's images, from 0 to 1.", ge=0, le=1
+        0.0, "Correlation between the errors of a patient's images, from 0 to 1.", ge=0, le=1
     )
     prevalence: float = setting(
-        0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1
+        0.5, "For sensitivity and specificity: share of images to refer.", gt=0, lt=1
     )
     refer_from: str | None = setting(
-        None, "The lowest grade to refer, for the sensitivity of a pilot."
+        None, "For sensitivity and specificity of a pilot: the lowest grade to refer."
     )
     grade_shares: str | None = setting(
         None,
-        "Shares of the grades from the lowest, for qwk, such as 0.8,0.15,0.05.",
+        "For qwk: shares of the grades, from the lowest, such as 0.8,0.15,0.05.",
         shown="0.6,0.25,0.1,0.05",
     )
     reader_error: float | None = setting(
-        None, "Error rate of one reader, to plan readings too.", gt=0, lt=1
+        None, "Error rate of one reader, to plan the number of readings too.", gt=0, lt=1
     )
 
     def __post_init__(self) -> None:

@@ -21,15 +21,16 @@ from srjt.data.manifest import GRADED, Manifest, drop_unusable
 from srjt.data.options import without_none
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.features import FEATURE_SUFFIXES
-from srjt.errors import Option, SrjtError, count_of, unknown_name
+from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers, units_of
 from srjt.inference.aspects import registered_aspects
 from srjt.inference.options import Answering, as_columns, with_aspects
 from srjt.inference.prepare import Prepared, RunLike, prepare
+from srjt.plain import plain
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.settings import from_names
 from srjt.training.devices import amp_dtype
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 
 # A run takes images, or rows of features: the other kind gets one sentence that says how to make
@@ -46,12 +47,15 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
         if _takes(run) == "images" and arrays:
             raise SrjtError(
                 f"This run takes images, and {path} is a file of arrays: give image files, a folder"
-                " or a table of images, or a run that was trained on such features."
+                " or a table of images, or a run that was trained on such features.",
+                code="wrong_file",
             )
         if _takes(run) != "images" and not arrays and (os.path.isdir(path) or is_image(path)):
+            command = _features_command(path, run.feature_settings)
             raise SrjtError(
                 f"This run takes {_takes(run)}, and {path} has images. Compute their features"
-                f" first, as those of the training: {_features_command(path, run.feature_settings)}"
+                f" first, with the settings of the training: {command}",
+                code="wrong_file",
             )
 
 
@@ -92,49 +96,42 @@ def _features_command(path: Path, settings: str) -> str:
     return shlex.join([*words, "--out", "features.npz"])
 
 
-# How answers came about, in words: what every option that was given, or not given, amounts to.
-
-POOLING = {
-    "highest": "the highest grade of the images",
-    "mean": "the mean of the images' probabilities",
-    "learned": "a pooling that is fitted on the validation side",
-}
+# How answers came about: what every option that was given, or not given, amounts to.
 
 
-def how_answered(prepared: Prepared) -> dict[str, str]:
-    """What was done → how, for a person who reads the answers."""
+def how_answered(prepared: Prepared) -> dict[str, Any]:
+    """What was done → how, as plain values; ``srjt.reports.aspects.how_in_words`` writes them."""
     run = prepared.applied
     options = prepared.options
-    other = prepared.calibrate_on
-    how = {"networks": "the mean of two networks' probabilities"}
-    if run.method.networks == 1:
-        how["networks"] = "one"
-    elif options.network != "ensemble":
-        how["networks"] = f"network {options.network} of two"
-    if prepared.views > 1:
-        how["views"] = f"the mean of {prepared.views} views of each image"
-    how["precision"] = "fp32"
+    precision = "fp32"
     if amp_dtype(run.config, run.device) is not None:
-        how["precision"] = "bf16"
+        precision = "bf16"
     elif run.config.precision == "tf32" and run.device.type == "cuda":  # a CPU has none
-        how["precision"] = "tf32"
-    how["recalibration"] = str(prepared.recalibration or "none")
+        precision = "tf32"
+    how: dict[str, Any] = {
+        "networks": {"number": run.method.networks, "used": options.network},
+        "views": prepared.views,
+        "precision": precision,
+        "recalibration": str(prepared.recalibration or "none"),
+    }
     if "calibration" in prepared.fitted().values():
-        side: Manifest | HeldOut | None = other
-        where = "other labelled samples"
+        side: Manifest | HeldOut | None = prepared.calibrate_on
         if side is None:
             side = run.held_out["validation"]
-            where = "the validation side of the run"
-        how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}"
-        if side.patients is not None:
-            how["calibrated on"] += f" of {count_of(len(set(side.patients)), 'patient')}"
+        how["calibrated on"] = {
+            "samples": len(side),
+            "patients": None if side.patients is None else len(set(side.patients)),
+            "validation": prepared.calibrate_on is None,
+        }
     how["grade"] = prepared.grade_in_words
     if options.per:
-        how["one answer per"] = f"{' and '.join(options.per)}: {POOLING[options.pool]}"
-        if prepared.learned is not None:
-            how["one answer per"] += ", exponent {:.2g}, weight {:.2g}".format(*prepared.learned)
+        how["one answer per"] = {
+            "columns": list(options.per),
+            "pool": options.pool,
+            "learned": plain(prepared.learned),
+        }
     for rule in prepared.rules.values():
-        how |= rule.in_words(run)
+        how |= rule.settled(run)
     return how
 
 
@@ -199,8 +196,8 @@ def predict(
         variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``.
         With ``per``: one row per patient, with the number of ``images`` and the ``highest_image``,
         that with the highest grade (of several, with the highest expected grade). ``attrs["how"]``
-        says in words how the answers came about; further entries belong to the options that were
-        given, such as ``attrs["threshold"]`` of the referral, None without it.
+        says how the answers came about; further entries belong to the options that were given, such
+        as ``attrs["threshold"]`` of the referral, None without it.
 
     Examples
     --------
@@ -273,11 +270,11 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
         raise SrjtError(
-            "With ",
-            Option("per"),
-            " there is one row per patient: ",
             Option("keep"),
-            " is for rows of images.",
+            " and ",
+            Option("per"),
+            " cannot be combined: columns are kept for single images only.",
+            code="conflict",
         )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
@@ -285,7 +282,8 @@ def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str
             raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
         raise SrjtError(
-            f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."
+            f"There are no samples to predict, and so no answer per {' and '.join(per)}.",
+            code="too_few",
         )
     if per:
         units_of(samples, per)

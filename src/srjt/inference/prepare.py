@@ -44,7 +44,7 @@ from srjt.ordinal import decoding
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
-from srjt.training.folder import HeldOut, held_out_side
+from srjt.training.held_out import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
 Outputs = tuple[
@@ -67,7 +67,8 @@ def read_labelled(
     if tuple(samples.grades) != tuple(run.grades):  # its labels are positions on another scale
         raise SrjtError(
             f"The samples have the grades {', '.join(samples.grades)}, the run has"
-            f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades)."
+            f" {', '.join(run.grades)}: read them with srjt.data.read(path, grades=run.grades).",
+            code="no_match",
         )
     return samples
 
@@ -168,8 +169,10 @@ def validation_side(
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise NoValidationError(
-            f"{why} needs a validation side, and this run keeps no predictions for one:"
-            f" {otherwise}."
+            f"{why} needs a validation side, and this run has none: ",
+            otherwise,
+            ".",
+            code="no_split",
         )
     return side
 
@@ -203,12 +206,13 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str, option: Option
     """The units of the validation side. why, option: for the error if it has no such column."""
     if missing := absent(per, side.table):
         raise NoValidationError(
-            f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no"
-            f" {' and no '.join(missing)}: leave out ",
+            f"{why} per {' and '.join(per)} needs the column {' and the column '.join(missing)} of"
+            " the validation side, which this run has not kept: leave out ",
             option,
             ", or ",
             keep_at_training(missing),
             ".",
+            code="missing_column",
         )
     return units_of(side.table, per).codes
 
@@ -375,6 +379,7 @@ class Prepared:
                 " Calibrate on others, or leave out ",
                 Option("calibrate_on"),
                 " for the validation side.",
+                code="seen_in_training",
             )
         if len(known.near):
             warn(
@@ -533,14 +538,16 @@ def prepare_grades(run: RunLike, options: Answering | None = None) -> Prepared:
     for name in options.per:
         if name in taken:
             raise SrjtError(
-                f"The answers have a column named {name} themselves: pool by a column with another"
-                " name (",
                 Option("per"),
-                "), or rename it in the data.",
+                f" cannot be {name}, because the answers have a column of that name. Rename the"
+                " column in the data.",
+                code="name_in_use",
             )
     if options.precision is not None and len(run.in_shape) == 1:
         raise SrjtError(
-            "A precision is for images; this run was trained on features, which take no time."
+            Option("precision"),
+            " has no effect on this run, which was trained on features: leave it out.",
+            code="option_without_effect",
         )
     refuse_bf16_on_cpu(options.precision, run.device)
     return _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
@@ -554,7 +561,9 @@ def _fitted(prepared: Prepared) -> Prepared:
     elsewhere = options.calibrate_on is not None
     if isinstance(options.calibrate_on, float):
         raise SrjtError(
-            Option("calibrate_on"), " takes a share only to evaluate; give labelled samples."
+            Option("calibrate_on"),
+            " can be a share of the source only in an evaluation. Give labelled samples.",
+            code="unsupported",
         )
     validation = side = run.held_out.get("validation")
     if elsewhere:

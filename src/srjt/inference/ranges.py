@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.optimize import brentq  # type: ignore[import-untyped]
 
 from srjt.choose import pick
 from srjt.data.grades import as_text
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.inference.answers import Answers, pick_known, probabilities_of, units_of
 from srjt.inference.options import Answering
 from srjt.noise import quality
@@ -34,13 +35,81 @@ from srjt.ordinal.metrics import (
     percentile_interval,
 )
 from srjt.progress import plain
-from srjt.training.folder import HeldOut
+from srjt.training.held_out import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
 
 Basis = Literal["verified", "labels", "corrected", "conservative"]
-RIGHT = "if the calibration labels are right"
-NOT_REPEATED = "and the networks do not repeat their errors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumption:
+    """What a promise rests on.
+
+    Attributes
+    ----------
+    kind : str
+        "right": the calibration labels are right. "random": the verified ones were drawn at random.
+        Labels are wrong at one of the ``rates``, and "unclear": unclear images more often; "units":
+        those of a patient one by one or together; in both cases the networks do not repeat their
+        errors. "class-conditional", "class-conditional units": by the true grade of the image
+        alone. "near": whichever near grade is the true one.
+    rates : (float, float) or None
+        The lowest and the highest share of wrong labels.
+    labels : int
+        Of "near": the number of labels if they are too few to say which grades are confused; 0:
+        labels of one patient contradict the estimated noise.
+    """
+
+    kind: Literal[
+        "right",
+        "random",
+        "unclear",
+        "units",
+        "class-conditional",
+        "class-conditional units",
+        "near",
+    ] = "right"
+    rates: tuple[float, float] | None = None
+    labels: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangePromise:
+    """What ranges promise, to whom, and by which samples.
+
+    Attributes
+    ----------
+    coverage : float
+        The probability that a range contains the true grade.
+    coverage_by : str or None
+        The column, or "grade", for each of whose values it holds.
+    per : tuple of str
+        The columns that answers are pooled by.
+    basis, by_patient, patients, answers, samples
+        As in ``RangeRule``.
+    assumptions : tuple of Assumption
+        Several if they differ between the values of ``coverage_by``.
+    trivial : bool
+        Whether every range contains all grades.
+    trivial_values : tuple of str
+        The values of ``coverage_by`` for which it does.
+    trivial_grades : tuple of int
+        Positions of the grades that are in every range.
+    """
+
+    coverage: float
+    coverage_by: str | None = None
+    per: tuple[str, ...] = ()
+    basis: Basis
+    by_patient: bool
+    patients: int
+    answers: int
+    samples: int
+    assumptions: tuple[Assumption, ...]
+    trivial: bool
+    trivial_values: tuple[str, ...] = ()
+    trivial_grades: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +130,8 @@ class RangeRule:
         Whether the patients are known; else each answer counts as one.
     basis : {"verified", "labels", "corrected", "conservative"}
         What stands for the true grades of the calibration samples.
-    why : str
-        What the promise rests on, as the end of a sentence: "if …".
+    assumptions : tuple of Assumption
+        What the promise rests on.
     parts : dict of str to RangeRule
         The rules of the values of a column, if each has its own.
     temperature : Recalibration or None
@@ -79,7 +148,7 @@ class RangeRule:
     samples: int
     by_patient: bool
     basis: Basis
-    why: str
+    assumptions: tuple[Assumption, ...]
     parts: dict[str, RangeRule] = field(default_factory=dict)
     temperature: calibration.Recalibration | None = None
     learned: LearnedPooling | None = None
@@ -88,12 +157,6 @@ class RangeRule:
     def coverage(self) -> float:
         """The promised probability."""
         return self.options.coverage or 0.0
-
-    @property
-    def whom(self) -> str:
-        """For whom the promise holds, as a part of a sentence; "" for all together."""
-        by = self.options.coverage_by
-        return {None: "", "grade": ", for each true grade"}.get(by, f", for each value of {by}")
 
     def ranges(self, probabilities: npt.ArrayLike, table: pd.DataFrame) -> tuple[Ints, Ints]:
         """Lowest and highest grade of each range.
@@ -142,45 +205,26 @@ class RangeRule:
             return all(rule.trivial for rule in self.parts.values())
         return bool(np.isinf(self.thresholds).all())
 
-    def _promised_for(self) -> str:
-        """ "new images", "random images of new patients", "new patients, each by …"."""
-        units = [f"{name}s" for name in self.options.per if name != "patient"]
-        what = " and ".join(units) if self.options.per else "images"
-        if not what:
-            what = "new patients"
-        elif self.by_patient:
-            what = f"random {what} of new patients"
-        else:
-            what = f"new {what}"
-        return f"{what}, each by the highest of its images" if self.options.per else what
-
-    def __str__(self) -> str:
-        per = self.options.per
-        basis = count_of(self.samples, "sample")
-        if per and self.answers != (self.patients if self.by_patient else self.samples):
-            basis = f"{count_of(self.answers, 'answer')} of {basis}"
-        if self.by_patient:
-            basis = f"{count_of(self.patients, 'patient')} ({basis})"
-        text = f"Ranges hold for at least {self.coverage:.0%} of {self._promised_for()}{self.whom},"
-        text += f" {self.why}. Calibrated on {basis}"
-        if self.basis in ("corrected", "conservative"):  # verified grades need no assumption
-            images = "all images of random patients" if per else f"{REREAD} random images"
-            text += f"; verified grades of {images} would make them narrower"
-        if self.trivial:
-            return f"{text}. Only the range of all grades keeps this promise here."
-        if few := [name for name, rule in self.parts.items() if rule.trivial]:
-            return (
-                f"{text}. Too few samples, so all grades, for {self.options.coverage_by}"
-                f" {', '.join(few)}."
-            )
-        if not self.parts and (
-            few := np.flatnonzero(np.isinf(self.thresholds)).astype(str).tolist()
-        ):
-            return (
-                f"{text}. Too few samples of the grades at positions {', '.join(few)}: they are in"
-                " every range."
-            )
-        return f"{text}."
+    @property
+    def promise(self) -> RangePromise:
+        """What the ranges promise."""
+        trivial_grades: list[int] = []
+        if not self.parts:
+            trivial_grades = np.flatnonzero(np.isinf(self.thresholds)).tolist()
+        return RangePromise(
+            coverage=self.coverage,
+            coverage_by=self.options.coverage_by,
+            per=self.options.per,
+            basis=self.basis,
+            by_patient=self.by_patient,
+            patients=self.patients,
+            answers=self.answers,
+            samples=self.samples,
+            assumptions=self.assumptions,
+            trivial=self.trivial,
+            trivial_values=tuple(name for name, rule in self.parts.items() if rule.trivial),
+            trivial_grades=tuple(trivial_grades),
+        )
 
 
 def _units(table: pd.DataFrame, options: Answering) -> Ints:
@@ -201,7 +245,9 @@ def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray
         one = int(different[0])
         raise SrjtError(
             f"Ranges for each value of {by} need one value per {' and '.join(options.per)}; one of"
-            f" them has {str(first[units[one]])!r} and {str(texts[one])!r}."
+            f" them has {str(first[units[one]])!r} and {str(texts[one])!r}.",
+            code="ambiguous",
+            option="coverage_by",
         )
     return first
 
@@ -257,8 +303,10 @@ class Evidence:
         (M,) the patients, or what else is exchangeable.
     verified : ndarray of int64, shape (M,)
         True grades of a random sample, −1 elsewhere.
-    basis, why
+    basis : {"verified", "labels", "corrected", "conservative"}
         As in ``RangeRule``.
+    assumption : Assumption
+        What a promise by this evidence rests on.
     right : ndarray, shape (M, C)
         The weights if no label is wrong.
     plausible : list of ndarray, shape (M, C)
@@ -279,7 +327,7 @@ class Evidence:
     groups: list[str] | None
     verified: Ints
     basis: Basis = "labels"
-    why: str = RIGHT
+    assumption: Assumption = Assumption()
     right: Floats
     plausible: list[Floats] = field(default_factory=list)
     inverse: list[Floats] = field(default_factory=list)
@@ -304,14 +352,15 @@ def image_evidence(
     for joint in plausible_noises(noise, side.labels):
         posterior = posterior_weights(side.labels, joint)
         plausible.append(unclear_weights(evidence.right, posterior, side.labels, probabilities))
-    wrong = f"if {_rate(noise)} of the calibration labels are wrong"
-    why = f"{wrong}, unclear images more often than clear ones, {NOT_REPEATED}"
+    assumption = Assumption(kind="unclear", rates=noise.rates)
     inverse: list[Floats] = []
     if label_noise == "class-conditional":
         joints = (noise.joint, noise.lowest(), noise.highest())
         inverse = _all_or_none([quality.inverse_weights(side.labels, one) for one in joints])
-        why = f"{wrong}, by their true grade alone"
-    return replace(evidence, basis="corrected", why=why, plausible=plausible, inverse=inverse)
+        assumption = replace(assumption, kind="class-conditional")
+    return replace(
+        evidence, basis="corrected", assumption=assumption, plausible=plausible, inverse=inverse
+    )
 
 
 def plausible_noises(noise: NoiseBounds, labels: Ints) -> list[Floats]:
@@ -421,34 +470,24 @@ def unit_evidence(
         try:
             one_by_one = quality.highest_grade_posterior(labels, units, matrix, certain=certain)
         except SrjtError:
-            why = f"{ANY_NEAR} (labels of one patient contradict the estimated noise)"
-            return replace(evidence, basis="conservative", why=why, known=False)
+            near = Assumption(kind="near")
+            return replace(evidence, basis="conservative", assumption=near, known=False)
         together = posterior_weights(highest, quality.given_noise(matrix, mix).joint)
         together = np.where(every[:, None], right, together)
         for posterior in (one_by_one, together):
             plausible.append(unclear_weights(right, posterior, highest, pooled))
-    wrong = f"if {_rate(noise)} of the calibration labels are wrong"
+    assumption = Assumption(kind="units", rates=noise.rates)
     if label_noise != "class-conditional":
-        return replace(
-            evidence,
-            basis="corrected",
-            why=f"{wrong}, one by one or together, {NOT_REPEATED}",
-            plausible=plausible,
-        )
+        return replace(evidence, basis="corrected", assumption=assumption, plausible=plausible)
     weights = []
     for joint in (noise.lowest(), noise.joint, noise.highest()):
         matrix = transition_of(joint)
         weights.append(quality.highest_grade_weights(labels, units, matrix, certain=certain))
     inverse = _all_or_none(weights)
-    why = f"{wrong}, by the image's true grade alone"
-    return replace(evidence, basis="corrected", why=why, plausible=plausible, inverse=inverse)
-
-
-def _rate(noise: NoiseBounds) -> str:
-    low, high = noise.rates
-    if low == high:
-        return f"{high:.0%}"
-    return f"{low:.0%} to {high:.0%}"
+    assumption = replace(assumption, kind="class-conditional units")
+    return replace(
+        evidence, basis="corrected", assumption=assumption, plausible=plausible, inverse=inverse
+    )
 
 
 def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
@@ -463,8 +502,6 @@ def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
 # Ranges of grades for new samples, calibrated on labels that may be wrong; see ``ordinal.ranges``.
 
 FEW = 100  # labels below which an estimate of their noise is not used
-REREAD = 200  # images whose verified grades make ranges about as narrow as right labels do
-ANY_NEAR = "whichever near grade is the true one"
 
 
 def calibrate_ranges(
@@ -511,9 +548,10 @@ def calibrate_ranges(
                 rows_of(side, rows), part, noise=noise, table=table.iloc[rows], learned=learned
             )
         answers = int(units.max()) + 1
+        assumptions = chain.from_iterable(rule.assumptions for rule in rules.values())
         return replace(
             next(iter(rules.values())),
-            why="; elsewhere ".join(dict.fromkeys(rule.why for rule in rules.values())),
+            assumptions=tuple(dict.fromkeys(assumptions)),
             options=options,
             parts=rules,
             temperature=None,
@@ -535,7 +573,7 @@ def calibrate_ranges(
         samples=len(side),
         by_patient=side.patients is not None,
         basis=evidence.basis,
-        why=evidence.why,
+        assumptions=(evidence.assumption,),
         temperature=temperature,
         learned=learned,
     )
@@ -557,7 +595,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
         rule,
         thresholds=thresholds,
         basis="verified",
-        why="if the verified ones were drawn at random",
+        assumptions=(Assumption(kind="random"),),
         patients=round(float(calibration.patient_weights(groups, len(rows)).sum())),
         answers=len(rows),
         samples=int(np.isin(units, rows).sum()),
@@ -569,7 +607,7 @@ def _corrected(
 ) -> RangeRule:
     """The rule by labels that may be wrong."""
     basis = known.basis
-    why = known.why
+    assumption = known.assumption
     thresholds = rule.thresholds
     if known.known:
         by_noise = []
@@ -590,11 +628,11 @@ def _corrected(
         if 0 < noise.samples < FEW:
             basis = "conservative"
             thresholds = safe
-            why = f"{ANY_NEAR} ({noise.samples:,} labels are too few to say which are confused)"
+            assumption = Assumption(kind="near", labels=noise.samples)
         thresholds = np.minimum(
             thresholds, safe
         )  # never wider than what holds without an assumption
-    return replace(rule, basis=basis, why=why, thresholds=thresholds)
+    return replace(rule, basis=basis, assumptions=(assumption,), thresholds=thresholds)
 
 
 def conservative_thresholds(
@@ -685,15 +723,15 @@ class RangeEvaluation:
         and the mean number of grades in it, with a bootstrap interval.
     grades : list of (int, Interval)
         Samples of each grade, and their coverage.
-    promise : str
-        What the promise is, and what it rests on.
+    promise : RangePromise
+        What the ranges promise, and what that rests on.
     """
 
     promised: float
     coverage: Interval
     width: Interval
     grades: list[tuple[int, Interval]]
-    promise: str
+    promise: RangePromise
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -733,5 +771,5 @@ def evaluate_ranges(
         # of one patient there is no interval
         width=percentile_interval(means if patients > 1 else means[:1], patients=patients),
         grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(answers.classes)],
-        promise=str(rule),
+        promise=rule.promise,
     )

@@ -152,7 +152,9 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
     judged = pilot if isinstance(pilot, Evaluation) else best_side(open_run(pilot), resamples=0)
     if judged is None or judged.answers.empty:
         raise SrjtError(
-            "The pilot has no answers for single images: give a run with a test side, or values."
+            "The pilot has no predictions of single images. Give a run with a test side, or assume"
+            " values.",
+            code="unsupported",
         )
     return _from_pilot(judged, planning)
 
@@ -220,9 +222,10 @@ def patients_for(half_width: Callable[[int], float], wanted: float) -> int:
     while half_width(high) > wanted + 1e-9:
         if high > MOST_PATIENTS:
             raise SrjtError(
-                f"For ± {wanted:g} more than 100 million patients are needed: give a larger ",
+                f"A half-width of {wanted:g} needs more than 100 million patients. Increase ",
                 Option("half_width"),
                 ".",
+                code="out_of_bounds",
             )
         low = high
         high = 2 * high
@@ -350,6 +353,7 @@ def _grade_shares(text: str) -> list[float]:
         raise SrjtError(
             Option("grade_shares"),
             f" are positive numbers with sum 1, such as {SHARES}; got {text!r}.",
+            code="wrong_values",
         )
     return [share / sum(shares) for share in shares]
 
@@ -362,19 +366,25 @@ def _assumed(planning: Planning) -> SamplePlan:
         raise SrjtError(
             "Without a pilot, ",
             Option("value"),
-            " says what the score will probably be, such as 0.9.",
+            " is required: the expected value of the metric, such as 0.9.",
+            code="missing_option",
         )
     if metric == "mae":
         if planning.spread is None and value >= 1.0:
             raise SrjtError(
-                "An MAE of 1 or more has errors by several grades: give their ",
+                "An MAE of 1 or more includes errors of several grades, so ",
                 Option("spread"),
-                ".",
+                " is required.",
+                code="missing_option",
             )
         variance = planning.spread**2 if planning.spread is not None else value * (1.0 - value)
         error = _error_size(value, variance)
     elif not 0.0 < value < 1.0:
-        raise SrjtError(f"The {metric} to plan for must lie between 0 and 1; got {value:g}.")
+        raise SrjtError(
+            f"The {metric} to plan for must lie between 0 and 1; got {value:g}.",
+            code="out_of_bounds",
+            option="value",
+        )
     elif metric == "qwk":
         planning = replace(planning, grade_shares=planning.grade_shares or SHARES)
         # the kind of errors that needs more patients
@@ -418,7 +428,8 @@ def _from_pilot(pilot: Evaluation, planning: Planning, *, resamples: int = 1000)
     spread = scores[1:][np.isfinite(scores[1:])]
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
         raise SrjtError(
-            "The pilot is too small, or all its answers are alike: give values instead."
+            "The pilot is too small, or all its predictions are the same. Assume values instead.",
+            code="too_few",
         )
     of_run = f" ({pilot.run})" if pilot.run else ""
     effective = max(effective_patients(owner), 2.0)  # the draws vary too little for few patients
@@ -506,6 +517,7 @@ def _score(planning: Planning, pilot: Evaluation) -> Any:
             f"The {planning.metric} of a pilot needs ",
             Option("refer_from"),
             ", the lowest grade to refer.",
+            code="missing_option",
         )
     cut = pilot.grades.find(planning.refer_from)
     part = slice(cut, None) if planning.metric == "sensitivity" else slice(None, cut)

@@ -185,10 +185,16 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
             step = float(width)
         if step <= 0:
             raise SrjtError(
-                f"{text}: the width of the groups must be a positive number, as in {column}:10."
+                f"{text}: the width of the groups must be a positive number, as in {column}:10.",
+                code="wrong_syntax",
+                option="by",
             )
         if words:
-            raise SrjtError(f"{text} needs numbers, and {column} has the value {words[0]!r}.")
+            raise SrjtError(
+                f"{text} needs numbers, and {column} has the value {words[0]!r}.",
+                code="wrong_type",
+                option="by",
+            )
         numbers = np.floor(numbers / step + 1e-9) * step  # 0.3 / 0.1 is a little less than 3
         for row, low in enumerate(numbers.tolist()):
             if not math.isnan(low):
@@ -208,7 +214,7 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
         raise SrjtError(
             f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.",
             *hint,
-            code="too_many_groups",
+            code="too_many",
             option="by",
         )
     return pd.Series(pd.Categorical(cells, names), name=column)

@@ -69,7 +69,8 @@ def write_reports(
         except Exception as problem:  # damaged files make pydicom raise almost any exception
             raise SrjtError(
                 f"A structured report is about DICOM images, and {path} is none"
-                f" ({reason_of(problem)}): write a table instead."
+                f" ({reason_of(problem)}): write a table instead.",
+                code="wrong_file",
             ) from None
         studies.setdefault(study, []).append((source, row))
     written = []
@@ -163,7 +164,9 @@ def _evaluation(code: str, meaning: str, grade: str, grades: list[str]) -> Any:
     from highdicom import sr
 
     if grade not in grades:
-        raise SrjtError(f"The grade {grade!r} is not one of {', '.join(grades)}.")
+        raise SrjtError(
+            f"The grade {grade!r} is not one of {', '.join(grades)}.", code="unknown_grade"
+        )
     return sr.QualitativeEvaluation(
         name=_code(code, meaning), value=_code(f"G{grades.index(grade)}", grade)
     )

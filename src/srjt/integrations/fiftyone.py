@@ -80,7 +80,8 @@ def samples(
     if len(frame) != len(images) or (vectors is not None and len(vectors) != len(frame)):
         raise SrjtError(
             f"The table has {count_of(len(frame), 'row')}; give as many images and embeddings, in"
-            " the same order."
+            " the same order.",
+            code="wrong_shape",
         )
     made = []
     for place, row in enumerate(frame.to_dict("records")):

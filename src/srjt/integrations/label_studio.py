@@ -48,9 +48,14 @@ def read(path: Path) -> ForeignTable:
     try:
         tasks = json.loads(read_limited(path, limit=MOST_BYTES))
     except (ValueError, RecursionError) as problem:
-        raise SrjtError(f"{path} is not a complete JSON file: {problem}.") from None
+        raise SrjtError(
+            f"{path} is not a complete JSON file: {problem}.", code="wrong_file"
+        ) from None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
-        raise SrjtError(f"{path} is not a list of tasks: export it from Label Studio as JSON.")
+        raise SrjtError(
+            f"{path} is not a list of tasks: export it from Label Studio as JSON.",
+            code="wrong_file",
+        )
     rows: list[dict[str, str]] = []
     cancelled = 0
     without_grade = 0
@@ -67,7 +72,8 @@ def read(path: Path) -> ForeignTable:
     if not rows:
         raise SrjtError(
             f"{path} has no annotation with a grade: a grade is a single choice, a rating or a"
-            " number."
+            " number.",
+            code="too_few",
         )
     notes = [
         f"{path.name}: Label Studio, {count_of(len(rows), 'annotation')} of"
@@ -149,7 +155,8 @@ def _grade_of(annotation: dict[str, Any], path: Path) -> str | None:
             if len(choices) > 1:
                 raise SrjtError(
                     f"{path}: an annotation has {len(choices)} choices of {name!r}: a grade is a"
-                    " single choice."
+                    " single choice.",
+                    code="too_many",
                 )
             if choices:
                 by_name[name] = str(choices[0])
@@ -164,7 +171,8 @@ def _grade_of(annotation: dict[str, Any], path: Path) -> str | None:
     if len(by_name) > 1:
         raise SrjtError(
             f"{path} has several answers for each task ({', '.join(by_name)}): name the grade's"
-            " field “grade”."
+            " field “grade”.",
+            code="ambiguous",
         )
     return next(iter(by_name.values()), None)
 
@@ -218,7 +226,8 @@ def tasks(
     if unknown:
         raise SrjtError(
             "The table has grades that are not in the list of grades:"
-            f" {', '.join(sorted(unknown))}."
+            f" {', '.join(sorted(unknown))}.",
+            code="unknown_grade",
         )
     return made
 

@@ -104,29 +104,35 @@ def _rows(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file as text. Two questions with one label would become one column: an
     error."""
     if path.stat().st_size > MOST_BYTES:
-        raise SrjtError(f"{path} is larger than {MOST_BYTES:,} bytes.")
+        raise SrjtError(f"{path} is larger than {MOST_BYTES:,} bytes.", code="wrong_file")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
             header = list(map(str.strip, next(reader, [])))
             rows = [list(map(str.strip, cells)) for cells in reader if any(cells)]
     except UnicodeDecodeError:
-        raise SrjtError(f"{path} is not UTF-8 text: export it again.") from None
+        raise SrjtError(
+            f"{path} is not UTF-8 text: export it again.", code="unreadable_file"
+        ) from None
     except csv.Error as problem:
-        raise SrjtError(f"{path} is not a table: {problem}.") from None
+        raise SrjtError(f"{path} is not a table: {problem}.", code="wrong_file") from None
     repeated = {name for name in header if header.count(name) > 1 and name != "Complete?"}
     if repeated:
         raise SrjtError(
             f"{path} has two columns named {min(repeated)!r}: export it raw, where each field has"
-            " its own name."
+            " its own name.",
+            code="not_unique",
         )
     if not rows:
-        raise SrjtError(f"{path} has no rows below a header of {count_of(len(header), 'cell')}.")
+        raise SrjtError(
+            f"{path} has no rows below a header of {count_of(len(header), 'cell')}.", code="too_few"
+        )
     for row in rows:
         if len(row) != len(header):
             raise SrjtError(
                 f"{path} has a row of {count_of(len(row), 'cell')} below a header of"
-                f" {count_of(len(header), 'cell')}."
+                f" {count_of(len(header), 'cell')}.",
+                code="wrong_file",
             )
     return [dict(zip(header, row, strict=True)) for row in rows]
 
@@ -168,7 +174,8 @@ def _read_dictionary(path: Path) -> Dictionary:
     for name in (FORM, TYPE, LABEL, CHOICES):
         if name not in rows:
             raise SrjtError(
-                f"{path} is not a whole data dictionary: the column {name!r} is missing."
+                f"{path} is not a whole data dictionary: the column {name!r} is missing.",
+                code="missing_column",
             )
     one_of_several = rows[rows[TYPE].isin(ONE_OF_SEVERAL)]
     return Dictionary(

@@ -41,7 +41,9 @@ def import_modules(names: Iterable[str]) -> None:
             importlib.import_module(name)
         except Exception as problem:
             raise SrjtError(
-                f"--import {name}: the module cannot be imported ({_reason(problem)})."
+                Option("imports", [name]),
+                f": the module cannot be imported ({_reason(problem)}).",
+                code="missing_extra",
             ) from problem
 
 
@@ -136,7 +138,9 @@ def _enter(row: RegisteredMethod) -> None:
     known = _REGISTRY.get(row.name)
     # the same class once more is a notebook cell run again
     if known and known.location != row.location:
-        raise SrjtError(f"A method named {row.name!r} exists already; choose another name.")
+        raise SrjtError(
+            f"A method named {row.name!r} exists already; choose another name.", code="name_in_use"
+        )
     _REGISTRY[row.name] = row
 
 
@@ -185,8 +189,10 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
     if row is None:
         if missing := [module for module in registered_by if module not in sys.modules]:
             raise SrjtError(
-                f"The method {name!r} is registered by {missing[0]}, which is not imported: "
-                f"add --import {missing[0]} to the command, or import {missing[0]} first in Python."
+                f"The method {name!r} is registered by {missing[0]}, which is not imported: add ",
+                Option("imports", missing[:1]),
+                ", or import it first in Python.",
+                code="unknown_name",
             )
         unknown = unknown_name("method", name, _registry())
         raise UnknownNameError(
@@ -195,6 +201,7 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
             Option("imports"),
             ").",
             code=unknown.code,
+            option="method",
         )
     return row
 
@@ -266,7 +273,7 @@ def create(
     noise = {"noise_rate": noise_rate, "transition": transition}
     for need in row.needs:
         if noise[need] is None:
-            raise SrjtError(f"{name} needs {_WHAT[need]}")
+            raise SrjtError(f"{name} needs {_WHAT[need]}", code="missing_option", option=need)
     method = row.method(
         num_classes=num_classes, **noise, convention=convention, **{**row.defaults, **chosen}
     )

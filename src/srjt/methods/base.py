@@ -72,7 +72,9 @@ class Method(ABC):
         check_types(self)
         if self.num_classes < 2:
             raise SrjtError(
-                f"A severity needs at least two grades; num_classes is {self.num_classes}."
+                f"A severity needs at least two grades; num_classes is {self.num_classes}.",
+                code="too_few",
+                option="num_classes",
             )
         for option, name in (("transition", "transition matrix"), ("label_matrix", "label matrix")):
             if hasattr(self, option):
@@ -205,7 +207,9 @@ class Method(ABC):
         if tuple(logits.shape) != expected:
             raise SrjtError(
                 f"For {len(targets)} targets {type(self).__name__} takes logits of shape {expected}"
-                f" (networks, samples, outputs), not {tuple(logits.shape)}."
+                f" (networks, samples, outputs), not {tuple(logits.shape)}.",
+                code="wrong_shape",
+                option="logits",
             )
 
 
@@ -219,7 +223,8 @@ def as_rows(matrix: Any, num_classes: int, *, name: str) -> Tensor | None:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise SrjtError(
-            f"A {name} takes {num_classes} rows of {num_classes} numbers each; got {show(values)}."
+            f"A {name} takes {num_classes} rows of {num_classes} numbers each; got {show(values)}.",
+            code="wrong_shape",
         ) from None
     checked = torch.from_numpy(
         np.array(noise.check_matrix(array, num_classes=num_classes, name=name))

@@ -84,15 +84,21 @@ class JointTraining(Method):
         if self.per_class and self._has_own_selection():
             raise SrjtError(
                 f"per_class ranks samples within each grade, but {type(self).__name__} does not"
-                " rank them."
+                " rank them.",
+                code="option_without_effect",
+                option="per_class",
             )
         if self.temperature is not None and self.select == "soft":
             raise SrjtError(
-                "temperature sharpens a hard selection only; with select='soft' it does nothing."
+                "temperature sharpens a hard selection only; with select='soft' it does nothing.",
+                code="option_without_effect",
+                option="temperature",
             )
         if self.label_matrix is not None and "soft" not in (self.select, self.update):
             raise SrjtError(
-                "label_matrix replaces soft labels, but here both select and update are 'hard'."
+                "label_matrix replaces soft labels, but here both select and update are 'hard'.",
+                code="option_without_effect",
+                option="label_matrix",
             )
 
     @property
@@ -124,7 +130,9 @@ class JointTraining(Method):
         if self.select == "soft" and not _select_matters(self):
             raise SrjtError(
                 f"{type(self).__name__} selects the same samples with select='soft' as with 'hard':"
-                " its selection does not use the losses that it is given. Leave out this option."
+                " its selection does not use the losses that it is given. Leave out this option.",
+                code="option_without_effect",
+                option="select",
             )
 
     def keep(self, epoch: int, batch_size: int) -> int:
@@ -132,7 +140,9 @@ class JointTraining(Method):
             return batch_size
         if self.noise_rate is None:
             raise SrjtError(
-                "The number of samples to keep follows from the noise rate, which is not given."
+                "The number of samples to keep follows from the noise rate, which is not given.",
+                code="missing_option",
+                option="noise_rate",
             )
         rate = losses.keep_rate(
             epoch,
@@ -154,7 +164,9 @@ class JointTraining(Method):
         self.check_shapes(logits, targets)
         if targets.ndim != 1 and not self.takes_probabilities:
             raise SrjtError(
-                f"A hard update takes grades (B,), not targets of shape {tuple(targets.shape)}."
+                f"A hard update takes grades (B,), not targets of shape {tuple(targets.shape)}.",
+                code="wrong_shape",
+                option="targets",
             )
         labels = targets if targets.ndim == 1 else targets.argmax(dim=-1)
         keep = len(targets) if keep is None else keep
@@ -196,7 +208,9 @@ class JointTraining(Method):
             raise SrjtError(
                 f"selection of {type(self).__name__} returns a mask of bool, of shape"
                 f" {tuple(ranking.shape)} or {tuple(ranking.shape[1:])}; got {mask.dtype} of shape"
-                f" {tuple(mask.shape)}."
+                f" {tuple(mask.shape)}.",
+                code="wrong_shape",
+                option="selection",
             )
         return mask.expand_as(ranking)
 
@@ -297,7 +311,9 @@ class JoCor(JointTraining):
         if self._weighted and self.co_lambda >= 1.0:
             raise SrjtError(
                 f"{self.convention!r} weights the labels by 1 − co_lambda, which is below 1; got"
-                f" {self.co_lambda:g}."
+                f" {self.co_lambda:g}.",
+                code="out_of_bounds",
+                option="co_lambda",
             )
 
     @property
@@ -432,9 +448,13 @@ class ForwardAgreement(Method):
 @torch.no_grad()
 def _fit(logits: Tensor, targets: Tensor) -> Tensor:
     """() the mean probability of the labels (B,), of labels with probabilities (B, C), or of
-    readings (B, R, C)."""
+    readings (B, R, C).
+
+    Readings are given up to a factor: each counts in relation to its likeliest grade.
+    """
     if targets.ndim == 3:
-        return (-losses.readings_likelihood(logits, targets) / targets.shape[1]).exp().mean()
+        scaled = targets / targets.amax(dim=-1, keepdim=True)
+        return (-losses.readings_likelihood(logits, scaled) / targets.shape[1]).exp().mean()
     if targets.ndim == 2:
         return (logits.softmax(dim=-1) * targets).sum(dim=-1).mean()
     return (-losses.hard_cross_entropy(logits, targets.expand(len(logits), -1))).exp().mean()

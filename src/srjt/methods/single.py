@@ -137,7 +137,11 @@ class Cdr(Standard):
         acts on all.
         """
         if self.noise_rate is None:
-            raise SrjtError("cdr needs the noise rate: it determines how many weights are updated.")
+            raise SrjtError(
+                "cdr needs the noise rate: it determines how many weights are updated.",
+                code="missing_option",
+                option="noise_rate",
+            )
         weights = [(p, p.grad) for p in parameters if p.ndim >= 2 and p.grad is not None]
         if not weights:
             return
@@ -229,7 +233,9 @@ class Garg(Thresholds):
         condition = float(np.linalg.cond(matrix))
         if condition > 1e12:
             raise SrjtError(
-                "garg inverts the transition matrix, and this one is singular: use less noise."
+                "garg inverts the transition matrix, and this one is singular: use less noise.",
+                code="unsupported",
+                option="noise_rate",
             )
         if condition > ILL_CONDITIONED:
             warn(
@@ -324,7 +330,9 @@ class ExpectedAbsoluteError(SingleNetwork):
         super().__post_init__()
         if not 0.0 <= self.move_from < self.move_to <= 1.0:
             raise SrjtError(
-                f"eae: 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}."
+                f"eae: 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}.",
+                code="out_of_bounds",
+                option="move_from",
             )
 
     def memory(self, samples: int) -> dict[str, Tensor]:
@@ -410,7 +418,11 @@ class SymmetricCrossEntropy(SingleNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.log_zero < 0.0:
-            raise SrjtError(f"log_zero of sce, a logarithm, is negative; got {self.log_zero:g}.")
+            raise SrjtError(
+                f"log_zero of sce, a logarithm, is negative; got {self.log_zero:g}.",
+                code="out_of_bounds",
+                option="log_zero",
+            )
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         loss = losses.hard_cross_entropy(logits, targets)

@@ -9,6 +9,9 @@ rounded up, and an odd row of zeros is at the bottom or the right.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import accumulate
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad, relu6
@@ -24,7 +27,9 @@ STAGES = (
     (6, 192, 4, 2, 5),
     (6, 320, 1, 1, 3),
 )
+STAGE_ENDS = tuple(accumulate(stage[2] for stage in STAGES))  # blocks up to the end of each stage
 FEATURES = 1280
+TINY = 1e-6  # the square root of a variance of 0 has no derivative
 
 
 class PaddedConv2d(nn.Conv2d):
@@ -102,9 +107,32 @@ class EfficientNetLite0(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def stages(self, x: Tensor) -> Iterator[Tensor]:
+        """The output of each stage, (B, channels, h, w)."""
         x = relu6(self._bn0(self._conv_stem(x)), inplace=True)
-        for block in self._blocks:
+        for number, block in enumerate(self._blocks, start=1):
             x = block(x)
-        x = relu6(self._bn1(self._conv_head(x)), inplace=True)
-        return torch.flatten(x.mean(dim=(2, 3)), 1)
+            if number in STAGE_ENDS:
+                yield x
+
+    def forward(self, x: Tensor) -> Tensor:
+        *_, last = self.stages(x)
+        y = relu6(self._bn1(self._conv_head(last)), inplace=True)
+        return torch.flatten(y.mean(dim=(2, 3)), 1)
+
+
+class EfficientNetLite0Stages(EfficientNetLite0):
+    """(B, channels, H, W) to (B, 1568): the mean and the standard deviation over the places of the
+    output of each stage.
+
+    Without fine-tuning, the earlier stages say more about a medical image than the 1,280 features
+    of the last map, which were trained to tell objects apart. benchmarks/first_model.py compares
+    both.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = []
+        for each in self.stages(x):
+            variance, mean = torch.var_mean(each, dim=(2, 3), correction=0)
+            rows += [mean, torch.sqrt(variance + TINY)]
+        return torch.cat(rows, dim=1)

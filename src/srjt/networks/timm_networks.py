@@ -38,7 +38,8 @@ def _import_timm(name: str) -> Any:
     except Exception as error:  # a torchvision for another version of torch raises various errors
         raise SrjtError(
             f"timm cannot be imported ({reason_of(error)}): install the torchvision that matches"
-            " your torch."
+            " your torch.",
+            code="missing_extra",
         ) from error
     return timm
 
@@ -52,7 +53,8 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = f"did you mean 'timm:{near[0]}'? " if near else ""
         raise UnknownNameError(
-            f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all."
+            f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all.",
+            code="unknown_name",
         )
     trained = timm_input(full_name)
     size = {}
@@ -70,7 +72,7 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
                     f" ({reason_of(error)}): it was trained on {trained.size}, so set ",
                     Option("crop", trained.size),
                     ".",
-                    code="wrong_size",
+                    code="unsupported",
                 ) from error
             if not pretrained:
                 raise
@@ -79,6 +81,7 @@ def timm_maker(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -
                 " ",
                 INSTEAD,
                 ".",
+                code="unreachable",
             ) from error
 
     return make

@@ -32,7 +32,9 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     suffix)."""
     file = Path(path).expanduser()
     if not os.path.isfile(file):
-        raise SrjtError(f"There is no weights file at {file}.")
+        raise SrjtError(
+            f"There is no weights file at {file}.", code="missing_file", option="weights"
+        )
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -41,21 +43,31 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise SrjtError(f"{file} cannot be read: {error.strerror}.") from error
+        raise SrjtError(
+            f"{file} cannot be read: {error.strerror}.", code="unreadable_file", option="weights"
+        ) from error
     except Exception as error:
         # torch distinguishes the two cases only in its message
         if any(sign in str(error) for sign in ("GLOBAL", "TorchScript")):
             raise SrjtError(
                 f"{file} contains Python objects besides tensors, and loading those could run any"
                 " code: save the weights alone, with torch.save(model.state_dict(), FILE) or as"
-                " .safetensors."
+                " .safetensors.",
+                code="unsafe_file",
+                option="weights",
             ) from error
         raise SrjtError(
-            f"{file} holds no weights: it is damaged, or another kind of file."
+            f"{file} holds no weights: it is damaged, or another kind of file.",
+            code="wrong_file",
+            option="weights",
         ) from error
     tensors = _unwrap(content)
     if not tensors:
-        raise SrjtError(f"{file} contains no named weights: it must contain a module's state_dict.")
+        raise SrjtError(
+            f"{file} contains no named weights: it must contain a module's state_dict.",
+            code="wrong_file",
+            option="weights",
+        )
     return tensors
 
 
@@ -90,7 +102,11 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
         network.load_state_dict({**counters, **tensors})
     except RuntimeError as error:
         reason = " ".join(str(error).partition("\n\t")[2].split())[:300]
-        raise SrjtError(f"The weights in {source} do not fit the network: {reason}") from error
+        raise SrjtError(
+            f"The weights in {source} do not fit the network: {reason}",
+            code="no_match",
+            option="weights",
+        ) from error
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""
@@ -146,7 +162,9 @@ def fetch_published(
         if (digest := sha256_of(path)) != weights.sha256:
             raise SrjtError(
                 f"{path} is not the published file (its SHA-256 begins with {digest[:16]}, not "
-                f"{weights.sha256[:16]}): delete it and try again{advice}."
+                f"{weights.sha256[:16]}): delete it and try again{advice}.",
+                code="damaged_file",
+                option="weights",
             )
         return path
     before = socket.getdefaulttimeout()
@@ -168,7 +186,9 @@ def fetch_published(
         reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
         raise SrjtError(
             f"{weights.address} cannot be downloaded ({reason}): put {_wanted(weights)} at"
-            f" {path}{advice}."
+            f" {path}{advice}.",
+            code="unreachable",
+            option="weights",
         ) from error
     finally:
         socket.setdefaulttimeout(before)

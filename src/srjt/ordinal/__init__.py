@@ -72,7 +72,11 @@ def patient_codes(groups: Any, samples: int) -> npt.NDArray[np.int64]:
     if groups is None:
         return np.arange(samples)
     if len(groups) != samples:
-        raise SrjtError(f"{len(groups)} groups for {samples} samples: they must be as many.")
+        raise SrjtError(
+            f"{len(groups)} groups for {samples} samples: they must be as many.",
+            code="wrong_shape",
+            option="groups",
+        )
     return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(
         np.int64
     )

@@ -217,13 +217,16 @@ def _checked(
     y = np.asarray(labels, dtype=np.int64)
     if log_p.ndim != 2 or y.shape != log_p.shape[:1] or not len(y):
         raise SrjtError(
-            f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}."
+            f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}.",
+            code="wrong_shape",
         )
     classes = log_p.shape[1]
     matrix = np.eye(classes) if transition is None else np.asarray(transition, dtype=np.float64)
     if matrix.shape != (classes, classes):
         raise SrjtError(
-            f"The matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}."
+            f"The matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}.",
+            code="wrong_shape",
+            option="matrix",
         )
     return log_p, y, matrix
 
@@ -310,7 +313,7 @@ def range_scores(probabilities: ArrayLike) -> Floats:
     """
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 2:
-        raise SrjtError(f"Probabilities have the shape (N, C); got {p.shape}.")
+        raise SrjtError(f"Probabilities have the shape (N, C); got {p.shape}.", code="wrong_shape")
     rows = np.arange(len(p))
     padded = np.pad(p, ((0, 0), (1, 1)), constant_values=-1.0)  # grade c is column c + 1
     low, high = (p.argmax(axis=1) for _ in range(2))
@@ -360,7 +363,11 @@ def range_threshold(
     inf
     """
     if not 0.0 < coverage < 1.0:
-        raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
+        raise SrjtError(
+            f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.",
+            code="out_of_bounds",
+            option="coverage",
+        )
     s = np.asarray(scores, dtype=np.float64)
     s = s.reshape(len(s), -1)
     own = (
@@ -417,7 +424,11 @@ def widest_range_threshold(
     0.4
     """
     if not 0.0 < coverage < 1.0:
-        raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
+        raise SrjtError(
+            f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.",
+            code="out_of_bounds",
+            option="coverage",
+        )
     s = np.asarray(scores, dtype=np.float64)
     part = np.asarray(parts, dtype=np.int64)
     rows = [np.asarray(weights, dtype=np.float64).reshape(s.shape) for weights in candidates]

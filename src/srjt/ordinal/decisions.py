@@ -48,7 +48,9 @@ def referral_probability(probabilities: ArrayLike, *, refer_from: int) -> Floats
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 2 or not 0 < refer_from < p.shape[1]:
         raise SrjtError(
-            f"refer_from must lie in 1 … C − 1 for probabilities {p.shape}; got {refer_from}."
+            f"refer_from must lie in 1 … C − 1 for probabilities {p.shape}; got {refer_from}.",
+            code="out_of_bounds",
+            option="refer_from",
         )
     return np.asarray(np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0))  # rounding can exceed 1
 
@@ -72,7 +74,8 @@ def operating_point(
     r = np.asarray(referred, dtype=bool)
     if y.ndim != 1 or y.shape != r.shape:
         raise SrjtError(
-            f"Positives and referrals must be lists of one length; got {y.shape} and {r.shape}."
+            f"Positives and referrals must be lists of one length; got {y.shape} and {r.shape}.",
+            code="wrong_shape",
         )
     shares = (r[y], y), (~r[~y], ~y), (y[r], r), (~y[~r], ~r)  # (right, among which samples)
     return {
@@ -176,11 +179,15 @@ def threshold_for_sensitivity(
     """
     if not 0.0 < sensitivity < 1.0:
         raise SrjtError(
-            f"A sensitivity lies between 0 and 1, for example 0.95; got {sensitivity:g}."
+            f"A sensitivity lies between 0 and 1, for example 0.95; got {sensitivity:g}.",
+            code="out_of_bounds",
+            option="sensitivity",
         )
     rows = np.flatnonzero(np.asarray(positive, dtype=bool))
     if not len(rows):
-        raise SrjtError("There is no positive sample, so no threshold has a sensitivity.")
+        raise SrjtError(
+            "There is no positive sample, so no threshold has a sensitivity.", code="too_few"
+        )
     scores = np.asarray(score, dtype=np.float64)[rows]
     owners = patient_codes(groups, len(np.asarray(positive)))[rows].tolist()
     lowest = -range_threshold(-scores, coverage=sensitivity, groups=owners)
@@ -213,11 +220,15 @@ def abstention_cut(confidence: ArrayLike, *, share: float) -> float:
     """
     if not 0.0 < share < 1.0:
         raise SrjtError(
-            f"The share to abstain from lies between 0 and 1, without them; got {share:g}."
+            f"The share to abstain from must be above 0 and below 1; got {share:g}.",
+            code="out_of_bounds",
+            option="share",
         )
     ordered = np.sort(np.asarray(confidence, dtype=np.float64))
     if not len(ordered):
-        raise SrjtError("There is no sample to find the confidence for abstention on.")
+        raise SrjtError(
+            "There is no sample to find the confidence for abstention on.", code="too_few"
+        )
     return float(ordered[min(int(share * len(ordered) + 1e-9), len(ordered) - 1)])
 
 
@@ -362,7 +373,11 @@ def net_benefit(
         else np.asarray(thresholds, dtype=np.float64)
     )
     if not ((t > 0) & (t < 1)).all():
-        raise SrjtError("Thresholds of a decision curve lie between 0 and 1, without them.")
+        raise SrjtError(
+            "Thresholds of a decision curve must be above 0 and below 1.",
+            code="out_of_bounds",
+            option="thresholds",
+        )
     y = np.asarray(positive, dtype=bool)
     s = np.asarray(score, dtype=np.float64)
     odds = t / (1 - t)
@@ -387,7 +402,8 @@ def risk_coverage_curve(confidence: ArrayLike, loss: ArrayLike) -> RiskCoverage:
     losses = np.asarray(loss, dtype=np.float64)
     if len(c) == 0 or c.shape != losses.shape:
         raise SrjtError(
-            f"Confidence and loss must be lists of one length; got {c.shape} and {losses.shape}."
+            f"Confidence and loss must be lists of one length; got {c.shape} and {losses.shape}.",
+            code="wrong_shape",
         )
     order = np.argsort(-c, kind="stable")
     last = np.flatnonzero(np.append(np.diff(c[order]) != 0, True))
@@ -418,11 +434,14 @@ def _ranked(
     s = np.asarray(score, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or len(y) == 0:
         raise SrjtError(
-            f"Positives and scores must be lists of one length; got {y.shape} and {s.shape}."
+            f"Positives and scores must be lists of one length; got {y.shape} and {s.shape}.",
+            code="wrong_shape",
         )
     if y.all() or not y.any():
         kind = "negative" if y.all() else "positive"
-        raise SrjtError(f"There is no {kind} sample: a curve needs positive and negative ones.")
+        raise SrjtError(
+            f"There is no {kind} sample: a curve needs positive and negative ones.", code="too_few"
+        )
     order = np.argsort(-s, kind="stable")
     last = np.flatnonzero(np.append(np.diff(s[order]) != 0, True))
     return y[order], s[order][last], last, order

@@ -363,7 +363,11 @@ def pool_probabilities(
     if how != "learned":
         raise unknown_name("pooling", how, get_args(Pooling))
     if learned is None:
-        raise SrjtError("The learned pooling needs its parameters: learned=fit_pooling(…).")
+        raise SrjtError(
+            "The learned pooling needs its parameters: learned=fit_pooling(…).",
+            code="missing_option",
+            option="learned",
+        )
     return _pool(reached, u, learned)
 
 
@@ -404,7 +408,8 @@ def fit_pooling(probabilities: ArrayLike, units: ArrayLike, labels: ArrayLike) -
     y = np.asarray(labels)
     if len(y) != int(u.max()) + 1:
         raise SrjtError(
-            f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both."
+            f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both.",
+            code="wrong_shape",
         )
     target = np.eye(p.shape[1])[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
     reached = _reached(p)
@@ -457,6 +462,7 @@ def _checked(probabilities: ArrayLike, units: ArrayLike) -> tuple[Floats, Ints]:
     u = np.asarray(units, dtype=np.int64)
     if p.ndim != 2 or u.shape != (len(p),) or not len(p):
         raise SrjtError(
-            f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}."
+            f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}.",
+            code="wrong_shape",
         )
     return p, u

@@ -41,7 +41,11 @@ def soft_label_matrix(
             [0.2690, 0.7310]])
     """
     if num_classes < 2:
-        raise SrjtError(f"Ordinal labels need at least two grades, not {num_classes}.")
+        raise SrjtError(
+            f"Ordinal labels need at least two grades, not {num_classes}.",
+            code="too_few",
+            option="num_classes",
+        )
     grade = torch.arange(num_classes, dtype=dtype, device=device)
     return torch.softmax(-(grade[:, None] - grade[None, :]).abs(), dim=1)
 
@@ -113,7 +117,11 @@ def smooth_labels(
     tensor([[0.7000, 0.1000, 0.1000, 0.1000]])
     """
     if not 0.0 <= smoothing <= 1.0:
-        raise SrjtError(f"Label smoothing lies between 0 and 1, not {smoothing:g}.")
+        raise SrjtError(
+            f"Label smoothing lies between 0 and 1, not {smoothing:g}.",
+            code="out_of_bounds",
+            option="smoothing",
+        )
     return (1.0 - smoothing) * one_hot(labels, num_classes, dtype=dtype) + smoothing / num_classes
 
 
@@ -122,14 +130,20 @@ def _grades(labels: Any, num_classes: int) -> Tensor:
     for it."""
     grades = torch.as_tensor(labels)
     if grades.dtype.is_floating_point or grades.dtype.is_complex or grades.dtype == torch.bool:
-        raise SrjtError(f"Labels are whole grades 0 … {num_classes - 1}, not {grades.dtype}.")
+        raise SrjtError(
+            f"Labels are whole grades 0 … {num_classes - 1}, not {grades.dtype}.",
+            code="wrong_type",
+            option="labels",
+        )
     grades = grades.long()
     if grades.device.type == "cpu" and grades.numel():
         lowest = int(grades.min())
         highest = int(grades.max())
         if lowest < 0 or highest >= num_classes:
             raise SrjtError(
-                f"Labels lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}."
+                f"Labels lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}.",
+                code="unknown_grade",
+                option="labels",
             )
     return grades
 
@@ -155,7 +169,11 @@ def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
     if not temperature > 0:
-        raise SrjtError(f"A softmax temperature is positive, not {temperature:g}.")
+        raise SrjtError(
+            f"A softmax temperature is positive, not {temperature:g}.",
+            code="out_of_bounds",
+            option="temperature",
+        )
     return torch.log_softmax(_at_least_float32(logits) / temperature, dim=-1)
 
 
@@ -243,7 +261,11 @@ def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7)
     tensor([0.7500])
     """
     if not 0.0 < q <= 1.0:
-        raise SrjtError(f"q of the generalised cross-entropy lies in (0, 1]; got {q:g}.")
+        raise SrjtError(
+            f"q of the generalised cross-entropy lies in (0, 1]; got {q:g}.",
+            code="out_of_bounds",
+            option="q",
+        )
     return -torch.expm1(q * _at_label(log_probabilities(logits), labels)) / q
 
 
@@ -373,7 +395,9 @@ def _check_labels(logits: Tensor, labels: Tensor) -> None:
     if labels.shape != logits.shape[:-1]:
         raise SrjtError(
             f"Logits {tuple(logits.shape)} need one label per sample: {tuple(logits.shape[:-1])}, "
-            f"not {tuple(labels.shape)}."
+            f"not {tuple(labels.shape)}.",
+            code="wrong_shape",
+            option="labels",
         )
 
 
@@ -423,11 +447,21 @@ def keep_rate(
     """
     check_convention(convention)
     if epoch < 1:
-        raise SrjtError(f"Epochs are counted from 1; got {epoch}.")
+        raise SrjtError(
+            f"Epochs are counted from 1; got {epoch}.", code="out_of_bounds", option="epoch"
+        )
     if not 0.0 <= noise_rate < 1.0:
-        raise SrjtError(f"A noise rate lies in [0, 1); got {noise_rate:g}.")
+        raise SrjtError(
+            f"A noise rate lies in [0, 1); got {noise_rate:g}.",
+            code="out_of_bounds",
+            option="noise_rate",
+        )
     if ramp_epochs is not None and ramp_epochs < 1:
-        raise SrjtError(f"The ramp of the keep rate takes at least one epoch; got {ramp_epochs}.")
+        raise SrjtError(
+            f"The ramp of the keep rate takes at least one epoch; got {ramp_epochs}.",
+            code="out_of_bounds",
+            option="ramp_epochs",
+        )
     if convention != "published-code":
         full = ramp_epochs or (5 if convention == "paper" else 10)
         return 1.0 - noise_rate * min(epoch / full, 1.0)
@@ -458,7 +492,11 @@ def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper"
     """
     check_convention(convention)
     if batch_size < 1:
-        raise SrjtError(f"A batch has at least one sample; got {batch_size}.")
+        raise SrjtError(
+            f"A batch has at least one sample; got {batch_size}.",
+            code="out_of_bounds",
+            option="batch_size",
+        )
     exact = batch_size * rate
     if abs(exact - round(exact)) < 1e-9 * batch_size:
         count = round(exact)

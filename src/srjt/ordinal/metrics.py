@@ -166,7 +166,9 @@ def _selected_and_clean(counts: ArrayLike, among: int, *, per_class: bool) -> fl
     """The share of samples that are selected and clean among those of a row of the counts."""
     array = np.asarray(counts, dtype=np.float64)
     if array.ndim != 2 or len(array) != 4:
-        raise SrjtError(f"Selection counts have shape (4, C), not {array.shape}.")
+        raise SrjtError(
+            f"Selection counts have shape (4, C), not {array.shape}.", code="wrong_shape"
+        )
     shares = divide(array[0], array[among], empty=np.nan)
     if per_class:
         return shares
@@ -203,7 +205,8 @@ def confusion_matrix(
     if t.shape != p.shape:
         raise SrjtError(
             f"Each sample has a true and a predicted grade; got {len(t)} true and {len(p)}"
-            " predicted ones."
+            " predicted ones.",
+            code="wrong_shape",
         )
     countable = (t >= 0) & (t < num_classes) & (p >= 0) & (p < num_classes)
     cell = torch.where(countable, t * num_classes + p, -1)
@@ -217,7 +220,9 @@ def _as_grades(grades: Tensor | ArrayLike, *, name: str) -> Tensor:
         return grades.reshape(-1)
     array = np.asarray(grades)
     if array.dtype.kind not in "iufb":
-        raise SrjtError(f"The {name} grades are numbers from 0 up; got {show(grades)}.")
+        raise SrjtError(
+            f"The {name} grades are numbers from 0 up; got {show(grades)}.", code="unknown_grade"
+        )
     return torch.tensor(array).reshape(-1)
 
 
@@ -277,9 +282,14 @@ def summary(confusion: ArrayLike) -> dict[str, float]:
 def _counts(confusion: ArrayLike) -> Floats:
     counts = np.asarray(confusion, dtype=np.float64)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
-        raise SrjtError(f"A confusion matrix is square (C, C); this one has shape {counts.shape}.")
+        raise SrjtError(
+            f"A confusion matrix is square (C, C); this one has shape {counts.shape}.",
+            code="wrong_shape",
+        )
     if not counts.sum() > 0:
-        raise SrjtError("The confusion matrix is empty: there is nothing to measure.")
+        raise SrjtError(
+            "The confusion matrix is empty: there is nothing to measure.", code="too_few"
+        )
     return counts
 
 
@@ -667,7 +677,8 @@ def patient_tables(
     if len(y) == 0 or len(y) != len(p):
         raise SrjtError(
             f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at"
-            " least one."
+            " least one.",
+            code="wrong_shape",
         )
     owner = patient_codes(groups, len(y))
     own = np.zeros((int(owner.max()) + 1, num_classes, num_classes))

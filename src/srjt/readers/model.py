@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -69,11 +70,16 @@ _BIAS = np.round(np.linspace(-1.5, 1.5, 11), 9)
 _SLOPE = np.array([0.75, 1.0, 1.3])
 _SPREAD = np.array([0.12, 0.2, 0.31, 0.45, 0.65, 1.0, 1.8])
 _LAPSE = np.array([0.005, 0.06, 0.25, 1.0])
-_FAVOURITE = 0.97  # how often a reader who has a favourite grade says it whatever the item shows
+# How often a reader who has a favourite grade says it whatever the item shows. In a crowd, readers
+# who look at some items only say it at the others, and they look well or badly.
+_FAVOURITE = (0.97,)
+_FAVOURITE_OF_CROWD = (0.15, 0.3, 0.5, 0.7, 0.85, 0.97)
+_SPREADS_OF_CROWD = (1, 3, 5)  # places in _SPREAD
 # Before any data: pseudo-readers of each slope and lapse, and the normal priors of bias and log
 # spread.
 _SLOPE_PRIOR = np.array([0.5, 3.0, 0.5])
 _LAPSE_PRIOR = np.array([2.0, 1.0, 0.5, 0.2])
+_FAVOURITE_PRIOR = 0.2  # of each level in a crowd
 _BIAS_SCALE = 0.3
 _SPREAD_MEAN = np.log(0.45)
 _SPREAD_SCALE = 0.4
@@ -89,6 +95,7 @@ class Family:
     spread: Floats  # (T,)
     lapse: Ints  # (T,) index
     matrices: Floats  # (T, S, C) Pr(reading | state)
+    lapse_prior: Floats  # pseudo-readers by index of the lapse
 
     @cached_property
     def log_matrices(self) -> Floats:
@@ -134,7 +141,7 @@ def fit_population(family: Family, types: Floats, *, free_bias: bool) -> Populat
             np.sqrt((few * _SPREAD_SCALE**2 + total @ (log_spread - spread) ** 2) / whole)
         ),
         slope=_shares(family.slope, total, _SLOPE_PRIOR),
-        lapse=_shares(family.lapse, total, _LAPSE_PRIOR),
+        lapse=_shares(family.lapse, total, family.lapse_prior),
     )
 
 
@@ -143,11 +150,12 @@ def _shares(index: Ints, total: Floats, prior: Floats) -> Floats:
     return np.asarray(counts / counts.sum())
 
 
-def reader_family(states: States, *, favourites: bool) -> Family:
+def reader_family(states: States, *, favourites: bool, crowd: bool = False) -> Family:
     """All types, with the matrices that they have on these states.
 
     ``favourites``: whether readers may have a favourite grade. Where items have one reading, a
-    frequent grade and a favourite one are the same.
+    frequent grade and a favourite one are the same. ``crowd``: whether some readers look at a part
+    of the items only.
     """
     classes = states.of_grade.shape[1]
     middle = (classes - 1) / 2
@@ -165,18 +173,27 @@ def reader_family(states: States, *, favourites: bool) -> Family:
     said = np.diff(np.concatenate([0.0 * ends, below, ends], axis=2), axis=2)
     any_grade = _LAPSE[lapse][:, None, None]
     matrices = (1.0 - any_grade) * said + any_grade / classes
-    usual = int(
-        np.flatnonzero((bias == 0) & (slope == 1) & (spread == _SPREAD[3]) & (lapse == 1))[0]
-    )
+    usual = (bias == 0) & (slope == 1)
+    levels = _FAVOURITE
+    kernels = np.flatnonzero(usual & (spread == _SPREAD[3]) & (lapse == 1))
+    prior = _LAPSE_PRIOR
+    if crowd:
+        levels = _FAVOURITE_OF_CROWD
+        some = np.isin(spread, _SPREAD[list(_SPREADS_OF_CROWD)])
+        kernels = np.flatnonzero(usual & some & (lapse == 0))
+        prior = np.concatenate([_LAPSE_PRIOR, np.full(len(levels), _FAVOURITE_PRIOR)])
     favourite = np.eye(classes if favourites else 0, classes)[:, None, :]
-    fond = _FAVOURITE * favourite + (1.0 - _FAVOURITE) * matrices[usual]
-    extra = np.ones(len(fond), dtype=np.int64)
+    # with one level, those who have a favourite are as frequent as those who say any grade
+    first = len(prior) - len(levels)
+    types = [(bias, slope, spread, lapse, matrices)]
+    for place, level in enumerate(levels):
+        for kernel in kernels:
+            one = np.ones(len(favourite), dtype=np.int64)
+            fond = level * favourite + (1.0 - level) * matrices[kernel]
+            types.append((0.0 * one, one, spread[kernel] * one, (first + place) * one, fond))
+    bias, slope, spread, lapse, matrices = map(np.concatenate, zip(*types, strict=True))
     return Family(
-        bias=np.concatenate([bias, 0.0 * extra]),
-        slope=np.concatenate([slope, extra]),
-        spread=np.concatenate([spread, _SPREAD[3] * extra]),
-        lapse=np.concatenate([lapse, (len(_LAPSE) - 1) * extra]),
-        matrices=np.concatenate([matrices, fond]),
+        bias=bias, slope=slope, spread=spread, lapse=lapse, matrices=matrices, lapse_prior=prior
     )
 
 
@@ -258,13 +275,12 @@ def beginning(evidence: Evidence, *, alike: bool) -> Fit:
     typical of its grade."""
     states = item_states(evidence.classes, alike=alike)
     compared = evidence.anchored or int((evidence.weight > 1.0).sum()) >= ENOUGH
-    family = reader_family(states, favourites=compared)
-    population = Population(
-        slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=_LAPSE_PRIOR / _LAPSE_PRIOR.sum()
-    )
+    family = reader_family(states, favourites=compared, crowd=evidence.crowd)
+    prior = family.lapse_prior
+    population = Population(slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=prior / prior.sum())
     types = np.tile(np.exp(population.log_prior(family)), (evidence.readers, 1))
     matrices = _mean(types, family)
-    return Fit(
+    fit = Fit(
         states=states,
         family=family,
         population=population,
@@ -275,33 +291,61 @@ def beginning(evidence: Evidence, *, alike: bool) -> Fit:
         readings=np.zeros_like(matrices),
         posterior=np.zeros((evidence.said.shape[0], evidence.classes)),
     )
+    return _from_votes(evidence, fit) if evidence.crowd else fit
+
+
+def _from_votes(evidence: Evidence, fit: Fit) -> Fit:
+    """The fit after one iteration from the shares of the votes. Many readers who look at few items
+    would pull the posterior of the usual readers towards their favourite grades, and good readers
+    would look biased; the most frequent grade is right more often."""
+    by_grade = np.tile(np.eye(evidence.classes), (evidence.readers, 1))
+    votes = np.asarray(evidence.said @ by_grade) + 1e-9
+    votes /= votes.sum(axis=1, keepdims=True)
+    within = fit.kinds[fit.states.kind] * fit.states.share
+    counts = np.zeros((evidence.said.shape[1], len(within)))
+    total = np.zeros(len(within))
+    for rows in chunks(len(votes)):
+        by_state = votes[rows][:, fit.states.grade] * within
+        counts += _chunk(evidence.comparable, rows).T @ by_state
+        total += by_state.sum(axis=0)
+    readings = counts.reshape(-1, evidence.classes, len(total)).transpose(0, 2, 1)
+    return _updated(evidence, fit, votes, readings, total)
 
 
 def maximise(evidence: Evidence, fit: Fit, *, tolerance: float, iterations: int = 100) -> Fit:
     """Iterate from a fit until the mean absolute change of the posterior is below ``tolerance``."""
     for iteration in range(iterations):
         before = fit.posterior
-        posterior, readings, total = fit.expectation(evidence)
-        by_kind = np.bincount(fit.states.kind, total, minlength=len(_KIND_PRIOR)) + _KIND_PRIOR
-        # Where an item has one reading, what was read counts: one reading of each item does not
-        # tell the readers' spread from the spread of the grades, and a prior that is fitted all the
-        # same becomes too sharp.
-        grades = posterior[~evidence.single].sum(axis=0) + evidence.single_readings + 1.0
-        log_types = readings.reshape(len(readings), -1) @ fit.family.log_matrices.T
-        types = softmax(log_types + fit.population.log_prior(fit.family), axis=1)
-        fit = replace(
-            fit,
-            population=fit_population(fit.family, types, free_bias=evidence.anchored),
-            grades=grades / grades.sum(),
-            kinds=by_kind / by_kind.sum(),
-            types=types,
-            matrices=deviate(_mean(types, fit.family), readings, fit.states, strength=fit.strength),
-            readings=readings,
-            posterior=posterior,
-        )
-        if iteration and np.abs(posterior - before).mean() < tolerance:
+        fit = _updated(evidence, fit, *fit.expectation(evidence))
+        if iteration and np.abs(fit.posterior - before).mean() < tolerance:
             break
     return fit
+
+
+def _updated(
+    evidence: Evidence, fit: Fit, posterior: Floats, readings: Floats, total: Floats
+) -> Fit:
+    """The fit given what ``Fit.expectation`` returns."""
+    by_kind = np.bincount(fit.states.kind, total, minlength=len(_KIND_PRIOR)) + _KIND_PRIOR
+    # Where an item has one reading, what was read counts: one reading of each item does not tell
+    # the readers' spread from the spread of the grades, and a prior that is fitted all the same
+    # becomes too sharp.
+    grades = posterior[~evidence.single].sum(axis=0) + evidence.single_readings + 1.0
+    log_types = readings.reshape(len(readings), -1) @ fit.family.log_matrices.T
+    types = softmax(log_types + fit.population.log_prior(fit.family), axis=1)
+    matrices = _mean(types, fit.family)
+    return replace(
+        fit,
+        population=fit_population(fit.family, types, free_bias=evidence.anchored),
+        grades=grades / grades.sum(),
+        kinds=by_kind / by_kind.sum(),
+        types=types,
+        matrices=deviate(
+            matrices, readings, fit.states, strength=fit.strength, together=not evidence.crowd
+        ),
+        readings=readings,
+        posterior=posterior,
+    )
 
 
 def refit(
@@ -332,17 +376,21 @@ def _mean(types: Floats, family: Family) -> Floats:
     return (types @ family.matrices.reshape(kinds, -1)).reshape(-1, states, classes)
 
 
-def deviate(matrices: Floats, counts: Floats, states: States, *, strength: float) -> Floats:
+def deviate(
+    matrices: Floats, counts: Floats, states: States, *, strength: float, together: bool = True
+) -> Floats:
     """(R, S, C) matrices that the family lacks, first of all readers, then each reader's own.
 
     Each row of counts by true grade is drawn from a Dirichlet distribution around a row of the
     family with this strength. Within a grade the states keep their differences: all are multiplied
-    by the same factors.
+    by the same factors. Without ``together`` only each reader's own: what all readers of a crowd
+    do is what those do who hardly look, and would move the grades.
     """
-    size = np.maximum(counts.sum(axis=2), 1e-9)  # (R, S)
-    mean = np.einsum("rs,rsj->sj", size, matrices) / size.sum(axis=0)[:, None]
-    shared = _factors(mean[None], counts.sum(axis=0, keepdims=True), states, strength=strength)
-    matrices = _times(matrices, shared)
+    if together:
+        size = np.maximum(counts.sum(axis=2), 1e-9)  # (R, S)
+        mean = np.einsum("rs,rsj->sj", size, matrices) / size.sum(axis=0)[:, None]
+        of_all = counts.sum(axis=0, keepdims=True)
+        matrices = _times(matrices, _factors(mean[None], of_all, states, strength=strength))
     return _times(matrices, _factors(matrices, counts, states, strength=strength))
 
 
@@ -367,7 +415,7 @@ def _times(matrices: Floats, factors: Floats) -> Floats:
 # family. A few hundred readings seldom tell which is right; what differs between the variants is
 # part of the doubt.
 
-_SMALLEST_OF_PAIRS = 30.0
+_STRENGTHS_OF_PAIRS = _STRENGTHS[:3]  # down to 30
 _FEW = 10  # readings per reader
 # Left-out readings of one item are not independent, so a difference of their log-likelihoods counts
 # half.
@@ -390,8 +438,18 @@ class Variants:
 
 
 def fit_variants(evidence: Evidence) -> Variants:
-    """Fit the variants of the model that matter."""
-    weights = _weights(_scores(evidence))
+    """Fit the variants of the model that matter.
+
+    Of a crowd all variants count alike. Left-out readings tell which variant describes the readers,
+    not which one has the right names of the grades: where many readers hardly look, the likeliest
+    variant may call the items of one grade by another.
+    """
+    if evidence.crowd:
+        strengths = _strengths(evidence, deep=_deep(evidence))
+        scores = dict.fromkeys(product(_kinds(evidence), strengths), 0.0)
+    else:
+        scores = _scores(evidence)
+    weights = _weights(scores)
     fits: dict[tuple[bool, float], Fit] = {}
     for alike in sorted({alike for alike, _ in weights}):
         loosest = min(strength for with_items, strength in weights if with_items == alike)
@@ -422,15 +480,10 @@ def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
     rest, held_out = evidence.hold_out()
     if not held_out.nnz:
         return {(False, _STRENGTHS[0]): 0.0}
-    # Two readings of an item do not tell items apart from readers (three do): then only small
-    # departures are tried.
-    deep = evidence.anchored or int((evidence.weight > 2.0).sum()) >= ENOUGH
     scores: dict[tuple[bool, float], float] = {}
-    for alike in (True, False) if deep else (False,):
+    for alike in _kinds(evidence):
         last = -np.inf
-        for fit in _path(rest, alike=alike, tolerance=1e-3):
-            if fit.strength < _SMALLEST_OF_PAIRS and not deep:
-                break
+        for fit in _path(rest, alike=alike, tolerance=1e-3, deep=_deep(evidence)):
             score = scores[alike, fit.strength] = float(held_out.sum()) * predictive(
                 rest, held_out, fit
             )
@@ -440,12 +493,28 @@ def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
     return scores
 
 
-def _path(evidence: Evidence, *, alike: bool, tolerance: float) -> Iterator[Fit]:
+def _deep(evidence: Evidence) -> bool:
+    """Two readings of an item do not tell items apart from readers (three do): then only small
+    departures are tried."""
+    return evidence.anchored or int((evidence.weight > 2.0).sum()) >= ENOUGH
+
+
+def _kinds(evidence: Evidence) -> tuple[bool, ...]:
+    """Whether items are alike: what is tried."""
+    return (True, False) if _deep(evidence) else (False,)
+
+
+def _strengths(evidence: Evidence, *, deep: bool) -> tuple[float, ...]:
+    """The ties to the family that are tried."""
+    if evidence.said.sum() < _FEW * evidence.readers:  # too few to know a reader's own matrix
+        return _STRENGTHS[:1]
+    return _STRENGTHS if deep else _STRENGTHS_OF_PAIRS
+
+
+def _path(evidence: Evidence, *, alike: bool, tolerance: float, deep: bool = True) -> Iterator[Fit]:
     """Fits with weaker and weaker ties to the family, each from where the one before ended."""
     fit = beginning(evidence, alike=alike)
-    # too few readings to know a reader's own matrix
-    few = evidence.said.sum() < _FEW * evidence.readers
-    for strength in _STRENGTHS[:1] if few else _STRENGTHS:
+    for strength in _strengths(evidence, deep=deep):
         fit = maximise(evidence, replace(fit, strength=strength), tolerance=tolerance)
         yield fit
 
@@ -456,6 +525,23 @@ def predictive(evidence: Evidence, held_out: csr_matrix, fit: Fit) -> float:
     said = held_out.tocoo()
     likelihood = (by_state[said.row] * np.exp(fit.columns[said.col])).sum(axis=1)
     return float(said.data @ np.log(likelihood)) / float(held_out.sum())
+
+
+def information(matrices: Floats, grades: Floats) -> Floats:
+    """(R,) what a reading of each reader tells of the true grade, in nats.
+
+    matrices: (R, C, C) Pr(reading | true grade). grades: (C,) shares of the true grades.
+
+    Examples
+    --------
+    >>> guesses = np.full((2, 2), 0.5)
+    >>> information(np.stack([np.eye(2), guesses]), np.array([0.5, 0.5])).round(3).tolist()
+    [0.693, 0.0]
+    """
+    said = np.einsum("c,rcj->rj", grades, matrices)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = matrices * np.log(matrices / said[:, None, :])
+    return np.asarray(np.nan_to_num(each).sum(axis=2) @ grades)
 
 
 # How well each reader is known: intervals of the matrices, biases and noise rates.

@@ -153,7 +153,9 @@ def _judged(run: Trained, plain: Trained | None, out: Path) -> tuple[Evaluation,
     """The model on its test side, and beside plain training; their pages are written."""
     sides = evaluate_sides(run)
     if "test" not in sides:
-        raise SrjtError("The split has no test side: how good the model is cannot be told.")
+        raise SrjtError(
+            "The split has no test side, so the model cannot be evaluated.", code="no_split"
+        )
     evaluation = sides["test"]
     write_page(evaluation_page(evaluation, run=run), out / EVALUATION, write=write_atomically)
     comparison = None
@@ -191,7 +193,7 @@ def refuse_unusable(inspection: Inspection, out: Path, *, on_bad_image: OnBadIma
     them out."""
     page = f"{out / INSPECTION} shows everything that was found"
     if inspection.unresolved:
-        raise SrjtError(Message.joined(inspection.unresolved), f" {page}.")
+        raise SrjtError(Message.joined(inspection.unresolved), f" {page}.", code="ambiguous")
     if inspection.unusable and on_bad_image == "error":
         first = inspection.unusable[0]
         raise SrjtError(

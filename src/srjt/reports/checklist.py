@@ -114,12 +114,20 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[Known, list[Ta
     for path in also:
         grades, file, said = _read(path)
         if list(grades) != list(facts.grades):
-            raise SrjtError(f"{path} is about other grades, {', '.join(grades)}, than {folder}.")
+            raise SrjtError(
+                f"{path} is about other grades, {', '.join(grades)}, than {folder}.",
+                code="no_match",
+                option="also",
+            )
         try:
             known.add(file, said)
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             reason = f"{type(problem).__name__}: {problem}"
-            raise SrjtError(f"{path} is damaged or not from srjt ({reason}).") from None
+            raise SrjtError(
+                f"{path} is damaged or not from srjt ({reason}).",
+                code="damaged_file",
+                option="also",
+            ) from None
     return known, tables
 
 
@@ -139,7 +147,9 @@ def _read(path: Path) -> tuple[Sequence[str], str, Iterator[tuple[str, str]]]:
         return content["grades"], path.name, _evaluation_facts(content)
     raise SrjtError(
         f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate"
-        " --out."
+        " --out.",
+        code="wrong_file",
+        option="also",
     )
 
 
@@ -208,6 +218,8 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
             used = f"the {crop} × {crop} in the centre are used"
         if config.flip:
             used += "; training images are mirrored at random"
+        if config.augment != "paper":
+            used += f", and rotated, zoomed and recoloured (augment: {config.augment})"
         yield (
             "input",
             f"The only input is the image, {resized} {size} × {size} pixels, of which {used}.",

@@ -1,6 +1,6 @@
-"""``srjt demo``: labels that are partly wrong, what plain training and ``srjt`` make of them, which
-ones the audit finds, and a range for an image. The same functions and pages as for your own data,
-on synthetic images.
+"""``srjt demo``: ``srjt analyse`` on synthetic images, a part of whose labels is wrong. Their true
+grades are known, so the demo can tell what no analysis of your own labels can: how many wrong
+labels each model repeats, how many of the doubtful labels are wrong, and whether ranges hold.
 """
 
 from __future__ import annotations
@@ -14,27 +14,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from srjt.auditing.audit import Audit, LabelFile, audit
+from srjt.auditing.audit import DEFAULTS, Audit, LabelFile, audit
 from srjt.auditing.scores import suggestions
 from srjt.data.images.store import open_store
+from srjt.data.inspection import inspect_source
 from srjt.data.manifest import Manifest
-from srjt.data.sources import read
 from srjt.data.splits import corrupt
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_json
+from srjt.inference.compare import Difference
 from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
+from srjt.reports import analysis
+from srjt.reports.analysis import Analysis, Watching, analyse
+from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
+from srjt.reports.figures.study import describe_ends
 from srjt.reports.page import KeyNumber, Page, Section, write_page
+from srjt.reports.pages.analysis import analysis_page
 from srjt.reports.pages.answers import predictions_page
-from srjt.reports.report import report
-from srjt.studies.folder import run_folder
-from srjt.studies.results import StudyResults
-from srjt.studies.study import study
-from srjt.training.checkpoint import LAST
-from srjt.training.config import load_preset
-from srjt.training.trained import Trained, load_run
+from srjt.reports.pages.audit import audit_page
+from srjt.training.config import TrainConfig, load_preset
+from srjt.training.reporters import reporter_in_python
+from srjt.training.trained import Trained
 
 IMAGES = 1000
 EPOCHS = 30  # of the preset
@@ -42,37 +46,43 @@ RATE = 0.4
 SEED = 0
 VERIFIED = 100  # labels
 FIRST = 100  # of the most doubtful ones
-AUDIT_FOLDS = 3
 COVERAGE = 0.9
-PAGES = ("index.html", "study/report.html", "audit/audit.html", "patients.html")
-NAMES = {"standard": "Plain training", "srjt": "srjt"}
+# in the folder of the demo
+ANALYSIS = "analysis"
+WITH_VERIFIED = "verified"
+INDEX = "index.html"
+ANALYSED = f"{ANALYSIS}/{analysis.INDEX}"
+CHECKED = f"{WITH_VERIFIED}/audit.html"
+RANGES = "ranges.html"
+PAGES = (INDEX, ANALYSED, CHECKED, RANGES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learnt:
-    """What a method made of the wrong labels, over the last ten epochs."""
+    """What both trainings made of the wrong labels. repeated, repeated_by_plain: share of the wrong
+    training labels that the model of srjt, or of plain training, gives after the last epoch.
+    errors: on the true grades of other patients."""
 
-    method: str
-    repeated: float  # share of the wrong labels it learnt from that it gives, too
-    errors: list[float]  # mean absolute error on true grades of other patients, by fold
+    repeated: float
+    repeated_by_plain: float
+    errors: Difference
 
     @property
-    def error(self) -> float:
-        """Over the folds."""
-        return float(np.mean(self.errors))
-
-    def sentence(self, plain: Learnt) -> str:
-        """The same in words, beside plain training."""
-        folds = ", ".join(f"{error:.3f}" for error in self.errors)
-        change = self.error / plain.error - 1.0
-        compared = ""
-        if abs(change) >= 0.005:
-            direction = "lower" if change < 0 else "higher"
-            compared = f": {abs(change):.0%} {direction}"
+    def title(self) -> str:
         return (
-            f"{NAMES[self.method]} repeats {self.repeated:.0%} of the wrong labels that it learnt"
-            " from. Its error on true grades of other patients (MAE, lower is better) is"
-            f" {self.error:.3f} (folds: {folds}){compared}."
+            f"Plain training repeats {self.repeated_by_plain:.0%} of the wrong labels, srjt"
+            f" {self.repeated:.0%}"
+        )
+
+    def sentence(self) -> str:
+        """Both trainings in words, with the interval of their difference."""
+        value, low, high = self.errors.difference
+        gap = f"{value:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}".replace("-", "−")
+        return (
+            "Two trainings. Of the wrong labels that they learnt from, plain training repeats"
+            f" {self.repeated_by_plain:.0%} and srjt {self.repeated:.0%}. The mean absolute error"
+            f" on the true grades of other patients is {self.errors.first:.3f} after plain training"
+            f" and {self.errors.value:.3f} with srjt (difference {gap})."
         )
 
 
@@ -83,73 +93,62 @@ def run_demo(
 
     What is finished is kept: called again, it goes on where it was interrupted.
     """
-    story: list[str] = []
+    story: dict[str, str] = {}
 
-    def also(text: str) -> None:
-        story.append(text)
+    def also(slug: str, text: str) -> None:
+        story[slug] = text
         tell(text)
 
     labels = _labels(out, images=images, epochs=epochs)
-    data = read(labels)
+    inspection = inspect_source(labels, {})
+    data = inspection.manifest
     assert data.true_labels is not None
     wrong = data.labels != data.true_labels
     also(
+        "labels",
         f"Wrong labels. {len(data):,} synthetic images of {len(set(data.patients or ())):,}"
         f" patients, grades 0 to 3. {int(wrong.sum()):,} of the labels ({wrong.mean():.0%}) are"
-        " wrong, by one grade."
+        " wrong, by one grade.",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pages say how far to trust a number
-        # Decoded here, not by the first of two processes while the other one waits.
-        open_store(data, size=load_preset("demo")["train"]["image_size"], resize="squash")
-        results = study(labels, out=out / "study", preset="demo", noise="none", epochs=epochs)
-        if failed := results.runs.query("status != 'done'")["key"].tolist():
-            raise SrjtError(
-                f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}."
-            )
-        report(out / "study")
-        learnt = _learnt(results, epochs=epochs)
-        for one in learnt:
-            also(one.sentence(learnt[0]))
+        settings = TrainConfig().replace(preset="demo", epochs=epochs)
+        auditing = TrainConfig(**DEFAULTS).replace(preset="demo", epochs=max(1, epochs // 2))
+        # decoded here, not by the first of two processes while the other one waits
+        open_store(data, size=settings.image_size, resize=settings.resize)
+        done = analyse(
+            inspection,
+            out=out / ANALYSIS,
+            config=settings.replace(method="srjt"),
+            audit_config=auditing,
+            watching=Watching(
+                tell=lambda text: None, open=lambda: reporter_in_python(None, progress=True)
+            ),
+            labels=LabelFile(source=str(labels), table=labels),
+        )
+        write_page(analysis_page(done), out / ANALYSED, write=write_atomically)
+        learnt = _learnt(done)
+        also("methods", learnt.sentence())
 
-        alone = _audited(data, out, labels, epochs=epochs)
-        worst = alone.scores.head(FIRST)  # the true grades are not used by the audit
+        worst = done.audited.scores.head(FIRST)  # the true grades are not used by the audit
         hits = int((worst["grade"] != worst["true_grade"]).sum())
-        also(
-            f"The audit sorts the labels by doubt. Of the first {len(worst)}, {hits} are wrong;"
-            f" drawn at random, {wrong.mean() * len(worst):.0f} would be."
+        doubtful = KeyNumber(
+            "wrong of the most doubtful labels",
+            f"{hits} of {len(worst)}",
+            compared=f"{wrong.mean() * len(worst):.0f} at random",
         )
-        run, held_out = _run(out, results, data)
+        also(
+            "audit",
+            f"The audit. It sorts the labels by doubt. Of the first {len(worst)}, {hits} are"
+            f" wrong; drawn at random, {wrong.mean() * len(worst):.0f} would be.",
+        )
+        held_out = _held_out(done.run, data)
         checked = _verified(data, held_out["validation"])
-        with_verified = _audited(checked, out, labels, epochs=epochs)  # its trainings are finished
-        report(out / "audit", out=out / PAGES[2])
-        also(
-            "Verified labels. The audit alone puts the share of wrong labels at"
-            f" {alone.estimate.rate_text(interval='95 % interval')}. A doctor checks"
-            f" {with_verified.estimate.verified} labels of randomly drawn patients:"
-            f" {with_verified.estimate.rate_text()}. The truth is {wrong.mean():.0%}."
-            f" {_suggested(with_verified)}"
-        )
-        also(_ranges(out, run, held_out["test"], checked))
-    doubtful = KeyNumber(
-        "wrong of the most doubtful labels",
-        f"{hits} of {len(worst)}",
-        compared=f"{wrong.mean() * len(worst):.0f} at random",
-    )
-    index = _index(learnt, story, wrong=float(wrong.mean()), doubtful=doubtful)
-    write_page(index, out / PAGES[0], write=write_atomically)
+        also("verified", _with_verified(out, done.audited, checked, auditing, wrong=wrong.mean()))
+        also("ranges", _ranges(out, done.run, held_out["test"], checked))
+    index = _index(done, learnt, story, wrong=float(wrong.mean()), doubtful=doubtful)
+    write_page(index, out / INDEX, write=write_atomically)
     return [out / page for page in PAGES]
-
-
-def _audited(samples: Manifest, out: Path, labels: Path, *, epochs: int) -> Audit:
-    return audit(
-        samples,
-        out=out / "audit",
-        folds=AUDIT_FOLDS,
-        preset="demo",
-        epochs=max(1, epochs // 2),
-        labels=LabelFile(source=str(labels), table=labels),
-    )
 
 
 def _labels(out: Path, *, images: int, epochs: int) -> Path:
@@ -159,7 +158,10 @@ def _labels(out: Path, *, images: int, epochs: int) -> Path:
     labels = out / "images" / "noisy.csv"
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")) != made_with:
-            raise SrjtError(f"{out} holds a demo with other settings: choose another folder.")
+            raise SrjtError(
+                f"{out} holds a demo with other settings: choose another folder.",
+                code="settings_changed",
+            )
         return labels
     reading = load_preset("demo")["reading"]
     clean = generate(**{**reading, "images": images, "patients": images // 5}, seed=SEED)
@@ -171,89 +173,31 @@ def _labels(out: Path, *, images: int, epochs: int) -> Path:
     return labels
 
 
-def _learnt(results: StudyResults, *, epochs: int) -> list[Learnt]:
-    """What the two methods make of the wrong labels, plain training first."""
-    last = results.metrics[results.metrics["epoch"] > epochs - LAST].query("network in ('1', '2')")
-    values = last.groupby(["method", "split", "metric", "fold"])["value"].mean()
-    return [
-        Learnt(
-            method=method,
-            repeated=float(values[method, "wrong_labels", "accuracy"].mean()),
-            errors=values[method, "test", "mae"].tolist(),
-        )
-        for method in NAMES
-    ]
-
-
-def _index(learnt: list[Learnt], story: list[str], *, wrong: float, doubtful: KeyNumber) -> Page:
-    """The story of the terminal as a page, with links to the others. doubtful: how many of the
-    first labels are wrong."""
-    plain, srjt = learnt
-    title = (
-        f"Plain training repeats {plain.repeated:.0%} of the wrong labels, srjt {srjt.repeated:.0%}"
+def _repeated(run: Trained) -> pd.Series:
+    """Share of the wrong training labels that the networks give, by epoch."""
+    rows = run.metrics.query(
+        "split == 'wrong_labels' and metric == 'accuracy' and network in ('1', '2')"
     )
-    labels, *both, audit, verified, ranges = story
-    about_labels, _, labels = labels.partition(". ")
-    about_verified, _, verified = verified.partition(". ")
-    about_ranges, _, ranges = ranges.partition(". ")
-    study, audited, patients = PAGES[1:]
-    return Page(
-        kind="Demo on synthetic images, whose true grades are known",
-        title=title,
-        lead=(
-            f"{wrong:.0%} of the labels are wrong. The error on true grades of other patients is"
-            f" {srjt.error:.3f} with srjt and {plain.error:.3f} with plain training."
-        ),
-        key_numbers=[
-            KeyNumber(
-                "wrong labels repeated by srjt",
-                f"{srjt.repeated:.0%}",
-                compared=f"plain: {plain.repeated:.0%}",
-            ),
-            KeyNumber(
-                "mean absolute error of srjt",
-                f"{srjt.error:.3f}",
-                compared=f"plain: {plain.error:.3f}",
-            ),
-            doubtful,
-        ],
-        warnings=[
-            "These images are drawn by a program. What srjt gains on yours is measured by srjt"
-            " analyse."
-        ],
-        sections=[
-            Section("labels", about_labels, text=[labels]),
-            Section("methods", "Two trainings", text=both, links=[("Every number", study)]),
-            Section("audit", "The audit", text=[audit], links=[("The labels", audited)]),
-            Section(
-                "verified",
-                about_verified,
-                text=[verified],
-                links=[("The audit with verified labels", audited)],
-            ),
-            Section(
-                "ranges",
-                about_ranges,
-                text=[ranges],
-                links=[("Every answer with its range", patients)],
-            ),
-            Section("next", "With your own images", code="srjt analyse labels.csv"),
-        ],
+    return rows.groupby("epoch")["value"].mean()
+
+
+def _learnt(done: Analysis) -> Learnt:
+    assert done.plain is not None
+    assert done.comparison is not None
+    return Learnt(
+        repeated=float(_repeated(done.run).iloc[-1]),
+        repeated_by_plain=float(_repeated(done.plain).iloc[-1]),
+        errors=next(row for row in done.comparison.differences if row.metric == "mae"),
     )
 
 
-def _run(out: Path, results: StudyResults, data: Manifest) -> tuple[Trained, dict[str, Manifest]]:
-    """The run of ``srjt`` on the first fold, and the images of the patients whom it was not trained
-    on."""
-    key = results.runs.query("method == 'srjt'").sort_values("fold")["key"].iloc[0]
-    folder = out / "model"
-    shutil.copytree(run_folder(out / "study", key), folder, dirs_exist_ok=True)  # a name for people
-    run = load_run(folder, device="cpu")
+def _held_out(run: Trained, data: Manifest) -> dict[str, Manifest]:
+    """The images of the patients whom the run was not trained on, by side."""
     row = {name: number for number, name in enumerate(data.ids)}
     held_out = {}
     for side, samples in run.held_out.items():
         held_out[side] = data.select([row[name] for name in samples.ids])
-    return run, held_out
+    return held_out
 
 
 def _verified(data: Manifest, drawn_from: Manifest) -> Manifest:
@@ -263,6 +207,23 @@ def _verified(data: Manifest, drawn_from: Manifest) -> Manifest:
     chosen = set(np.random.default_rng(SEED).permutation(drawn_from.ids)[:VERIFIED])
     grades = np.where([name in chosen for name in data.ids], data.true_labels, -1)
     return replace(data, table=data.table.assign(verified_grade=grades))
+
+
+def _with_verified(
+    out: Path, alone: Audit, checked: Manifest, config: TrainConfig, *, wrong: float
+) -> str:
+    """Audit again with the verified labels, beside the first audit, whose trainings are used."""
+    folder = out / WITH_VERIFIED
+    assert alone.folder is not None
+    shutil.copytree(alone.folder, folder, dirs_exist_ok=True)
+    told = audit(checked, out=folder, folds=analysis.FOLDS, config=config)
+    write_page(audit_page(folder), out / CHECKED, write=write_atomically)
+    return (
+        "Verified labels. The audit alone puts the share of wrong labels at"
+        f" {alone.estimate.rate_text(interval='95 % interval')}. A doctor checks"
+        f" {told.estimate.verified} labels of randomly drawn patients:"
+        f" {told.estimate.rate_text()}. The truth is {wrong:.0%}. {_suggested(told)}"
+    )
 
 
 def _suggested(audited: Audit) -> str:
@@ -283,7 +244,7 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     assert checked.verified_labels is not None
     verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
     answers = predict(run, test, calibrate_on=verified, coverage=COVERAGE, progress=False)
-    predictions_page(answers, data=test).save(out / PAGES[3])
+    predictions_page(answers, data=test).save(out / RANGES)
     options: dict[str, Any] = {"resamples": 2, "coverage": COVERAGE, "progress": False}
     with_them = evaluate(run, test, calibrate_on=verified, **options).ranges
     without = evaluate(run, test, **options).ranges
@@ -297,4 +258,85 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
         f" without them {without.width.value:.1f}. It holds the truth for"
         f" {with_them.coverage.value:.0%} of the images of the {len(set(test.patients or ()))}"
         f" patients not trained on; {COVERAGE:.0%} are promised."
+    )
+
+
+# The page.
+
+
+def _index(
+    done: Analysis, learnt: Learnt, story: dict[str, str], *, wrong: float, doubtful: KeyNumber
+) -> Page:
+    """The story of the terminal as a page, with links to the others. doubtful: how many of the
+    first labels are wrong."""
+    links = {
+        "labels": ("The data", f"{ANALYSIS}/{analysis.INSPECTION}"),
+        "methods": ("Both models on the test side", f"{ANALYSIS}/{analysis.COMPARISON}"),
+        "audit": ("The labels, the most doubtful first", f"{ANALYSIS}/{analysis.AUDIT}/audit.html"),
+        "verified": ("The audit with verified labels", CHECKED),
+        "ranges": ("Every answer with its range", RANGES),
+    }
+    sections = []
+    for slug, text in story.items():
+        heading, _, rest = text.partition(". ")
+        sections.append(Section(slug, heading, text=[rest], links=[links[slug]]))
+    return Page(
+        kind="Demo on synthetic images, whose true grades are known",
+        title=learnt.title,
+        lead=(
+            f"{wrong:.0%} of the labels are wrong. The mean absolute error on the true grades of"
+            f" other patients is {learnt.errors.value:.3f} with srjt and"
+            f" {learnt.errors.first:.3f} with plain training."
+        ),
+        key_numbers=[
+            KeyNumber(
+                "wrong labels repeated by srjt",
+                f"{learnt.repeated:.0%}",
+                compared=f"plain training: {learnt.repeated_by_plain:.0%}",
+            ),
+            KeyNumber(
+                "mean absolute error of srjt",
+                f"{learnt.errors.value:.3f}",
+                compared=f"plain training: {learnt.errors.first:.3f}",
+            ),
+            doubtful,
+        ],
+        figure=_figure(done),
+        warnings=[
+            "These images are drawn by a program. What srjt gains on your images is measured by"
+            " srjt analyse."
+        ],
+        sections=[
+            *sections,
+            Section(
+                "next",
+                "With your own images",
+                text=[
+                    "One command trains, compares and audits. For these images, it wrote the page"
+                    " below."
+                ],
+                code="srjt analyse labels.csv",
+                links=[("What srjt analyse says about these labels", ANALYSED)],
+            ),
+        ],
+    )
+
+
+def _figure(done: Analysis) -> CaptionedFigure:
+    """How many of the wrong labels both trainings repeat, by epoch."""
+    assert done.plain is not None
+    curves = []
+    for name, run in (("plain training", done.plain), ("srjt", done.run)):
+        shares = _repeated(run)
+        curves.append(
+            Curve(name=name, x=shares.index.to_numpy(np.float64), y=shares.to_numpy(), most=1.0)
+        )
+    return CaptionedFigure(
+        name="repeated",
+        figure=chart(curves, xlabel="epoch", title="Share of the wrong labels that is repeated"),
+        caption=(
+            "A wrong label counts as repeated if the network gives the same wrong grade to its"
+            " training image."
+        ),
+        alt=f"Share of wrong training labels repeated, by epoch. {describe_ends(curves)}",
     )

@@ -186,9 +186,13 @@ def export_folder(
     target = Path(folder)
     opened = open_run(run)
     if opened.folder is None:
-        raise SrjtError("A model card describes the folder of a run: train with out=… to have one.")
+        raise SrjtError(
+            "A model card needs the folder of a run. Train with out=….", code="unsupported"
+        )
     if target.exists() and not target.is_dir():
-        raise SrjtError(f"{target} is a file, not a folder: choose another name.")
+        raise SrjtError(
+            f"{target} is a file, not a folder: choose another name.", code="wrong_file"
+        )
     with explain_write_errors(f"{target} cannot be written"):
         target.mkdir(parents=True, exist_ok=True)
         filled = any(map(is_foreign, target.iterdir()))

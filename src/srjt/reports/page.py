@@ -12,8 +12,8 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache, partial, singledispatch
 from importlib import resources
 from pathlib import Path
@@ -68,6 +68,8 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
+    # name → value, by which a long gallery can be filtered and sorted; names in small letters
+    keys: Mapping[str, str] = field(default_factory=dict)
     # (picture, title) of others, side by side with the first
     beside: Sequence[tuple[str, str]] = ()
     # (picture, title) of training images, which the reader can open
@@ -190,14 +192,15 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
             others: dict[str, Any] = {}
             for name in ("beside", "similar"):
                 others[name] = [(one, "") for one, _ in getattr(value, name)]
+            others["keys"] = {name: key for name, key in value.keys.items() if name not in NAMING}
             return replace(
                 value, title=clean(value.title), detail=clean(value.detail), text="", **others
             )
         if isinstance(value, (Page, Section, TableCell)):
             cleaned = {}
-            for field in fields(value):
-                if field.init:
-                    cleaned[field.name] = walk(getattr(value, field.name))
+            for part in fields(value):
+                if part.init:
+                    cleaned[part.name] = walk(getattr(value, part.name))
             return replace(value, **cleaned)
         if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
             return type(value)(walk(part) for part in value)
@@ -211,7 +214,7 @@ def leave_out_ids(page: Page, names: Iterable[str] = ()) -> Page:
 def page_of(result: object) -> Page:
     """The page of a result: ``result.report()``. A new kind of result registers the function that
     makes its page."""
-    raise SrjtError(f"There is no page for a {type(result).__name__}.")
+    raise SrjtError(f"There is no page for a {type(result).__name__}.", code="unsupported")
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:

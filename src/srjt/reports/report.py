@@ -87,7 +87,9 @@ def report(
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise SrjtError(
-            'srjt.report takes a folder. For a result in memory: result.report().save("page.html").'
+            'srjt.report takes a folder. To save the page of a result, use result.report().save("'
+            'page.html").',
+            code="wrong_type",
         )
     folder = Path(folder)
     path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
@@ -95,24 +97,31 @@ def report(
     write = write_atomically if path.parent.resolve() == folder.resolve() else write_output
     if checklist is not None:
         if figures is not None or tables is not None:
-            raise SrjtError("A checklist has neither figures nor tables as files: leave them out.")
+            raise SrjtError(
+                Option("checklist"),
+                " cannot be combined with ",
+                Option("figures"),
+                " or ",
+                Option("tables"),
+                ".",
+                code="conflict",
+            )
         page = checklist_page(folder, checklist, also=[Path(path) for path in also])
         page = leave_out_ids(page, _names_in(folder)) if without_ids else page
         return write_checklist(page, path, write=write)
     if also:
-        raise SrjtError(
-            Option("also"),
-            " belongs to a checklist: leave it out, or choose one with ",
-            Option("checklist"),
-            ".",
-        )
+        raise SrjtError(Option("also"), " needs ", Option("checklist"), ".", code="missing_option")
     for name in metrics:
         if name not in METRICS:
             raise unknown_name("metric", name, METRICS)
     page, results = _read_page(folder, tuple(metrics))
     page = leave_out_ids(page, _names_in(folder)) if without_ids else page
     if tables is not None and results is None:
-        raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
+        raise SrjtError(
+            Option("tables"),
+            f" needs the folder of a study, and {folder} is not one.",
+            code="wrong_file",
+        )
     write_page(page, path, write=write)
     files = [path, *save_figures(page, figures)]
     if tables is not None and results is not None:
@@ -133,18 +142,20 @@ def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResul
         if (folder / "readers.json").exists():
             again = f"srjt readers TABLE --out {folder} --force"
             raise SrjtError(
-                f"{folder} is the folder of srjt readers, which writes its page itself: {again}."
+                f"{folder} was written by srjt readers, which writes its page itself: {again}.",
+                code="wrong_file",
             )
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
         raise SrjtError(
-            f"The files in {folder} are damaged or not from srjt ({reason})."
+            f"The files in {folder} are damaged or not from srjt ({reason}).", code="damaged_file"
         ) from problem
     raise SrjtError(
         f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json,"
-        " run.json or audit.json."
+        " run.json or audit.json.",
+        code="wrong_file",
     )
 
 

@@ -26,13 +26,14 @@ from srjt.ordinal.metrics import Interval
 from srjt.reports.page import Section
 from srjt.reports.table import Table, between, data_table
 from srjt.studies.results import display_name
-from srjt.training.folder import RunFacts, describe_provenance, describe_source
+from srjt.training.folder import RunFacts
+from srjt.training.provenance import describe_provenance, describe_source
 from srjt.training.trained import Trained
 
 # The settings of a run or a study as a section of a page.
 
 # without effect on rows of features
-OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")
+OF_IMAGES = ("image_size", "crop", "resize", "flip", "augment", "pretrained")
 
 
 def settings_section(

@@ -29,7 +29,7 @@ from srjt.studies.results import (
     pool_ours,
     size_ratio,
 )
-from srjt.training.folder import NAIVE
+from srjt.training.baselines import NAIVE
 
 # Words of a study's tables, figures and pages: metrics, noises, and which runs form the paper's
 # ablation.
@@ -218,7 +218,9 @@ def test_train_ratio(results: StudyResults) -> float:
     try:
         return size_ratio(pd.read_csv(splits, dtype={"id": str}))
     except (OSError, ValueError, KeyError) as problem:
-        raise SrjtError(f"{splits} is damaged or not from srjt ({problem}).") from None
+        raise SrjtError(
+            f"{splits} is damaged or not from srjt ({problem}).", code="damaged_file"
+        ) from None
 
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
@@ -285,7 +287,9 @@ class StudyTables:
         available = set(known["metric"]) or set(METRICS)
         if not self.metrics:
             raise SrjtError(
-                "A table needs a metric: accuracy, mae, macro_f1 or another metric of the study."
+                "A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.",
+                code="missing_option",
+                option="metrics",
             )
         for metric in self.metrics:
             if metric not in available:

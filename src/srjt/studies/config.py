@@ -92,7 +92,9 @@ def parse_noise(text: str) -> NoiseSpec:
         share = math.nan
     if not 0.0 < share <= 1.0:
         raise SrjtError(
-            f"A share of the training patients is written quasi:0.2@0.25; got {text!r}."
+            f"A share of the training patients is written quasi:0.2@0.25; got {text!r}.",
+            code="wrong_syntax",
+            option="noise",
         )
     if written in ("none", CORRECTED):
         return NoiseSpec(label=label, kind="none", share=share)
@@ -108,7 +110,11 @@ def parse_noise(text: str) -> NoiseSpec:
                 raise ValueError(name)
             values[name] = float(number)
     except ValueError:
-        raise SrjtError(f"Write noise as quasi:0.2, quasi:rho=0.1 or none; got {text!r}.") from None
+        raise SrjtError(
+            f"Write noise as quasi:0.2, quasi:rho=0.1 or none; got {text!r}.",
+            code="wrong_syntax",
+            option="noise",
+        ) from None
     return NoiseSpec(
         label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"), share=share
     )
@@ -210,21 +216,29 @@ def parse_method(text: str) -> MethodSpec:
         option, equals, value = map(str.strip, part.partition("="))
         if not equals:
             raise SrjtError(
-                f"Options of a method are written name=value; {part!r} of {text!r} is not."
+                f"Options of a method are written name=value; {part!r} of {text!r} is not.",
+                code="wrong_syntax",
+                option="methods",
             )
         if option not in known and option not in trainable:
             raise unknown_name(f"option of {name}", option, {*known, *trainable})
         try:
             parsed = parse_yaml(value)
         except ValueError:
-            raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
+            raise SrjtError(
+                f"{option} of {text!r} has a value that is not valid YAML.",
+                code="wrong_syntax",
+                option="methods",
+            ) from None
         if option in known:
             options[option] = parsed
         else:
             settings[option] = parsed
     if settings.get("noise_rate", "auto") != "auto" and "noise_rate" not in needs:
         raise SrjtError(
-            f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates it."
+            f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates it.",
+            code="conflict",
+            option="noise_rate",
         )
     if options:  # report a misspelt value now, not once from every run
         identity = [[float(i == j) for j in range(4)] for i in range(4)]
@@ -377,20 +391,31 @@ class StudyConfig(Plain):
             object.__setattr__(self, name, _texts(getattr(self, name)))
         check_types(self)
         if not all(0 <= seed < 2**63 for seed in self.seeds):
-            raise SrjtError(Option("seeds"), f" takes {SEEDS}; got {show(self.seeds)}.")
+            raise SrjtError(
+                Option("seeds"), f" takes {SEEDS}; got {show(self.seeds)}.", code="wrong_type"
+            )
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
-                f"{min(reserved)} is set by the study: write it beside 'train', not inside."
+                f"{min(reserved)} is a setting of the study, not of its trainings: give it outside"
+                " of train.",
+                code="conflict",
+                option="train",
             )
         if "soft_labels" in self.train:
             raise SrjtError(
-                "A study sets soft labels by method: co-teaching+ours:label_matrix=estimated."
+                "A study sets soft labels by method: co-teaching+ours:label_matrix=estimated.",
+                code="conflict",
+                option="soft_labels",
             )
         if self.source not in ("", "synthetic"):
             ReadOptions.of(self.reading)
         if self.splits is not None and self.hold_out is not None:
             raise SrjtError(
-                Option("splits"), " has its folds already: leave out ", Option("hold_out"), "."
+                Option("splits"),
+                " has its folds already: leave out ",
+                Option("hold_out"),
+                ".",
+                code="conflict",
             )
         for text in self.noises:
             parse_noise(text)
@@ -490,7 +515,9 @@ class Execution:
         for option in EXECUTORS[other]:
             if getattr(self, option) is not None:
                 raise SrjtError(
-                    f"{option} is an option of the executor {other!r}, not of {self.executor!r}."
+                    Option(option),
+                    f" is an option of the executor {other!r}, not of {self.executor!r}.",
+                    code="option_without_effect",
                 )
 
     @property

@@ -16,18 +16,26 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    PositiveInt,
+)
 
 from srjt import files
 from srjt._version import __version__
 from srjt.data.grades import Grades, distinct
 from srjt.data.splits import write_splits
-from srjt.errors import Option, SrjtError, count_of, warn, warnings_about
+from srjt.errors import Message, Option, SrjtError, count_of, warn, warnings_about
 from srjt.files import is_locked, write_sealed_json
 from srjt.methods import import_modules
 from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
-from srjt.training.folder import has_summary, image_digest, lost_files
+from srjt.training.folder import has_summary, lost_files
+from srjt.training.image_identity import image_digest
 from srjt.training.train import train
 
 # A study's folder: its plan and the state of its runs.
@@ -36,7 +44,8 @@ from srjt.training.train import train
 # splits.csv                     id, fold, split
 # estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 # runs/<key>/                    the folder of one run
-# errors/<key>.txt               the error of a failed run
+# errors/<key>.txt               the error of a failed run, as Python's users read it
+# errors/<key>.json              its parts, from which the command line writes its own options
 
 FORMAT = 5
 REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected noise
@@ -158,7 +167,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "An image has changed since this study began: restore it, or change ",
                 Option("out"),
                 ".",
-                code="images_changed",
+                code="data_changed",
             )
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
@@ -232,7 +241,10 @@ def read_study(folder: Path) -> StudyFile:
     path = folder / "study.json"
     files.check_regular_files(folder)
     if not path.exists():
-        raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
+        raise SrjtError(
+            f"{folder} is not the folder of a study: there is no study.json in it.",
+            code="wrong_file",
+        )
     advice = "restore it, or write the plan again in another folder."
     return files.read_sealed_json(path, StudyFile, advice=advice)
 
@@ -242,7 +254,8 @@ def check_splits(folder: Path, study: StudyFile) -> None:
     file = folder / "splits.csv"
     if file.is_file() and _splits_hash(file) != study.splits_hash:
         raise SrjtError(
-            f"{file} is not the file that srjt has written: run the same srjt study command again."
+            f"{file} is not the file that srjt has written: run the same srjt study command again.",
+            code="damaged_file",
         )
 
 
@@ -258,13 +271,56 @@ def error_file(folder: Path, key: str) -> Path:
     return folder / "errors" / f"{key}.txt"
 
 
+class KeptError(BaseModel, extra="forbid"):
+    """``errors/<key>.json``: a message that names options."""
+
+    format: Literal[1]
+    code: str
+    parts: list[str | tuple[str] | tuple[str, JsonValue]]  # text; an option; one with its value
+
+    @classmethod
+    def of(cls, problem: SrjtError) -> KeptError:
+        parts: list[Any] = []
+        for part in problem.message.parts:
+            if not isinstance(part, Option):
+                parts.append(str(part))
+            elif part.value is ...:
+                parts.append((part.name,))
+            else:
+                parts.append((part.name, part.value))
+        return cls(format=1, code=problem.code, parts=parts)
+
+    @property
+    def message(self) -> Message:
+        parts = []
+        for part in self.parts:
+            parts.append(part if isinstance(part, str) else Option(*part))
+        return Message(*parts)
+
+
 def read_error(folder: Path, key: str) -> str:
-    """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
+    """Why a run failed: a message with its options, or a traceback; "" if there is neither, or a
+    link that leads out of the study."""
     path = error_file(folder, key)
+    text = ""
     with contextlib.suppress(OSError):  # the run may just have been started again
         if files.is_inside(path, folder):
-            return path.read_text(encoding="utf-8", errors="replace")
-    return ""
+            text = path.read_text(encoding="utf-8", errors="replace")
+    kept = path.with_suffix(".json")
+    # studies of earlier versions have only the text; a traceback has no parts
+    with contextlib.suppress(SrjtError):
+        if files.is_inside(kept, folder):
+            message = files.read_json(kept, KeptError).message
+            if text == f"{message}\n":
+                return message
+    return text
+
+
+def forget_error(folder: Path, key: str) -> None:
+    """Delete what is known of an earlier failure."""
+    path = error_file(folder, key)
+    path.unlink(missing_ok=True)
+    path.with_suffix(".json").unlink(missing_ok=True)
 
 
 def run_status(folder: Path, key: str) -> str:
@@ -322,11 +378,11 @@ def run_planned(
     # A finished run is never resumed, and its checkpoints would be three quarters of the study's
     # disk space.
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
-    error_file(folder, planned.key).unlink(missing_ok=True)
+    forget_error(folder, planned.key)
 
 
 def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
-    """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
+    """Write why a run failed: the message of a SrjtError, the traceback of any other exception."""
     text = f"{problem}\n"
     if not isinstance(problem, SrjtError):
         text = "".join(traceback.format_exception(problem))
@@ -334,6 +390,11 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(report, text.encode("utf-8", "surrogateescape"))
+        report.with_suffix(".json").unlink(missing_ok=True)
+        if isinstance(problem, SrjtError):
+            with contextlib.suppress(ValueError):  # a value or a file name that JSON cannot hold
+                parts = files.as_json(KeptError.of(problem).model_dump())
+                files.write_atomically(report.with_suffix(".json"), parts)
 
 
 def run_by_key(
@@ -346,7 +407,10 @@ def run_by_key(
         data = open_kept_data(study.study.config(), cache=cache)
         cell = next((cell for cell in study.cells if cell.key == key), None)
         if cell is None or (planned := data.find(cell.model_dump())).key != key:
-            raise SrjtError("The data or the plan have changed: run the same command again.")
+            raise SrjtError(
+                "The data or the plan have changed: run the same command again.",
+                code="data_changed",
+            )
         run_planned(folder, data, planned, device=device, cache=cache)
     except Exception as problem:
         write_error_report(folder, key, problem)

@@ -46,6 +46,7 @@ STATED = {
     "image_size": 256,
     "crop": 224,
     "flip": True,
+    "augment": "paper",
     "epochs": 150,
     "batch_size": 64,
     "optimizer": "adam",

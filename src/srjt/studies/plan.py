@@ -50,7 +50,7 @@ from srjt.studies.config import (
     parse_noise,
 )
 from srjt.training.config import TrainConfig
-from srjt.training.folder import image_digest
+from srjt.training.image_identity import image_digest
 from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest
@@ -99,7 +99,9 @@ class StudyPlan:
         for fold in wanted:
             if not 0 <= fold < len(self.splits):
                 raise SrjtError(
-                    f"There is no fold {fold}: folds are numbered 0 … {len(self.splits) - 1}."
+                    f"There is no fold {fold}: folds are numbered 0 … {len(self.splits) - 1}.",
+                    code="out_of_bounds",
+                    option="only_folds",
                 )
         return wanted
 
@@ -232,6 +234,7 @@ class StudyPlan:
                     " for data that are noisy already (a number, or auto), or inject noise with ",
                     Option("noise", "quasi:0.2"),
                     ".",
+                    code="missing_option",
                 )
         # Only what a method needs is part of its settings: a different P must not repeat
         # co-teaching.
@@ -300,7 +303,9 @@ def open_data(
     """
     if not config.source:
         raise SrjtError(
-            "A study needs data: give a source, or 'synthetic' for the synthetic dataset."
+            "A study needs data: give a source, or 'synthetic' for the synthetic dataset.",
+            code="missing_option",
+            option="data",
         )
     if config.source == "synthetic":
         manifest = _synthetic(dict(config.reading))
@@ -358,7 +363,9 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     except TypeError as problem:
         raise SrjtError(
             "The synthetic dataset takes images, patients, size, grades and seed, whole numbers:"
-            f" {problem}."
+            f" {problem}.",
+            code="unknown_name",
+            option="data",
         ) from None
     assert manifest.arrays is not None
     table_text = np.array(manifest.table.to_json(orient="split", double_precision=15))

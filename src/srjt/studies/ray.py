@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt._version import __version__
-from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
+from srjt.errors import Interrupted, Option, SrjtError, count_of, missing_extra, warn
 from srjt.files import CHECKSUMS, is_locked, lock_folder, write_atomically, write_sealed_json
 from srjt.process import import_quietly
 from srjt.studies import folder as study_folder
@@ -116,7 +116,7 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     except Exception as problem:
         study_folder.write_error_report(folder, task.key, problem)
         status = "failed"
-        wanted = [f"errors/{task.key}.txt"]
+        wanted = [f"errors/{task.key}.txt", f"errors/{task.key}.json"]
     files = dict[str, bytes]()
     if not shared:
         for name, content in _read_estimates(folder).items():
@@ -140,13 +140,17 @@ def _check_node(task: RunTask) -> None:
     if version != __version__:
         raise SrjtError(
             f"{node} has srjt {__version__}, but the study was started with {version}: install the"
-            " same version on all nodes."
+            " same version on all nodes.",
+            code="other_version",
         )
     # training on the CPU would block the GPU for days
     if task.gpu and not torch.cuda.is_available():
         raise SrjtError(
             f"Ray gave this run a GPU of {node}, but torch {torch.__version__} finds none there:"
-            " install a CUDA build of torch on the node, or pass --gpus-per-run 0."
+            " install a CUDA build of torch on the node, or pass ",
+            Option("gpus_per_run", 0),
+            ".",
+            code="no_gpu",
         )
     if task.threads is not None:
         torch.set_num_threads(task.threads)
@@ -287,7 +291,8 @@ class _Driver:
         if context.get_node_id() not in alive:
             raise SrjtError(
                 "The Ray node on which this command runs died: start Ray again, and run the same"
-                " command again. Finished runs are kept."
+                " command again. Finished runs are kept.",
+                code="unreachable",
             )
         self.room = 0
         for resources in alive.values():
@@ -325,7 +330,9 @@ class _Driver:
         except self.ray.exceptions.RayError as problem:
             advice = "Ray gave up on this run: run the same command again."
             study_folder.write_error_report(
-                self.folder, key, SrjtError(f"{type(problem).__name__}: {problem}\n{advice}")
+                self.folder,
+                key,
+                SrjtError(f"{type(problem).__name__}: {problem}\n{advice}", code="training_failed"),
             )
         except (OSError, SrjtError) as problem:
             study_folder.write_error_report(self.folder, key, problem)
@@ -350,7 +357,11 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     if where.startswith("ray://"):
         raise SrjtError(
             f"{where} is the address of a Ray client server: run this command on a node of the"
-            " cluster with --address auto, or submit it with ray job submit."
+            " cluster with ",
+            Option("address", "auto"),
+            ", or submit it with ray job submit.",
+            code="unreachable",
+            option="address",
         )
     _check_reachable(where)
     own = where == "local"
@@ -362,7 +373,9 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
         ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as problem:
         raise SrjtError(
-            f"The Ray cluster at {where!r} cannot be used: {str(problem).splitlines()[0]}"
+            f"The Ray cluster at {where!r} cannot be used: {str(problem).splitlines()[0]}",
+            code="unreachable",
+            option="address",
         ) from None
     try:
         yield ray, own
@@ -383,7 +396,11 @@ def _check_reachable(address: str, *, attempts: int = 1) -> None:
             if attempt == attempts - 1:
                 raise SrjtError(
                     f"No Ray cluster answers at {address} ({problem.strerror or problem}): start"
-                    " one with ray start --head, or omit --address to use this machine alone."
+                    " one with ray start --head, or leave out ",
+                    Option("address"),
+                    " to use this machine alone.",
+                    code="unreachable",
+                    option="address",
                 ) from None
             time.sleep(RETRY_SECONDS)
 
@@ -410,7 +427,10 @@ def _resolve_gpus(
         resources = f"{cpus:g} CPUs and {gpus:g} GPUs for a run"
         if own:
             raise SrjtError(
-                f"This machine does not have {resources}: request less, or give --address."
+                f"This machine does not have {resources}: request less, or give ",
+                Option("address"),
+                ".",
+                code="no_space",
             )
         work.watcher.note(
             f"No node of the cluster has {resources} now: the runs wait until one does."

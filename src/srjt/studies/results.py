@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods as registered
-from srjt.errors import SrjtError, count_of, duration, unknown_name
+from srjt.errors import Message, SrjtError, count_of, duration, unknown_name
 from srjt.files import check_checksums, is_inside
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
@@ -34,12 +34,12 @@ from srjt.studies.folder import (
     run_folder,
     run_status,
 )
+from srjt.training.baselines import baseline_from
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.folder import (
     RESTORE,
     SMALL_FILES,
     RunFacts,
-    baseline_from,
     lost_files,
     read_facts,
     read_noise_estimate,
@@ -288,7 +288,9 @@ def _read_run(folder: Path, key: str) -> _RunFiles:
         if (run / "summary.json").exists():
             check_checksums(run, *SMALL_FILES, advice=RESTORE)
             if lost := lost_files(run):
-                raise SrjtError(f"{run / lost[0]} is missing, but the run has finished.")
+                raise SrjtError(
+                    f"{run / lost[0]} is missing, but the run has finished.", code="damaged_file"
+                )
         estimate = read_noise_estimate(run)
         if (run / "summary.json").exists():
             summary = read_summary(run)
@@ -420,8 +422,12 @@ def problem_lines(results: StudyResults) -> Iterator[str]:
     """One line per failed run."""
     runs = results.runs
     for _, run in runs[runs["status"] == "failed"].iterrows():
+        # read again: a table holds text, and the message names options
+        kept = read_error(results.folder, run["key"])
         lines = run["error"].strip().splitlines() or ["no error message"]
-        yield f"failed: {run['key']}: {lines[-1]}"
+        whole = isinstance(kept, Message) and kept == run["error"] and len(lines) == 1
+        reason = kept if whole else lines[-1]
+        yield Message(f"failed: {run['key']}: ", reason)
 
 
 # Compare "+ours" with its host and with the best baseline by a paired test over folds.
@@ -615,7 +621,7 @@ def size_ratio(splits: pd.DataFrame) -> float:
     """Test over training size of a study's splits (id, fold, split), averaged over the folds."""
     counts = splits.groupby(["fold", "split"]).size().unstack(fill_value=0)
     if not {"train", "test"} <= set(counts.columns) or not (counts["train"] > 0).all():
-        raise SrjtError("The splits need training and test samples in every fold.")
+        raise SrjtError("The splits need training and test samples in every fold.", code="no_split")
     return float((counts["test"] / counts["train"]).mean())
 
 

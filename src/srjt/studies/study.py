@@ -55,7 +55,7 @@ def train_runs(
     with study_folder.writing(folder):
         # a new attempt starts without the old error; its checkpoints are kept
         for planned in waiting:
-            study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
+            study_folder.forget_error(folder, planned.key)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
     if stop.number is not None:
@@ -86,7 +86,11 @@ def choose_devices(
         # an error if there is no such device
         gpus = [name for name in names if choose_device(name).type == "cuda"]
         if gpus and len(gpus) < len(names):
-            raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
+            raise SrjtError(
+                f"A study uses GPUs or the CPU, not both; got {device!r}.",
+                code="conflict",
+                option="device",
+            )
     if gpus:
         return tuple(gpus) * (jobs or 1), None
     jobs = jobs or cores()
@@ -160,7 +164,9 @@ def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
             f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the"
             " same command again to resume."
         )
-        study_folder.write_error_report(folder, ended.name, SrjtError(problem))
+        study_folder.write_error_report(
+            folder, ended.name, SrjtError(problem, code="training_failed")
+        )
     return "failed"
 
 
@@ -230,7 +236,9 @@ def study(
     check_not_starting("srjt.study")
     if source is not None and not isinstance(source, (str, Path)):
         raise SrjtError(
-            "srjt.study takes a path or 'synthetic': each process reads the data itself."
+            "srjt.study takes a path or 'synthetic': each process reads the data itself.",
+            code="wrong_type",
+            option="data",
         )
     given = {"preset": preset, "config": config, "source": source, **settings, "out": str(out)}
     call = ", ".join(f"{name}={value!r}" for name, value in without_none(given).items())

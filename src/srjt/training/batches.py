@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from srjt.data.images import feed as image_feed
+from srjt.data.images import augment as image_augment, feed as image_feed
+from srjt.data.images.augment import Augmentation
 from srjt.data.images.feed import Crops, Feed
 from srjt.methods.base import Method
 
@@ -43,6 +44,7 @@ class Plan:
     rows: Tensor  # (steps, B) int64 positions in the training set
     offsets: Tensor  # (steps, B, 2) int64
     flips: Tensor  # (steps, B) bool
+    draws: Tensor  # (steps, B, D) what else is done to each image; D is 0 where nothing is
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -59,12 +61,17 @@ class Plan:
     ) -> Batch:
         """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
-        rows, offsets, flips = (tensor.index_select(0, number)[0] for tensor in vars(self).values())
+        rows, offsets, flips, draws = (
+            tensor.index_select(0, number)[0] for tensor in vars(self).values()
+        )
         pixels = data.feed.pixels
         places = store_rows[rows]
         assert pixels is not None
         if pixels.ndim == 2:
             return Batch(pixels.index_select(0, places), data.targets[rows], rows)
+        if preprocess.augmentation is not None:
+            x = preprocess.train(pixels.index_select(0, places), offsets, flips, draws)
+            return Batch(x, data.targets[rows], rows)
         images = image_feed.gather_crops(pixels, places, offsets, flips, size=preprocess.crop)
         return Batch(image_feed.normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
 
@@ -79,11 +86,13 @@ def draw_plan(
     augment: bool = True,
     flip: bool = True,
     weights: Tensor | None = None,
+    changed: bool = False,
 ) -> Plan:
     """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for
     each sample.
 
-    weights: (samples,) relative frequency of each sample; None: each sample once.
+    weights: (samples,) relative frequency of each sample; None: each sample once. changed: draw
+    what an augmentation does to each sample, too.
     """
     draws = generator(seed, "plan", epoch)
     steps = samples // batch_size
@@ -97,7 +106,15 @@ def draw_plan(
     else:
         crops = image_feed.centre_crops(steps * batch_size, margin=margin)
     flips = crops.flips if flip else torch.zeros_like(crops.flips)
-    return Plan(rows=rows, offsets=crops.offsets.view(*rows.shape, 2), flips=flips.view(rows.shape))
+    changes = torch.zeros(*rows.shape, 0)
+    if changed:
+        changes = image_augment.draw_changes((steps, batch_size), generator=draws)
+    return Plan(
+        rows=rows,
+        offsets=crops.offsets.view(*rows.shape, 2),
+        flips=flips.view(rows.shape),
+        draws=changes,
+    )
 
 
 def balancing_weights(
@@ -162,13 +179,23 @@ class Preprocess:
         None  # yours: uint8 (B, 3, H, W) → float, instead of crop and flip
     )
     eval_transform: Transform | None = None
+    augmentation: Augmentation | None = None  # None: crop and mirror alone
 
-    def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
+    def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor, draws: Tensor) -> Tensor:
+        """offsets: (B, 2); flips: (B,); draws: (B, D) of ``augment.draw_changes``."""
         if pixels.ndim == 2:
             return pixels
         if self.train_transform is not None:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
-        return self._normalised(image_feed.crop_and_flip(pixels, offsets, flips, size=self.crop))
+        if self.augmentation is None:
+            images = image_feed.crop_and_flip(pixels, offsets, flips, size=self.crop)
+            return self._normalised(images)
+        images = image_augment.change(
+            pixels, offsets, flips, draws, size=self.crop, limits=self.augmentation
+        )
+        if self.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        return self._normalised(images)
 
     def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
         """view: one of ``view_crops``, the same for all images; None: the centre crop, or
@@ -253,8 +280,9 @@ def train_batches(
     plan_rows = plan.rows[first:].to(device, non_blocking=True)
     offsets = plan.offsets[first:, part].to(device, non_blocking=True)
     flips = plan.flips[first:, part].to(device, non_blocking=True)
+    draws = plan.draws[first:, part].to(device, non_blocking=True)
     for step, pixels in enumerate(data.feed.batches(data.rows[plan.rows[first:, part]])):
-        x = preprocess.train(pixels, offsets[step], flips[step])
+        x = preprocess.train(pixels, offsets[step], flips[step], draws[step])
         x, targets = method.prepare(x, data.targets[plan_rows[step][part]], generator=generator)
         yield Batch(x, targets, plan_rows[step])
 

@@ -103,17 +103,20 @@ def read_metrics(path: Path, *, epochs: int | None = None) -> pd.DataFrame:
     """
     if not path.exists():
         raise SrjtError(
-            f"There are no metrics at {path}: is this the folder of a run that has started?"
+            f"There are no metrics at {path}: the run has not started, or this is not its folder.",
+            code="missing_file",
         )
     try:
         metrics = pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
     except (OSError, ValueError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({problem}).", code="damaged_file"
+        ) from None
     numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
     if epochs is not None and (
         numbers.tolist() != list(range(1, epochs + 1)) or len(set(counts)) != 1
     ):
-        raise SrjtError(f"{path} does not contain all epochs of the run.")
+        raise SrjtError(f"{path} does not contain all epochs of the run.", code="damaged_file")
     return metrics
 
 
@@ -227,9 +230,11 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         RecursionError,
         struct.error,
     ) as problem:
-        raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
+        raise SrjtError(
+            f"{path} is not a readable checkpoint ({problem}).", code="damaged_file"
+        ) from None
     if written != str(checksum(tensors, text)):
-        raise SrjtError(f"{path} is damaged: its checksum does not match.")
+        raise SrjtError(f"{path} is damaged: its checksum does not match.", code="damaged_file")
     return tensors, meta
 
 

@@ -208,8 +208,8 @@ class TrainConfig(Plain):
         more=(
             "Features of all images are computed once and kept in the cache; `network` is then"
             " odds, mlp or linear. The run is one of images like any other. `auto` takes the first"
-            " of efficientnet-lite0, resnet18 and timm:resnet18 whose weights are here or can be"
-            " downloaded; without them the network tiny is trained."
+            " of efficientnet-lite0-stages, resnet18 and timm:resnet18 whose weights are here or"
+            " can be downloaded; without them the network tiny is trained."
         ),
         metavar="NAME|auto",
     )
@@ -229,6 +229,16 @@ class TrainConfig(Plain):
         "squash", "Resize to a square, or the short side, then crop, or the long side, then pad."
     )
     flip: bool = setting(True, "Mirror training images at random.")
+    augment: Literal["paper", "light", "strong"] = setting(
+        "paper",
+        "How training images are changed at random.",
+        more=(
+            "`paper`: a crop, and a mirror image unless `flip` is false. `light`: also rotated by"
+            " up to 15°, zoomed by 10 % and recoloured by 15 %. `strong`: rotated by any angle,"
+            " also mirrored top to bottom, zoomed by 25 %, recoloured by 30 %, and a square of 30 %"
+            " of the side is greyed."
+        ),
+    )
 
     # the optimisation; None: chosen by for_data
     epochs: int | None = setting(
@@ -364,7 +374,11 @@ class TrainConfig(Plain):
         check_types(self)
         if self.schedule == "cosine" and self.milestones is not None:
             raise SrjtError(
-                "milestones belong to the schedule 'steps', not to 'cosine': set one of them."
+                Option("milestones"),
+                " are for ",
+                Option("schedule", "steps"),
+                ", not for 'cosine': leave out one of them.",
+                code="conflict",
             )
         if self.crop > self.image_size:
             raise SrjtError(
@@ -372,10 +386,15 @@ class TrainConfig(Plain):
                 f" ({show(self.crop)}) cannot be larger than ",
                 Option("image_size"),
                 f" ({self.image_size}).",
+                code="out_of_bounds",
             )
         if self.patience is not None and self.keep == "last":
             raise SrjtError(
-                "patience waits for a better epoch, which only keep 'best' looks for: set both."
+                Option("patience"),
+                " needs ",
+                Option("keep", "best"),
+                ", which looks for the best epoch.",
+                code="conflict",
             )
         for name, value in self.method_options.items():
             try:
@@ -383,7 +402,9 @@ class TrainConfig(Plain):
             except (TypeError, ValueError):  # a date or a set, which YAML can hold
                 raise SrjtError(
                     f"method_options.{name} takes a number, a text, true, false or a list of these;"
-                    f" got {show(value)}."
+                    f" got {show(value)}.",
+                    code="wrong_type",
+                    option="method_options",
                 ) from None
         if (
             self.soft_labels == "estimated"
@@ -394,7 +415,7 @@ class TrainConfig(Plain):
                 Option("soft_labels", "estimated"),
                 " needs ",
                 Option("noise_rate", "auto"),
-                ": they follow its estimate.",
+                ": they are computed from its estimate.",
                 code="missing_option",
             )
 
@@ -430,6 +451,7 @@ class TrainConfig(Plain):
             raise SrjtError(
                 Option("noise_rate", "auto"),
                 " has not been resolved: srjt.train estimates it first.",
+                code="missing_option",
             )
         return self.noise_rate
 
@@ -542,6 +564,8 @@ class TrainConfig(Plain):
         values = {name: value for name, value in self.to_dict().items() if name not in NOT_LEARNT}
         if self.backbone is None:  # as before there was such a setting
             del values["backbone"]
+        if self.augment == "paper":
+            del values["augment"]
         return values
 
     def identity(self) -> dict[str, Any]:
@@ -633,5 +657,9 @@ def reopened(config: TrainConfig, **changes: Any) -> TrainConfig:
 
 def _chosen(value: T | None, name: str) -> T:
     if value is None:
-        raise SrjtError(f"`{name}` is not chosen yet: a training chooses it for its data.")
+        raise SrjtError(
+            f"`{name}` is not chosen yet: a training chooses it for its data.",
+            code="missing_option",
+            option=name,
+        )
     return value

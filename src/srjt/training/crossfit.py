@@ -10,7 +10,6 @@ The folds may be trained at the same time, in worker processes.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -31,13 +30,14 @@ from srjt.networks import registry
 from srjt.ordinal.metrics import Floats, Ints
 from srjt.process import cores
 from srjt.progress import Reporter
+from srjt.text import count_of
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.batches import evaluation_batch_size, view_batches
 from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.folder import is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
-from srjt.training.workers import StopRequest, WorkerPool
+from srjt.training.workers import StopRequest, WorkerPool, has_forkserver
 
 # The most similar samples of each grade, for an expert to compare with.
 
@@ -120,7 +120,8 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
         if len(readable) != folds.stored:
             raise SrjtError(
                 "Other images can be read than when the folds were made: run the same command"
-                " again."
+                " again.",
+                code="data_changed",
             )
         return one_run.train_on(folds.rows[folds.fold != k])
 
@@ -223,7 +224,7 @@ def choose_workers(
                 ": use ",
                 Option("jobs", 1),
                 ".",
-                code="one_at_a_time",
+                code="unsupported",
                 option="jobs",
             )
         setup.reporter.note(Message("Folds are trained one after the other, because ", reason, "."))
@@ -278,7 +279,7 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return "torchrun has started several processes"
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if not has_forkserver():  # each worker would import torch again, for a short training
         return "this operating system has no fork server"
     return ""
 
@@ -309,13 +310,16 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
                 pool.terminate()
             for ended in pool.wait():
                 if stop.number is None and ended.error:
-                    raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
+                    if not ended.expected:
+                        raise RuntimeError(ended.error)
+                    raise SrjtError(ended.error, code=ended.code or "training_failed")
                 if stop.number is None and ended.death:
                     raise SrjtError(
                         f"The process that trained fold {int(ended.name) + 1} was ended"
                         f" {ended.death}: run the same command again, with ",
                         Option("jobs", 1),
                         " if memory is short. Finished folds are kept.",
+                        code="training_failed",
                     )
                 for note in ended.result or ():
                     reporter.note(Message(f"Fold {int(ended.name) + 1} of {count}: ", note))
@@ -367,7 +371,7 @@ class _Progress:
 # The cross-fit: all folds, put together.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CrossFit:
     """Out-of-fold predictions for N samples.
 
@@ -400,6 +404,10 @@ class CrossFit:
     selected: Floats
     neighbours: npt.NDArray[np.int32] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        folds = len(np.unique(self.fold))
+        return f"<CrossFit: {count_of(len(self.fold), 'sample')}, {count_of(folds, 'fold')}>"
 
 
 def cross_fit(
@@ -458,7 +466,11 @@ def cross_fit(
     (60, 4)
     """
     if folds < 2:
-        raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
+        raise SrjtError(
+            f"Cross-fitting needs at least 2 folds, not {folds}.",
+            code="out_of_bounds",
+            option="folds",
+        )
     setup = setup or Setup()
     reporter = setup.reporter
     used = config.for_data(features=manifest.are_features, samples=len(manifest))

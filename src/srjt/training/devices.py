@@ -100,7 +100,11 @@ def choose_device(requested: str | None = None) -> torch.device:
         device = torch.device(requested)
     # torch knows others, which compute nothing or are not tested
     if device is None or device.type not in ("cpu", "cuda"):
-        raise SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
+        raise SrjtError(
+            f"Unknown device {requested!r}: use cpu, cuda or cuda:N.",
+            code="unknown_name",
+            option="device",
+        )
     if device.type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -112,7 +116,9 @@ def choose_device(requested: str | None = None) -> torch.device:
         )
     if (device.index or 0) >= torch.cuda.device_count():
         raise SrjtError(
-            f"There is no GPU number {device.index}: there are {torch.cuda.device_count()}."
+            f"There is no GPU number {device.index}: there are {torch.cuda.device_count()}.",
+            code="no_gpu",
+            option="device",
         )
     return torch.device("cuda", device.index or 0)
 
@@ -140,6 +146,7 @@ def refuse_bf16_on_cpu(precision: str | None, device: torch.device) -> None:
             " is for a GPU: most CPUs are slower with it. Use ",
             Option("precision", "fp32"),
             " on a CPU.",
+            code="unsupported",
         )
 
 
@@ -183,6 +190,7 @@ def torch_flags(
                 " choose another network, or choose ",
                 Option("deterministic", False),
                 ".",
+                code="unsupported",
             ) from None
         raise
     finally:
@@ -341,6 +349,7 @@ class Process:
                 " change ",
                 Option("batch_size"),
                 ".",
+                code="conflict",
             )
         share = batch_size // self.world_size
         return slice(self.rank * share, (self.rank + 1) * share)
@@ -352,7 +361,9 @@ class Process:
             return networks
         device = next(networks.parameters()).device
         if sync_batchnorm and device.type != "cuda":
-            raise SrjtError(Option("sync_batchnorm"), " works on GPUs only: leave it out.")
+            raise SrjtError(
+                Option("sync_batchnorm"), " works on GPUs only: leave it out.", code="no_gpu"
+            )
         wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks) if sync_batchnorm else networks
         ids = [device.index] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(wrapped, device_ids=ids)

@@ -118,12 +118,16 @@ def resolve_backbone(
 def _check_backbone(config: TrainConfig, *, features: bool, reads_rows: bool) -> None:
     if features:
         raise SrjtError(
-            f"These data are features already, so no backbone {config.backbone!r} can be applied to"
-            " them."
+            f"These data are features already: the backbone {config.backbone!r} cannot be applied"
+            " to them.",
+            code="unsupported",
+            option="backbone",
         )
     if registry.find(str(config.backbone)).reads != "images":
         raise SrjtError(
-            f"The network {config.backbone!r} reads features: it cannot be the backbone."
+            f"The network {config.backbone!r} reads features: it cannot be the backbone.",
+            code="unsupported",
+            option="backbone",
         )
     if not reads_rows:
         raise SrjtError(
@@ -131,6 +135,7 @@ def _check_backbone(config: TrainConfig, *, features: bool, reads_rows: bool) ->
             Option("network"),
             " is trained on its features: choose 'odds', 'mlp' or 'linear' instead of"
             f" {config.network!r}, or leave it out.",
+            code="conflict",
         )
 
 

@@ -196,6 +196,7 @@ class _Training:
             augment=self.run.preprocess.train_transform is None,
             flip=self.config.flip,
             weights=self.weights,
+            changed=self.run.preprocess.augmentation is not None,
         )
 
     # ---- an epoch
@@ -367,6 +368,7 @@ def _diverged(what: str, run: Trained) -> SrjtError:
         Option("learning_rate"),
         *hint,
         ". The last good checkpoint is kept.",
+        code="training_failed",
     )
 
 

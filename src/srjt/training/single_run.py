@@ -30,8 +30,11 @@ from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import CHOOSE_HEAD, HEAD, ODDS, ResolvedConfig, TrainConfig
 from srjt.training.frozen import features_and_seconds, frozen_facts, frozen_sentences
+from srjt.training.held_out import HeldOut, held_out_side, write_held_out
+from srjt.training.image_identity import image_digest
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.odds import fit_at_once
+from srjt.training.provenance import describe_provenance, describe_source
 from srjt.training.reporters import FoldReporter
 from srjt.training.step import weights
 from srjt.training.trained import Setup, SplitChoice, Trained
@@ -57,7 +60,9 @@ def resolve_split(split: SplitChoice, manifest: Manifest, *, skipped: bool) -> S
     if skipped:
         raise SrjtError(
             "Unreadable images were skipped, so the row positions of the split are no longer valid:"
-            " pass a function that makes the split from the remaining manifest."
+            " pass a function that makes the split from the remaining manifest.",
+            code="unsupported",
+            option="split",
         )
     return split
 
@@ -88,10 +93,16 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
     if len(wrong := rows[(rows < 0) | (rows >= samples)]):
         raise SrjtError(
             f"The split has the row {wrong[0]}, and there are {count_of(samples, 'sample')}: it is"
-            " of other data."
+            " of other data.",
+            code="no_match",
+            option="split",
         )
     if len(np.unique(rows)) < len(rows):
-        raise SrjtError("The split has a row twice: a sample is on one side, once.")
+        raise SrjtError(
+            "The split has a row twice: each sample can be on one side only, once.",
+            code="not_unique",
+            option="split",
+        )
     if positions and (unused := samples - len(rows)):
         warn(
             f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used."
@@ -125,12 +136,14 @@ def reader_targets(
         if manifest.posterior is not None and method.takes_probabilities:
             choice = "posterior"
     if choice == "consensus":
-        return NO_READERS
+        return verified_targets(manifest, rows, method)
     if manifest.posterior is None:
         raise SrjtError(
             f"reader_targets {choice!r} needs the grades of several readers: read the data with ",
             Option("several_readings", "consensus"),
             ".",
+            code="unsupported",
+            option="reader_targets",
         )
     posterior = torch.from_numpy(manifest.posterior[rows])
     if choice == "certainty":
@@ -143,6 +156,7 @@ def reader_targets(
                 " readers' probabilities are true grades: use ",
                 Option("reader_targets", "consensus"),
                 ", 'posterior' or 'certainty'.",
+                code="unsupported",
             )
         return ReaderTargets(draw_from=posterior)
     if choice == "readers":
@@ -151,6 +165,7 @@ def reader_targets(
                 f"{config.method} does not correct the errors of labels, which ",
                 Option("reader_targets", "readers"),
                 " needs: use srjt or f-correction.",
+                code="unsupported",
             )
         # Bayes' rule backwards: the readers' posterior without the prior, which the network learns
         # itself
@@ -160,8 +175,29 @@ def reader_targets(
             f"{config.method} learns from grades, not from probabilities: use ",
             Option("reader_targets", "consensus"),
             ", or a method such as standard, sord or co-teaching+ours.",
+            code="unsupported",
+            option="reader_targets",
         )
     return ReaderTargets(targets=posterior)
+
+
+def verified_targets(manifest: Manifest, rows: Ints, method: Method) -> ReaderTargets:
+    """Of the training rows (N,) those with a verified grade are learnt without correction.
+
+    The others are corrected as ever: the likelihood of label y is the column y of the matrix.
+    """
+    verified = manifest.verified_labels
+    if verified is None or method.transition is None or not method.takes_likelihoods:
+        return NO_READERS
+    grades = torch.from_numpy(verified[rows])
+    is_verified = grades >= 0
+    if not is_verified.any():
+        return NO_READERS
+    matrix = method.transition.detach().cpu().double()
+    likelihoods = matrix[:, torch.from_numpy(manifest.labels[rows])].T.clone()
+    certain = torch.eye(len(matrix), dtype=torch.float64)
+    likelihoods[is_verified] = certain[grades[is_verified]]
+    return ReaderTargets(targets=likelihoods.unsqueeze(1))
 
 
 # The files of a finished run: what its training has found, written once and read again.
@@ -179,7 +215,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
     with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
-        run_folder.write_held_out(folder, run.held_out)
+        write_held_out(folder, run.held_out)
         run_folder.write_skipped(folder, run.skipped)
         write_traces(folder, run.traces)
         averages = checkpoint.last_epochs(
@@ -205,7 +241,7 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
         metrics = checkpoint.read_metrics(folder / "metrics.csv", epochs=epochs)
     except SrjtError as problem:
         raise SrjtError(
-            problem, f" The run in {folder} is finished: {run_folder.RESTORE}"
+            problem, f" The run in {folder} is finished: {run_folder.RESTORE}", code=problem.code
         ) from None
     run_folder.check_files(folder)
     return metrics
@@ -273,9 +309,7 @@ def single_run(
         own_network=setup.network is not None,
         noise=noise,
         head=head,
-        provenance=run_folder.describe_provenance(
-            device, command=command, processes=process.world_size
-        ),
+        provenance=describe_provenance(device, command=command, processes=process.world_size),
     )
     if folder is not None and finished:
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
@@ -343,7 +377,9 @@ def _finished_run(folder: Path, setup: Setup) -> Trained:
         folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
     )
     if run.history.empty:
-        raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
+        raise SrjtError(
+            f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}", code="damaged_file"
+        )
     return replace(run, metrics=finished_metrics(folder))
 
 
@@ -361,13 +397,13 @@ def _described(run: Trained, *, own_network: bool) -> str:
 
 def _held_out(
     run: Trained, manifest: Manifest, feed: Feed, sides: Mapping[str, Side]
-) -> dict[str, run_folder.HeldOut]:
+) -> dict[str, HeldOut]:
     """The predictions for the samples of each side."""
     forward = run.forward(feed, sides=[side.rows for side in sides.values()])
     held_out = {}
     for name, side in sides.items():
         if name != WRONG_LABELS:
-            held_out[name] = run_folder.held_out_side(
+            held_out[name] = held_out_side(
                 manifest.select(side.rows.numpy(), images=False),
                 forward.probabilities(side.rows)[0].numpy(),
                 from_files=manifest.arrays is None,
@@ -393,6 +429,7 @@ def _too_large(config: ResolvedConfig, in_shape: tuple[int, ...]) -> SrjtError:
         ", or keep fewer images on the GPU with ",
         Option("memory_share", 0.2),
         ".",
+        code="no_space",
     )
 
 
@@ -417,13 +454,11 @@ def _data_facts(
         "validation_counts": counts[1].tolist(),
         "in_shape": list(in_shape),
         "fingerprint": fingerprint(manifest, parts),
-        "images": run_folder.image_digest(used),
+        "images": image_digest(used),
         "feature_names": list(manifest.feature_names),
         "made": manifest.made,
-        "source": run_folder.describe_source(manifest.source) if manifest.source else None,
-        "labels": (
-            run_folder.describe_source(manifest.labels_source) if manifest.labels_source else None
-        ),
+        "source": describe_source(manifest.source) if manifest.source else None,
+        "labels": (describe_source(manifest.labels_source) if manifest.labels_source else None),
         # of several readers, a label is that of their readings of a sample
         "several_readings": None if manifest.posterior is None else "consensus",
         "patients": len(set().union(*owners.values())) if owners else None,
@@ -475,7 +510,18 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
             )
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError(
-            "transform and eval_transform are for images; these data are rows of features."
+            "transform and eval_transform are for images; these data are rows of features.",
+            code="unsupported",
+            option="transform",
+        )
+    if config.augment != "paper" and (setup.transform or data.are_features or config.backbone):
+        reason = "with a `transform` of your own"
+        if setup.transform is None:
+            reason = "on features, which are computed once from unchanged images"
+        raise SrjtError(
+            Option("augment", config.augment),
+            f" has no effect {reason}: leave it out.",
+            code="option_without_effect",
         )
     name = str(config.network)
     row = backbones.known(name)  # one that is not known is an error when it is built
@@ -487,26 +533,35 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
             read = "rows of features"
             given = "images: choose 'resnet18' or another for images"
         raise SrjtError(
-            f"The network {name!r} reads {read}, but these data are {given}, or leave it out."
+            f"The network {name!r} reads {read}, but these data are {given}, or leave it out.",
+            code="unsupported",
+            option="network",
         )
 
 
 def no_validation_side() -> SrjtError:
     """The error for a run that cannot tell which epoch is the best."""
     return SrjtError(
-        "keep 'best' chooses the epoch by the validation side, and this run has none: add ",
+        Option("keep", "best"),
+        " chooses the epoch by the validation side, and this run has none: add ",
         Option("split"),
-        " or a split column, or leave keep at 'last'.",
+        " or a split column, or use ",
+        Option("keep", "last"),
+        ".",
+        code="no_split",
     )
 
 
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
         raise SrjtError(
-            f"The training side has {count_of(len(parts.train), 'sample')}: it needs two."
+            f"The training side has {count_of(len(parts.train), 'sample')}: it needs two.",
+            code="too_few",
         )
     if len(set(manifest.labels[parts.train].tolist())) == 1:
-        raise SrjtError("All training samples have the same grade: there is nothing to learn.")
+        raise SrjtError(
+            "All training samples have the same grade: there is nothing to learn.", code="too_few"
+        )
 
 
 def fingerprint(manifest: Manifest, parts: Split) -> str:

@@ -161,7 +161,8 @@ def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
         name = min(dict(own.items() ^ other.items()))
         raise SrjtError(
             f"The saved state does not belong to this training: {name} is not in both, or not of"
-            " the same shape."
+            " the same shape.",
+            code="no_match",
         )
     for name, tensor in live.items():
         tensor.copy_(saved[name])

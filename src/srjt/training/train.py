@@ -45,6 +45,7 @@ from srjt.training.config import (
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.frozen import lacks_weights, resolve_backbone
+from srjt.training.image_identity import image_digest
 from srjt.training.odds import folds_by_patient
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
@@ -155,7 +156,7 @@ def resolve_noise_rate(
             "fingerprint": one_run.fingerprint(readable, one_run.train_on(rows)),
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
-            "images": run_folder.image_digest(learnt),
+            "images": image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
     if estimate.informed:
@@ -228,7 +229,9 @@ def choose_head(
         return ChosenHead(config=config.replace(network=HEAD))
     if not manifest.are_features and config.backbone is None:
         raise SrjtError(
-            "The network 'auto' chooses between heads for features, and these data are images."
+            "The network 'auto' chooses between heads for features, and these data are images.",
+            code="unsupported",
+            option="network",
         )
     heads = {name: config.with_head(name) for name in (ODDS, HEAD)}
     if config.method == WARM_UP_METHOD:  # an audit's: odds maximises a likelihood
@@ -368,10 +371,14 @@ def needs_estimate(config: TrainConfig) -> bool:
             f"{config.method} does not learn from soft labels: drop ",
             Option("soft_labels", "estimated"),
             ", or choose a method that does, such as co-teaching+ours or sord.",
+            code="unsupported",
+            option="soft_labels",
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
         raise SrjtError(
-            Option("soft_labels", "estimated"), " computes label_matrix: do not pass both."
+            Option("soft_labels", "estimated"),
+            " computes label_matrix: do not pass both.",
+            code="conflict",
         )
     return config.requested_noise_rate == "auto" and bool(
         needs or config.soft_labels == "estimated"
@@ -557,6 +564,7 @@ def _estimate_once(
             Option("noise_rate", "auto"),
             ", the default of srjt): estimate the rate with srjt audit first, and pass it as a"
             " number.",
+            code="unsupported",
         )
     if not file.exists():
         with explain_write_errors(f"The run cannot be written to {folder}"):
@@ -680,7 +688,9 @@ def train(
     if not (split is None or split == "all" or callable(split) or isinstance(split, Split)):
         raise SrjtError(
             "split takes a Split, a function that makes one from the data, or 'all', not"
-            f" {split!r}: the first of five folds is split=srjt.data.folds(data)[0]."
+            f" {split!r}: the first of five folds is split=srjt.data.folds(data)[0].",
+            code="wrong_type",
+            option="split",
         )
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written

@@ -20,6 +20,7 @@ from srjt import methods, networks
 from srjt.data.checks import warn_of_duplicates
 from srjt.data.copies import Known, Traces, find_copies, read_traces
 from srjt.data.grades import UNKNOWN_PATIENT, Grades
+from srjt.data.images.augment import AUGMENTATIONS
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
 from srjt.data.images.store import ImageStore, open_store
@@ -39,6 +40,8 @@ from srjt.training import batches, checkpoint, devices, folder as run_folder, st
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
 from srjt.training.config import FITTED_BY_ODDS, ODDS, ResolvedConfig, TrainConfig
 from srjt.training.frozen import FeatureCache, build_trunk
+from srjt.training.held_out import HeldOut, read_held_out
+from srjt.training.image_identity import HASHES_FILE, read_hashes, same_samples
 from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
@@ -153,7 +156,7 @@ class Trained:
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
-    held_out: Mapping[str, run_folder.HeldOut] = field(default_factory=dict)
+    held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     facts: run_folder.RunFacts
@@ -194,7 +197,10 @@ class Trained:
             trained = f"rows of {count_of(self.in_shape[0], 'feature')}"
         given = f"rows of {count_of(pixels.shape[1], 'feature')}" if pixels.ndim == 2 else "images"
         if trained != given:
-            raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
+            raise SrjtError(
+                f"This run was trained on {trained}: it cannot be applied to {given}.",
+                code="unsupported",
+            )
         crops = self.views(views, size=pixels.shape[1])
         if len(pixels) == 0:
             shape = (self.method.networks, 0, self.method.num_classes)
@@ -234,11 +240,15 @@ class Trained:
             return CENTRE
         if len(self.in_shape) == 1:
             raise SrjtError(
-                f"This run was trained on features, which have no views: use 1, not {count}."
+                f"This run was trained on features, which have no views: use 1, not {count}.",
+                code="unsupported",
+                option="views",
             )
         if self.preprocess.eval_transform is not None:
             raise SrjtError(
-                f"Your own eval_transform gives one view of an image: use 1, not {count}."
+                f"Your own eval_transform gives one view of an image: use 1, not {count}.",
+                code="unsupported",
+                option="views",
             )
         margin = (size or self.config.image_size) - self.config.crop
         return view_crops(count, margin=margin, mirror=self.config.flip)
@@ -303,7 +313,7 @@ class Trained:
             Rows that are copies, rows that are near, and the share of these.
         """
         data = self.match_features(data)
-        same = run_folder.same_samples(data, ids=self.training_ids, hashes=self.hashes)
+        same = same_samples(data, ids=self.training_ids, hashes=self.hashes)
         patients = self.history["patient"].tolist() if "patient" in self.history else None
         known = find_copies(self.traces, data, patients=patients)
         near = np.union1d(known.near, same)
@@ -330,7 +340,8 @@ class Trained:
         if own and settings and _without_version(own) != _without_version(settings):
             raise SrjtError(
                 f"This run was trained on features with other settings ({own}) than these"
-                f" ({settings}): compute them with the same settings of srjt features."
+                f" ({settings}): compute them with the same settings of srjt features.",
+                code="no_match",
             )
         if (
             data.arrays is None
@@ -462,7 +473,9 @@ def build_method(config: TrainConfig, *, num_classes: int) -> Method:
     except TypeError as problem:  # the methods compute with an option of the wrong type
         raise SrjtError(
             f"An option of {config.method} has the wrong type ({dict(config.method_options)}):"
-            f" {problem}."
+            f" {problem}.",
+            code="wrong_type",
+            option="method_options",
         ) from None
 
 
@@ -472,7 +485,9 @@ def _odds_method(config: TrainConfig, *, num_classes: int) -> Method:
         raise SrjtError(
             "The network 'odds' is fitted at once by the likelihood of the labels, and"
             f" {config.method} learns in another way: use the method"
-            f" {', '.join(FITTED_BY_ODDS[:-1])} or {FITTED_BY_ODDS[-1]}, or the network 'mlp'."
+            f" {', '.join(FITTED_BY_ODDS[:-1])} or {FITTED_BY_ODDS[-1]}, or the network 'mlp'.",
+            code="unsupported",
+            option="network",
         )
     corrected = config.method != "standard"
     return ProportionalOdds(
@@ -511,7 +526,9 @@ def build_networks(
     if len(set(parameters)) < len(parameters):
         raise SrjtError(
             "The network function returned the same module twice: it must return a new one at each"
-            " call, because two networks need separate weights."
+            " call, because two networks need separate weights.",
+            code="wrong_type",
+            option="network",
         )
     return devices.StackedNetworks(members, trunk=trunk)
 
@@ -584,16 +601,21 @@ def load_run(
     if facts.own_network and network is None:
         raise SrjtError(
             f"{path} was trained with a network of your own, which only Python can build: "
-            f'srjt.load_run("{path}", network=…).'
+            f'srjt.load_run("{path}", network=…).',
+            code="missing_option",
+            option="network",
         )
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
         again = "run the same srjt train command again"
         if run_folder.has_summary(path):
             raise SrjtError(
-                f"{weights_file} is missing, but the run has finished: copy it back, or {again}."
+                f"{weights_file} is missing, but the run has finished: copy it back, or {again}.",
+                code="missing_file",
             )
-        raise SrjtError(f"{path} has not finished training: {again} to resume.")
+        raise SrjtError(
+            f"{path} has not finished training: {again} to resume.", code="not_finished"
+        )
     setup = Setup(device=device, network=network, eval_transform=eval_transform)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
@@ -607,7 +629,8 @@ def load_run(
         step.restore(step.weights(stacked), tensors)
     except SrjtError as problem:
         raise SrjtError(
-            f"The weights in {path} do not fit the network {facts.config.network}: {problem}"
+            f"The weights in {path} do not fit the network {facts.config.network}: {problem}",
+            code="no_match",
         ) from None
     run_folder.check_files(path)
     metrics = pd.DataFrame()
@@ -616,13 +639,11 @@ def load_run(
     return replace(
         ready_to_compute(stacked, method, facts, setup, folder=path),
         networks=stacked.eval(),
-        held_out=run_folder.read_held_out(
-            path, networks=method.networks, classes=len(facts.grades)
-        ),
+        held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         metrics=metrics,
         history=run_folder.read_history(path),
         noise_estimate=run_folder.read_noise_estimate(path),
-        hashes=run_folder.read_hashes(path / run_folder.HASHES_FILE),
+        hashes=read_hashes(path / HASHES_FILE),
         traces=read_traces(path),
     )
 
@@ -657,6 +678,7 @@ def ready_to_compute(
             channels_last=last,
             train_transform=setup.transform,
             eval_transform=setup.eval_transform,
+            augmentation=AUGMENTATIONS.get(config.augment),
         ),
         in_shape=tuple(facts.data["in_shape"]),
         feature_names=tuple(facts.data.get("feature_names", ())),

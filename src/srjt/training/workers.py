@@ -32,7 +32,7 @@ from srjt.networks import registry
 from srjt.process import STOP_SECONDS, exit_after
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -109,18 +109,28 @@ def check_not_starting(call: str) -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise SrjtError(
             f"A worker process imports your script, which calls {call} again: put the call under if"
-            ' __name__ == "__main__":.'
+            ' __name__ == "__main__":.',
+            code="unsupported",
         )
 
 
-def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
+def has_forkserver() -> bool:
+    """Whether the system has a fork server; Windows has none."""
+    return "forkserver" in multiprocessing.get_all_start_methods()
+
+
+def start_forkserver(preload: Sequence[str]) -> ForkServerContext | SpawnContext:
     """The process that imports the modules ``preload`` once, forks the workers and ends with the
     last of them.
 
     Signals are blocked in it, and in a worker until the worker unblocks them: Ctrl-C and job
     schedulers signal all processes of a job, and without the server nobody would learn how the
     workers ended. A signal that arrives here in the meantime is handled afterwards.
+
+    Where there is no fork server, each worker is a new process, which imports everything itself.
     """
+    if not has_forkserver():
+        return multiprocessing.get_context("spawn")
     from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
@@ -166,6 +176,7 @@ class Ended:
     result: Any = None  # of the function
     # the sentence of a SrjtError, the traceback of any other exception; why no worker started
     error: str = ""
+    code: str = ""  # of the SrjtError
     expected: bool = True  # whether it was a SrjtError
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
     warned: tuple[
@@ -181,19 +192,23 @@ class Ended:
         number = -self.exitcode if self.exitcode < 0 else self.exitcode - 128
         if number not in set(signal.Signals):
             return f"with status {self.exitcode}"
-        hint = "; the machine may be out of memory" if number == signal.SIGKILL else ""
-        return f"by {signal.Signals(number).name}{hint}"
+        name = signal.Signals(number).name
+        hint = "; the machine may be out of memory" if name == "SIGKILL" else ""
+        return f"by {name}{hint}"
 
 
-def _prepare_worker(threads: int | None) -> None:
-    """The first thing that a worker does.
+def _prepare_worker(threads: int | None, folder: str) -> None:
+    """The first thing that a worker does. folder: where it works; "" for where it is.
 
     SIGINT is for the parent. SIGTERM ends the worker at once, except while a training saves its
     state: the training handles the first one itself, and the pool repeats its request.
     """
+    if folder:
+        os.chdir(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_unless_saving)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
+    if has_forkserver():  # the server has blocked them
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     # deterministic trainings need it, and cuBLAS reads it at its first use
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -233,7 +248,7 @@ def _execute(file: str, device: str | None) -> Ended:
         except Interrupted as stopped:
             os._exit(stopped.status)
         except SrjtError as problem:
-            ended = Ended(error=problem.message)
+            ended = Ended(error=problem.message, code=problem.code)
         except Exception as problem:
             ended = Ended(error="".join(traceback.format_exception(problem)), expected=False)
     StopRequest.stopping = False
@@ -295,7 +310,7 @@ class WorkerPool:
     threads: int | None = None
     networks: Sequence[str] = ()
     _workers: list[_Worker] = field(init=False)
-    _context: ForkServerContext = field(init=False)
+    _context: ForkServerContext | SpawnContext = field(init=False)
     _folder: Path = field(init=False)  # for the tasks
     _stopped_at: float | None = field(
         init=False, default=None
@@ -320,8 +335,12 @@ class WorkerPool:
         worker = (alive or idle)[0]
         if not alive:
             _end(worker)
+            folder = "" if has_forkserver() else os.getcwd()  # it starts elsewhere, see below
             worker.executor = ProcessPoolExecutor(
-                1, mp_context=self._context, initializer=_prepare_worker, initargs=(self.threads,)
+                1,
+                mp_context=self._context,
+                initializer=_prepare_worker,
+                initargs=(self.threads, folder),
             )
         assert worker.executor is not None
         before = multiprocessing.active_children()
@@ -331,7 +350,8 @@ class WorkerPool:
         # and so does its exit.
         worker.file = self._folder / f"task{next(_NUMBERS)}"
         worker.file.write_bytes(pickle.dumps((function, arguments)))
-        worker.future = worker.executor.submit(_execute, str(worker.file), worker.device)
+        with contextlib.nullcontext() if has_forkserver() else _without_current_folder():
+            worker.future = worker.executor.submit(_execute, str(worker.file), worker.device)
         if not alive:  # the call has started the process
             (worker.process,) = set(multiprocessing.active_children()) - set(before)
 

@@ -185,7 +185,7 @@ class BadImageError(SrjtError):
     """A file that cannot be read as an image. ``reason`` is the message without the file name."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"Cannot read the image {path}: {reason}.")
+        super().__init__(f"Cannot read the image {path}: {reason}.", code="unreadable_file")
         self.reason = reason
 
 
@@ -215,7 +215,8 @@ def read_image(
     except Exception as error:  # damaged files make the readers raise almost any exception
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise SrjtError(
-                f"{path} cannot be opened: too many files are open (ulimit -n)."
+                f"{path} cannot be opened: too many files are open (ulimit -n).",
+                code="unreadable_file",
             ) from error
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))
@@ -275,7 +276,11 @@ def check_resize(size: int | None, resize: str) -> None:
     if resize not in get_args(Resize):
         raise unknown_name("resize rule", resize, get_args(Resize))
     if size is not None and size < 1:
-        raise SrjtError(f"The image size must be at least 1 pixel, not {size}.")
+        raise SrjtError(
+            f"The image size must be at least 1 pixel, not {size}.",
+            code="out_of_bounds",
+            option="image_size",
+        )
 
 
 def is_dicom(path: Path) -> bool:

@@ -64,15 +64,21 @@ def view_crops(views: int, *, margin: int, mirror: bool = True) -> list[Crops]:
     """
     if views not in (1, 2, 10):
         raise SrjtError(
-            f"views is 1 (the centre), 2 (and its mirror) or 10 (and the corners); got {views}."
+            f"views is 1 (the centre), 2 (and its mirror) or 10 (and the corners); got {views}.",
+            code="out_of_bounds",
+            option="views",
         )
     if views == 2 and not mirror:
         raise SrjtError(
-            "The networks were trained without mirror images (flip=false): use 1 view or 10."
+            "The networks were trained without mirror images (flip=false): use 1 view or 10.",
+            code="unsupported",
+            option="views",
         )
     if views == 10 and margin < 1:
         raise SrjtError(
-            f"The crop is the whole image: use {'1 view or 2' if mirror else '1 view'}, not 10."
+            f"The crop is the whole image: use {'1 view or 2' if mirror else '1 view'}, not 10.",
+            code="unsupported",
+            option="views",
         )
     centre = centre_crops(1, margin=margin)
     offsets = [centre.offsets]
@@ -165,7 +171,9 @@ def open_feed(pixels: Samples, *, device: torch.device | str, share: float = 0.5
     """
     if not 0 <= share <= 1:
         raise SrjtError(
-            f"The share of GPU memory for the images must lie between 0 and 1, not {share}."
+            f"The share of GPU memory for the images must lie between 0 and 1, not {share}.",
+            code="out_of_bounds",
+            option="memory_share",
         )
     device = torch.device(device)
     if device.type == "cpu":

@@ -149,14 +149,20 @@ def _read(
         source = as_path(source, "Labels are read from a path or a DataFrame")
         name = str(source)
         if not os.path.exists(source):  # also for a name that is too long or contains NUL
-            raise SrjtError(f"{name} does not exist.")
+            raise SrjtError(f"{name} does not exist.", code="missing_file")
         if not source.is_dir():
             check_regular_file(source)
     kind = options.kind or _kind_of(source, options)
     if isinstance(source, pd.DataFrame) and kind not in ("table", "features"):
-        raise SrjtError(f"A table in memory cannot be read as {kind}.")
+        raise SrjtError(
+            f"A table in memory cannot be read as {kind}.", code="conflict", option="kind"
+        )
     if options.images is not None and not os.path.isdir(options.images):
-        raise SrjtError(f"The image folder {options.images} does not exist.")
+        raise SrjtError(
+            f"The image folder {options.images} does not exist.",
+            code="missing_file",
+            option="images",
+        )
     for option in options.given:
         if option not in SOURCES[kind].takes | {"kind"}:
             others = ", ".join(other for other, its in SOURCES.items() if option in its.takes)
@@ -196,6 +202,7 @@ def _read_mapped(
         raise SrjtError(
             Option("map_grades"),
             " is for one grade per sample: rename the readers' grades in the table.",
+            code="unsupported",
         )
     codes = np.array([*map(place.__getitem__, in_source), -1])  # an unknown one, −1, stays −1
     table = samples.table.copy()
@@ -223,7 +230,10 @@ def _kind_of(source: Path | pd.DataFrame, options: ReadOptions) -> str:
     kind = next((kind for kind in SOURCES if SOURCES[kind].recognise(source)), None)
     if kind is None:
         suffixes = ", ".join((*table.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
-        raise SrjtError(f"{source} is neither a folder nor a file of a known kind ({suffixes}).")
+        raise SrjtError(
+            f"{source} is neither a folder nor a file of a known kind ({suffixes}).",
+            code="wrong_file",
+        )
     return "table" if kind == "features" and of_images and table.is_table(source) else kind
 
 
@@ -256,11 +266,13 @@ def labelled_samples(
     elif isinstance(data, tuple) and len(data) == 2:
         samples = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):
-        raise SrjtError("An array has no grades: pass the pair (images, grades).")
+        raise SrjtError(
+            "An array has no grades: pass the pair (images, grades).", code="wrong_type"
+        )
     elif assemble.is_dataset(data):
         samples = from_arrays(*assemble.dataset_arrays(data, labelled=True), names=grades)
     else:
-        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
+        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.", code="wrong_type")
     return drop_unusable(samples, on_bad_image=on_bad_image)
 
 
@@ -285,20 +297,22 @@ def unlabelled_samples(
     sources = [data] if isinstance(data, FILES) else data
     if isinstance(sources, (list, tuple)) and all(isinstance(source, FILES) for source in sources):
         if not sources:
-            raise SrjtError("The list of paths is empty.")
+            raise SrjtError("The list of paths is empty.", code="too_few")
         if not features:
             return folders.read_images(
                 sources, columns=columns, grades=grades, progress=progress, **options
             )
         if len(sources) > 1:
-            raise SrjtError("This run reads features: give one file of features at a time.")
+            raise SrjtError(
+                "This run reads features: give one file of features at a time.", code="unsupported"
+            )
         source = sources[0] if isinstance(sources[0], pd.DataFrame) else Path(sources[0])
         return read_ungraded_features(
             source, wanted=wanted, columns=columns, grades=grades, **options
         )
     array = assemble.dataset_arrays(data)[0] if assemble.is_dataset(data) else data
     if not isinstance(array, np.ndarray):
-        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
+        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.", code="wrong_type")
     ids = list(map(str, range(len(array))))
     return Manifest(
         table=pd.DataFrame({"id": ids, "image": ids, "grade": 0}),

@@ -56,7 +56,7 @@ def assemble(
     All cells are text. ``lines`` (N,) are the positions of the rows in the source, for messages.
     """
     if not len(rows):
-        raise SrjtError(f"The source ({kind}) has no samples.")
+        raise SrjtError(f"The source ({kind}) has no samples.", code="too_few")
     collected = list(problems)
     why: Reasons = {}
     table = rows.reset_index(drop=True)
@@ -83,7 +83,8 @@ def assemble(
         collected += _drop_repeated(table, keep, lines, grading.names, why)
     if not keep.any():
         raise SrjtError(
-            f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}."
+            f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}.",
+            code="unusable_samples",
         )
     notes = (*notes, f"grades: {grading.note}")
     return Manifest(
@@ -109,7 +110,9 @@ def _grade(
         if known < len(table):
             raise SrjtError(
                 f"The true grade is known in {known:,} of {len(table):,} rows: fill it in, or leave"
-                " the column out."
+                " the column out.",
+                code="wrong_values",
+                option="true_grade_column",
             )
     columns = [name for name in GRADED if name in table]
     # All columns at once: a grade may occur in only one of them.
@@ -245,10 +248,18 @@ def from_arrays(
             given[name] = _texts(cells, name, len(pixels))
     sample_ids = given.pop("id", list(map(str, range(len(pixels)))))
     if len(set(sample_ids)) < len(pixels):
-        raise SrjtError("The ids must be unique, but at least one occurs twice.")
+        raise SrjtError(
+            "The ids must be unique, but at least one occurs twice.",
+            code="not_unique",
+            option="ids",
+        )
     for side in sorted(filter(None, given.get("split", ()))):
         if side.casefold() not in SPLIT_NAMES:
-            raise SrjtError(f"The split must be train, validation or test, not {side!r}.")
+            raise SrjtError(
+                f"The split must be train, validation or test, not {side!r}.",
+                code="wrong_values",
+                option="split",
+            )
     samples = assemble(
         pd.DataFrame({"id": sample_ids, "image": sample_ids, **given}, dtype=str),
         kind="arrays",
@@ -280,7 +291,9 @@ def as_array(values: Any) -> npt.NDArray[np.generic]:
     except ValueError:
         raise SrjtError(
             "The images, or the rows of features, have different sizes: resize them, or read a"
-            " table of image files."
+            " table of image files.",
+            code="wrong_shape",
+            option="images",
         ) from None
 
 
@@ -289,13 +302,17 @@ def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     if images.dtype != np.uint8:
         raise SrjtError(
             f"Images must be uint8, not {images.dtype}: for values from 0 to 1, (255 *"
-            " images).round().astype('uint8')."
+            " images).round().astype('uint8').",
+            code="wrong_type",
+            option="images",
         )
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.shape[-1] not in (1, 3):
         raise SrjtError(
-            f"Images have the shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), not {images.shape}."
+            f"Images have the shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), not {images.shape}.",
+            code="wrong_shape",
+            option="images",
         )
     return images if images.shape[-1] == 3 else np.repeat(images, 3, axis=-1)
 
@@ -305,17 +322,27 @@ def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count:
     try:
         listed = as_array(values).tolist() if hasattr(values, "tolist") else list(values)
     except TypeError:
-        raise SrjtError(f"{name} must have one entry per sample; got {values!r}.") from None
+        raise SrjtError(
+            f"{name} must have one entry per sample; got {values!r}.",
+            code="wrong_type",
+            option=name,
+        ) from None
     if len(listed) != count:
         raise SrjtError(
             f"{name} has {count_of(len(listed), 'entry', 'entries')} for {count:,} samples: give"
-            " one for each."
+            " one for each.",
+            code="wrong_shape",
+            option=name,
         )
     texts = []
     for cell in listed:
         entries = as_array(cell).reshape(-1).tolist() if hasattr(cell, "tolist") else [cell]
         if len(entries) != 1 or isinstance(entries[0], list):
-            raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
+            raise SrjtError(
+                f"{name} must have one entry per sample, not a row of several.",
+                code="wrong_shape",
+                option=name,
+            )
         texts.append(as_text(entries[0]))
     return texts
 
@@ -369,16 +396,18 @@ def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Ar
         if labelled:
             if len(pair) < 2:
                 raise SrjtError(
-                    "A dataset to learn from must return (image, label) for each sample."
+                    "A dataset to learn from must return (image, label) for each sample.",
+                    code="wrong_type",
                 )
             labels.append(pair[1])
         images.append(_pixels(pair[0], row=row))
         if images[row].shape != images[0].shape:
             raise SrjtError(
-                f"The images of the dataset differ in size, at index {row}: resize them."
+                f"The images of the dataset differ in size, at index {row}: resize them.",
+                code="wrong_shape",
             )
     if not images:
-        raise SrjtError("The dataset has no samples.")
+        raise SrjtError("The dataset has no samples.", code="too_few")
     return np.stack(images), labels
 
 
@@ -394,12 +423,14 @@ def _pixels(image: object, *, row: int) -> Array:
         if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
             raise SrjtError(
                 f"The image at index {row} has values outside 0 … 1: leave out Normalize, which"
-                " srjt does itself."
+                " srjt does itself.",
+                code="wrong_values",
             )
         array = np.rint(array * 255).astype(np.uint8)
     if array.ndim not in (2, 3) or array.dtype != np.uint8:
         raise SrjtError(
             f"The sample at index {row} is neither an image nor a row of features: shape"
-            f" {array.shape}, {array.dtype}."
+            f" {array.shape}, {array.dtype}.",
+            code="wrong_shape",
         )
     return array

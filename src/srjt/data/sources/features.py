@@ -108,7 +108,9 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest
     labels = None
     if path is not None:
         if not os.path.isfile(path):
-            raise SrjtError(f"The table of labels {path} does not exist.")
+            raise SrjtError(
+                f"The table of labels {path} does not exist.", code="missing_file", option="labels"
+            )
         labels = load_table(path)
     elif options.several_readings == "consensus":
         raise SrjtError(
@@ -124,6 +126,7 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest
             " any table by ",
             Option("labels"),
             ".",
+            code="missing_option",
         )
     samples = _graded(table, options, labels=labels)
     if options.images is not None and not any(map(os.path.isfile, samples.paths)):
@@ -133,6 +136,7 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> Manifest
             ", or give ",
             Option("image_column"),
             ".",
+            code="no_match",
         )
     return samples
 
@@ -287,12 +291,16 @@ def _joined(table: Table, labels: Table) -> Table:
     if (matched := _by_id(table, frame, labels=labels.name)) is None:
         if labels.problems:
             raise SrjtError(
-                f"{labels.name}, {labels.problems[0].where}: {labels.problems[0].detail}."
+                f"{labels.name}, {labels.problems[0].where}: {labels.problems[0].detail}.",
+                code="wrong_file",
+                option="labels",
             )
         if len(frame) != len(table.lines):
             raise SrjtError(
                 f"{table.name} has {len(table.lines):,} rows, {labels.name} {len(frame):,}: give"
-                " equal numbers, or ids."
+                " equal numbers, or ids.",
+                code="wrong_shape",
+                option="labels",
             )
         note = "row by row"
     else:
@@ -329,7 +337,11 @@ def _by_id(
     for mine, its in keys:
         ids = frame[its]
         if (twice := ids[ids.duplicated() & (ids != "")]).size:
-            raise SrjtError(f"{labels} has two rows for the id {twice.iloc[0]!r}.")
+            raise SrjtError(
+                f"{labels} has two rows for the id {twice.iloc[0]!r}.",
+                code="not_unique",
+                option="labels",
+            )
         try:
             order = join_names(
                 table.frame[mine].tolist(), ids.tolist(), wanted_in=table.name, known_in=labels
@@ -346,7 +358,9 @@ def _by_id(
     mine, its = keys[0]
     raise SrjtError(
         f"No {mine} of {table.name} is among the {its}s of {labels}; the first are"
-        f" {table.frame[mine].iloc[0]!r} and {frame[its].iloc[0]!r}."
+        f" {table.frame[mine].iloc[0]!r} and {frame[its].iloc[0]!r}.",
+        code="no_match",
+        option="labels",
     )
 
 
@@ -369,7 +383,9 @@ def open_features(
     check_regular_file(source)
     if source.suffix.lower() not in FEATURE_SUFFIXES:
         known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
-        raise SrjtError(f"{source} is not a file of features: those end in {known}.")
+        raise SrjtError(
+            f"{source} is not a file of features: those end in {known}.", code="wrong_file"
+        )
     if feature_columns is not None:
         raise SrjtError(
             Option("feature_columns"),
@@ -425,7 +441,10 @@ def _from_table(
     table = load_table(source, typed=True)
     columns = list(table.frame.columns)
     if table.problems:
-        raise SrjtError(f"{table.name}, {table.problems[0].where}: {table.problems[0].detail}.")
+        raise SrjtError(
+            f"{table.name}, {table.problems[0].where}: {table.problems[0].detail}.",
+            code="wrong_file",
+        )
     if patterns is not None:
         if isinstance(patterns, str):
             patterns = list(map(str.strip, patterns.split(",")))
@@ -440,6 +459,7 @@ def _from_table(
                 f"{table.name} does not show its features: give ",
                 Option("feature_columns", "f*"),
                 ".",
+                code="missing_option",
             )
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
     frame = tables.as_cells(table.frame.drop(columns=taken))
@@ -462,7 +482,8 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
                 row = int(strange.to_numpy().argmax())
                 raise SrjtError(
                     f"{table.name}, {table.lines[row]}: {str(cells.iloc[row])!r} in {column!r} is"
-                    " not a number."
+                    " not a number.",
+                    code="wrong_values",
                 ) from None
         raise
 
@@ -472,7 +493,8 @@ def _from_arrays(path: Path) -> Table:
     keys = present(("", *ARRAYS), arrays)
     if not keys:
         raise SrjtError(
-            f"{path} has no array named features; it has {', '.join(arrays) or 'none'}."
+            f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.",
+            code="missing_column",
         )
     what = f"The array in {path.name}"
     if keys[0]:
@@ -488,7 +510,8 @@ def _from_arrays(path: Path) -> Table:
         array = arrays.pop(key)
         if array.ndim != 1 or (key == "feature_names" and len(array) != features.shape[1]):
             raise SrjtError(
-                f"The array {key!r} of {path.name} must list one name for each {key[:-6]}."
+                f"The array {key!r} of {path.name} must list one name for each {key[:-6]}.",
+                code="wrong_shape",
             )
         names[key] = _texts(array, key, path)
     frame: dict[str, list[str]] = {}
@@ -499,12 +522,14 @@ def _from_arrays(path: Path) -> Table:
             if key in SINGULAR or key in tables.CANONICAL:
                 raise SrjtError(
                     f"The array {key!r} of {path.name} is {array.shape}: it must have one entry per"
-                    f" row, {count:,}."
+                    f" row, {count:,}.",
+                    code="wrong_shape",
                 )
             ignored.append(key)
         elif column in frame:
             raise SrjtError(
-                f"{path.name} has the {column} twice, the second time as {key!r}: remove one."
+                f"{path.name} has the {column} twice, the second time as {key!r}: remove one.",
+                code="not_unique",
             )
         else:
             frame[column] = _texts(array, key, path)
@@ -546,9 +571,12 @@ def load_numpy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
         if "pickle" in reason or "Python objects" in reason:
             raise SrjtError(
                 f"{which} contains Python objects, or is not from NumPy: save text as"
-                " np.array(values, dtype=str)."
+                " np.array(values, dtype=str).",
+                code="unsafe_file",
             ) from None
-        raise SrjtError(f"{path} cannot be read as a NumPy file: {reason}.") from None
+        raise SrjtError(
+            f"{path} cannot be read as a NumPy file: {reason}.", code="wrong_file"
+        ) from None
     return arrays
 
 
@@ -562,7 +590,8 @@ def _texts(array: npt.NDArray[np.generic], name: str, path: Path) -> list[str]:
             except UnicodeDecodeError:
                 raise SrjtError(
                     f"The array {name!r} of {path.name} has bytes that are not UTF-8"
-                    f" ({value[:20]!r}): save text."
+                    f" ({value[:20]!r}): save text.",
+                    code="unreadable_file",
                 ) from None
         texts.append(as_text(value))
     return texts

@@ -48,7 +48,7 @@ def read_folders(directory: Path, options: ReadOptions) -> Manifest:
     """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``. The patients are
     unknown."""
     if not directory.is_dir():
-        raise SrjtError(f"{directory} is not a folder.")
+        raise SrjtError(f"{directory} is not a folder.", code="wrong_file")
     sides = {folder: folder.name.casefold() for folder in subfolders(directory)}
     with_split = bool(sides) and set(sides.values()) <= SPLIT_NAMES.keys()
     if not with_split:
@@ -72,6 +72,7 @@ def read_folders(directory: Path, options: ReadOptions) -> Manifest:
             f" grades, give the table in place of the folder, with ",
             Option("images", str(directory)),
             ".",
+            code="too_few",
         )
     grades = options.grades
     if grades is None:
@@ -100,7 +101,10 @@ def subfolders(directory: Path) -> list[Path]:
     )
     for path in folders:
         if not is_utf8(path.name):
-            raise SrjtError(f"The name of the folder {path} is not UTF-8 text: rename it.")
+            raise SrjtError(
+                f"The name of the folder {path} is not UTF-8 text: rename it.",
+                code="unreadable_file",
+            )
     return folders
 
 
@@ -259,7 +263,8 @@ def _secret(images: Sequence[Path]) -> bytes:
             _make_key(place)
             return _read_key(place / KEY)
     raise SrjtError(
-        f"No key for pseudonyms can be written to {folder} or {users}: add a column of patients."
+        f"No key for pseudonyms can be written to {folder} or {users}: add a column of patients.",
+        code="unwritable_file",
     )
 
 
@@ -271,8 +276,13 @@ def _make_key(folder: Path) -> None:
     try:
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(KEY_BYTES) + "\n")
-        with contextlib.suppress(FileExistsError):
+        try:
             os.link(draft, folder / KEY)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            if not (folder / KEY).exists():
+                Path(draft).rename(folder / KEY)
     finally:
         Path(draft).unlink(missing_ok=True)
 
@@ -284,7 +294,8 @@ def _read_key(path: Path) -> bytes:
         if len(key) == KEY_BYTES:
             return key
     raise SrjtError(
-        f"{path}, the key of patients' pseudonyms, cannot be read: add a column of patients."
+        f"{path}, the key of patients' pseudonyms, cannot be read: add a column of patients.",
+        code="unreadable_file",
     )
 
 
@@ -327,7 +338,7 @@ def read_images(
         if path.is_dir():
             names, others = walk_images(path, root=path)
             if not names:
-                raise SrjtError(f"There are no images in {path}.")
+                raise SrjtError(f"There are no images in {path}.", code="too_few")
             problems += [replace(problem, where=str(path / problem.where)) for problem in others]
             paths = sorted(path / name for name in names)
         else:
@@ -343,7 +354,8 @@ def read_images(
         )
     if not len(images := pd.concat(parts)):
         raise SrjtError(
-            f"No row can be used; the first: {problems[0].where}: {problems[0].detail}."
+            f"No row can be used; the first: {problems[0].where}: {problems[0].detail}.",
+            code="unusable_samples",
         )
     repeated = images[images["image"].duplicated(keep=False)]
     for name, lines in repeated.groupby("image", sort=False)["line"]:
@@ -378,7 +390,7 @@ def _images_of_table(
     names = table.frame[chosen["image"]].tolist()
     root, located, ambiguous = tables.find_images(names, given.images or table.folder)
     if ambiguous:
-        raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
+        raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}", code="ambiguous")
     part = tables.kept_columns(table.frame, columns).assign(
         image=[str(root / name) if name else "" for name in located], line=table.lines
     )
@@ -393,9 +405,9 @@ def _images_of_table(
 def _existing(source: str | os.PathLike[str]) -> Path:
     path = Path(source)
     if not is_utf8(str(path)):
-        raise SrjtError(f"The name {path} is not UTF-8 text: rename it.")
+        raise SrjtError(f"The name {path} is not UTF-8 text: rename it.", code="unreadable_file")
     if not os.path.exists(path):  # also for a name that is too long or contains NUL
-        raise SrjtError(f"{path} does not exist.")
+        raise SrjtError(f"{path} does not exist.", code="missing_file")
     return path
 
 
@@ -418,10 +430,13 @@ def find_labels(source: Path) -> Path | None:
 def read_dr(source: Path, options: ReadOptions) -> Manifest:
     """Read Kaggle's layout. The patient is the number in the image name."""
     if (labels := find_labels(source)) is None:
-        raise SrjtError(f"{source} does not contain Kaggle's trainLabels.csv.")
+        raise SrjtError(f"{source} does not contain Kaggle's trainLabels.csv.", code="wrong_file")
     table = tables.load_table(labels)
     if not {"image", "level"} <= set(table.frame.columns):
-        raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
+        raise SrjtError(
+            f"{labels} must have the columns image and level, as Kaggle publishes it.",
+            code="missing_column",
+        )
     names = table.frame["image"].str.removesuffix(".jpeg")
     folder, located, problems = tables.find_images(names.tolist(), options.images or labels.parent)
     eyes = names.str.extract(r"^(?P<patient>\d+)_(?P<eye>left|right)$").fillna("")
@@ -464,7 +479,10 @@ def find_patients(directory: Path) -> Path | None:
 def read_limuc(directory: Path, options: ReadOptions) -> Manifest:
     """Read LIMUC's patient-based layout. The patient is the name of the folder."""
     if (root := find_patients(directory)) is None:
-        raise SrjtError(f"{directory} does not contain LIMUC's folders <patient>/Mayo 0 … Mayo 3.")
+        raise SrjtError(
+            f"{directory} does not contain LIMUC's folders <patient>/Mayo 0 … Mayo 3.",
+            code="wrong_file",
+        )
     rows: list[tuple[str, str, str, str]] = []
     problems: list[Problem] = []
     for patient in subfolders(root):
@@ -529,19 +547,21 @@ def read_medmnist(path: Path, options: ReadOptions) -> Manifest:
     for side in ("train", "val", "test"):
         if missing := absent((f"{side}_images", f"{side}_labels"), arrays):
             raise SrjtError(
-                f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}."
+                f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}.",
+                code="missing_column",
             )
         images.append(as_colour(arrays[f"{side}_images"]))
         label = arrays[f"{side}_labels"]
         if label.ndim == 0 or label.size != len(label):
             raise SrjtError(
-                f"{path} must have one label per image: an ordinal grade is one number."
+                f"{path} must have one label per image: an ordinal grade is one number.",
+                code="wrong_shape",
             )
         labels.append(label.reshape(-1))
         sides += [side] * len(label)
         ids += [f"{side}/{row}" for row in range(len(label))]
     if len({image.shape[1:] for image in images}) > 1:
-        raise SrjtError(f"{path} contains images of different sizes.")
+        raise SrjtError(f"{path} contains images of different sizes.", code="wrong_shape")
     pixels = np.concatenate(images)
     grades = np.concatenate(labels)
     samples = from_arrays(pixels, grades, split=sides, ids=ids, names=options.grades)

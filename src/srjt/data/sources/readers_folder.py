@@ -261,6 +261,7 @@ def _refuse_other_readings(
             ", or pass ",
             Option("overwrite", True),
             ".",
+            code="folder_in_use",
         ) from None
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
@@ -320,9 +321,11 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
     try:
         frame = _read_text(path, usecols=["id", "image"])
     except (OSError, ValueError) as problem:
-        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
+        raise SrjtError(
+            f"{path} cannot be read ({problem}): run srjt readers again.", code="damaged_file"
+        ) from None
     if not frame["id"].is_unique:
-        raise SrjtError(f"{path} has no unique ids: run srjt readers again.")
+        raise SrjtError(f"{path} has no unique ids: run srjt readers again.", code="not_unique")
     return ReadersFolder(
         folder=folder,
         grades=Grades(about.grades),
@@ -347,21 +350,30 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
     if {"quality", "suggested"} <= set(frame.columns):
         raise SrjtError(
             f"{path} is the list of an audit, whose probabilities follow from the labels: give"
-            " those of srjt predict."
+            " those of srjt predict.",
+            code="wrong_file",
         )
     names = [f"p_{grade}" for grade in readings.grades]
     if missing := absent(names, frame):
-        raise SrjtError(f"{path} has no column {missing[0]!r}: it must have {', '.join(names)}.")
+        raise SrjtError(
+            f"{path} has no column {missing[0]!r}: it must have {', '.join(names)}.",
+            code="missing_column",
+        )
     values = frame[names].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     if not ((values >= 0).all() and (values.sum(axis=1) > 0).all() and np.isfinite(values).all()):
-        raise SrjtError(f"The columns {', '.join(names)} of {path} must hold probabilities.")
+        raise SrjtError(
+            f"The columns {', '.join(names)} of {path} must hold probabilities.",
+            code="wrong_values",
+        )
     rows = _rows_of_items(frame, readings.items, path)
     return np.asarray(values[rows] / values[rows].sum(axis=1, keepdims=True), dtype=np.float64)
 
 
 def _rows_of_items(frame: pd.DataFrame, items: Sequence[str], path: Path) -> npt.NDArray[np.int64]:
     """(I,) the row of each item, by the first column that names all of them."""
-    problem = SrjtError(f"{path} has no column id, image or item that names the images.")
+    problem = SrjtError(
+        f"{path} has no column id, image or item that names the images.", code="missing_column"
+    )
     for column in ("id", "image", "item"):
         if column in frame:
             try:

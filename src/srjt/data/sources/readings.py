@@ -264,12 +264,15 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
             " another ",
             Option("date_column"),
             ".",
+            code="wrong_values",
         )
     best, *others = pick(read, np.flatnonzero(np.array(dated) == max(dated)))
     if any((other != best)[~np.isnat(best)].any() for other in others):
         raise SrjtError(
             f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write"
-            " 2024-05-31."
+            " 2024-05-31.",
+            code="ambiguous",
+            option="date_column",
         )
     return best
 
@@ -482,7 +485,8 @@ def _readings_of(
         times = times[usable]
     if not usable.any():
         raise SrjtError(
-            f"{table.name} has no reading that can be used: no grade is one of the scale."
+            f"{table.name} has no reading that can be used: no grade is one of the scale.",
+            code="unusable_samples",
         )
     kept = cells.rows[usable]
     item_codes, item_names = pd.factorize(items[kept])
@@ -543,6 +547,7 @@ def _unnamed_rows(
             f"No row of {table.name} names its image: choose another column with ",
             Option("image_column"),
             ".",
+            code="missing_column",
         )
     return np.asarray(unnamed, dtype=bool)
 
@@ -637,7 +642,8 @@ def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
     if not (order >= 0).any():
         raise SrjtError(
             f"There is no reading of any of the {len(ids):,} samples, such as"
-            f" {few(map(repr, ids))}; the readings name {few(map(repr, readings.items))}."
+            f" {few(map(repr, ids))}; the readings name {few(map(repr, readings.items))}.",
+            code="no_match",
         )
     place = np.full(len(readings.items), -1, dtype=np.int64)
     place[order[order >= 0]] = np.flatnonzero(order >= 0)
@@ -682,7 +688,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
             ", compare them with srjt readers, or choose one with ",
             Option("grade_column"),
             ".",
-            code="several_readers",
+            code="missing_option",
         )
     return False
 

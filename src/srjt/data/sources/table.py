@@ -98,7 +98,7 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
     read = _read_excel if path.suffix.lower() == ".xlsx" else _read_csv
     rows, malformed, notes = read(path)
     if not rows:
-        raise SrjtError(f"{path} is empty.")
+        raise SrjtError(f"{path} is empty.", code="too_few")
     first, header = next(iter(rows.items()))
     _refuse_repeated(header, path.name)
     for line, cells in rows.items():
@@ -112,10 +112,12 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
         elif line != first:
             lines.append(line)
     if not lines:
-        why = ", below its header"
+        why = "it has only a header"
         if problems:
-            why = f": {problems[0].where}: {problems[0].detail}"
-        raise SrjtError(f"There are no rows in {path} that can be used{why}.")
+            why = f"{problems[0].where}: {problems[0].detail}"
+        raise SrjtError(
+            f"There are no rows in {path} that can be used: {why}.", code="unusable_samples"
+        )
     frame = _text_frame(pick(rows, lines), header)
     return Table(
         name=path.name, folder=path.parent, frame=frame, lines=lines, problems=problems, notes=notes
@@ -141,7 +143,7 @@ def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) ->
     names = list(map(str, frame.columns))
     _refuse_repeated(names, name)
     if not len(frame):
-        raise SrjtError(f"There are no rows in {name}.")
+        raise SrjtError(f"There are no rows in {name}.", code="too_few")
     lines = list(map("row {}".format, range(len(frame))))
     frame = frame.set_axis(names, axis=1).reset_index(drop=True)
     inexact = frozenset(_inexact_columns(frame))
@@ -165,7 +167,9 @@ def _is_inexact(column: pd.Series[Any]) -> bool:
 
 def _refuse_repeated(columns: Sequence[str], source: str) -> None:
     if len(repeated := pd.Index(columns)[pd.Index(columns).duplicated()]):
-        raise SrjtError(f"There are two columns named {repeated[0]!r} in {source}.")
+        raise SrjtError(
+            f"There are two columns named {repeated[0]!r} in {source}.", code="not_unique"
+        )
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -185,7 +189,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
                 )
         return frame
     except Exception as problem:  # damaged files make pyarrow raise almost any exception
-        raise SrjtError(f"{path} cannot be read as Parquet: {reason_of(problem)}.") from None
+        raise SrjtError(
+            f"{path} cannot be read as Parquet: {reason_of(problem)}.", code="wrong_file"
+        ) from None
 
 
 # The rows of a file that are not empty, by their positions, the header first; of some of them, what
@@ -217,7 +223,9 @@ def _read_excel(path: Path) -> Rows:
         finally:
             workbook.close()
     except Exception as problem:  # damaged files make openpyxl raise almost any exception
-        raise SrjtError(f"{path} cannot be read as an Excel file: {reason_of(problem)}.") from None
+        raise SrjtError(
+            f"{path} cannot be read as an Excel file: {reason_of(problem)}.", code="wrong_file"
+        ) from None
     note = f"sheet {sheet.title!r}"
     if others:
         note += f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read"
@@ -245,13 +253,16 @@ def _read_csv(path: Path) -> Rows:
                     if end > start:
                         several_lines[f"line {start}"] = end
     except UnicodeDecodeError:
-        raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
+        raise SrjtError(
+            f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.", code="unreadable_file"
+        ) from None
     except csv.Error as problem:
         reason = str(problem)
         if "end of data" in reason:
             reason = "a quote is opened and never closed"
         raise SrjtError(
-            f"{path} is not a table: {reason}, in the row from line {end + 1} on."
+            f"{path} is not a table: {reason}, in the row from line {end + 1} on.",
+            code="wrong_file",
         ) from None
     malformed = {}
     for line in _rows_with_rows(rows, several_lines, delimiter):
@@ -389,7 +400,8 @@ def choose_columns(
             raise SrjtError(
                 f"The column {chosen[role]!r} of {table.name} ({role}) holds numbers that a float"
                 " cannot hold exactly, so that different ids may have become one: write it as text"
-                " or as whole numbers."
+                " or as whole numbers.",
+                code="wrong_type",
             )
     for role in required:
         if role not in chosen:
@@ -432,7 +444,8 @@ def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[s
         if not names:
             shown = few(columns, SHOWN)
             raise SrjtError(
-                f"No column of {table.name} matches {pattern!r} ({role}). Columns: {shown}."
+                f"No column of {table.name} matches {pattern!r} ({role}). Columns: {shown}.",
+                code="missing_column",
             )
         matching.update(names)
     return present(columns, matching)
@@ -446,7 +459,9 @@ def is_split(cells: pd.Series[str], *, given: bool) -> bool:
     if given and (strange or not values):
         raise SrjtError(
             f"The column {cells.name!r} must be train, validation or test, not"
-            f" {few(map(repr, strange), 5) or 'empty'}."
+            f" {few(map(repr, strange), 5) or 'empty'}.",
+            code="wrong_values",
+            option="split_column",
         )
     return bool(values) and not strange
 
@@ -562,5 +577,5 @@ def no_image_exists(manifest: Manifest) -> SrjtError:
         ", or name columns of features with ",
         Option("feature_columns"),
         ".",
-        code="no_images",
+        code="missing_file",
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from srjt.noise.quality import NoiseBounds
     from srjt.ordinal.decoding import LearnedPooling
     from srjt.readers.readings import Readings
-    from srjt.training.folder import HeldOut
+    from srjt.training.held_out import HeldOut
     from srjt.training.trained import Trained
 
 # Panels of the command line's help.
@@ -54,7 +54,9 @@ def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
     columns = [column.strip() for part in parts for column in str(part).split(",")]
     if not all(columns):
         raise SrjtError(
-            Option(option), f" needs the names of columns, such as patient; got {names!r}."
+            Option(option),
+            f" needs the names of columns, such as patient; got {names!r}.",
+            code="wrong_type",
         )
     return tuple(dict.fromkeys(columns))
 
@@ -162,8 +164,11 @@ class Rule:
         """What ``srjt.predict`` adds to ``attrs`` of its result."""
         return {}
 
-    def in_words(self, run: Trained) -> dict[str, str]:
-        """Name → a sentence about how it was settled, for ``attrs["how"]`` of the predictions."""
+    def settled(self, run: Trained) -> dict[str, Any]:
+        """Name → how it was settled, as plain values, for ``attrs["how"]`` of the predictions.
+
+        The page shows a text as it is, and other values as ``srjt.reports.aspects.how_words`` says.
+        """
         return {}
 
     def fitted(self) -> dict[str, FittedTo]:
@@ -263,13 +268,16 @@ def register_aspect(
         known = _ASPECTS.get(name)
         # the same class once more is a notebook cell run again
         if known is not None and known.__qualname__ != aspect.__qualname__:
-            raise SrjtError(f"There is an aspect named {name!r} already.")
+            raise SrjtError(f"There is an aspect named {name!r} already.", code="name_in_use")
         for other in _ASPECTS.values():
             taken = {field.name for field in fields(other)} & {
                 field.name for field in fields(aspect)
             }
             if other.name != name and taken:
-                raise SrjtError(f"The aspect {other.name!r} has the option {min(taken)!r} already.")
+                raise SrjtError(
+                    f"The aspect {other.name!r} has the option {min(taken)!r} already.",
+                    code="name_in_use",
+                )
         aspect.name = name
         aspect.order = order
         aspect.added_columns = columns

@@ -24,7 +24,7 @@ class Abstaining(Aspect):
 
     abstain: float | None = setting(
         None,
-        "Leave about this share of the answers, the least confident, to a person.",
+        "Mark about this share of the answers, the least confident ones, for a person to decide.",
         more="Adds the column unsure to predictions: yes or no.",
         metavar="SHARE",
         gt=0,
@@ -81,14 +81,15 @@ class DoubtRule(Rule):
     def attributes(self) -> dict[str, Any]:
         return {"cut": self.cut}
 
-    def in_words(self, run: Trained) -> dict[str, str]:
+    def settled(self, run: Trained) -> dict[str, Any]:
         if self.cut is None:
             return {}
-        measure = "the probability of the grade"
-        if self.refer is not None:
-            measure = "the distance from the threshold, from 0 to 1 on its side,"
-        share = f"at most {self.share:.3g} of the validation side"
-        return {"unsure": f"if {measure} is below {self.cut:.3g}, as it is for {share}"}
+        return {"unsure": {"about": self.about, "cut": self.cut, "share": self.share}}
+
+    @property
+    def about(self) -> Literal["referral", "grade"]:
+        """Which answers are left to a person."""
+        return "grade" if self.refer is None else "referral"
 
     def judge(self, judging: Judging) -> Abstention:
         """What is gained; without a validation side the cut is found on these answers."""
@@ -105,10 +106,10 @@ class DoubtRule(Rule):
             positive = answers.labels >= self.refer.position
             wrong = np.not_equal(referred, positive)
         cut = self.cut
-        origin = "" if cut is None else "The confidence is found on the validation side."
+        problem = ""
         if self.problem is not None and self.share is not None:
             cut = decisions.abstention_cut(confidence, share=self.share)
-            origin = f"The confidence is found on these samples. {self.problem}"
+            problem = str(self.problem)
         kept = confidence >= (-np.inf if cut is None else cut)
         scores: dict[str, Interval] = {}
         errors_left = float("nan")
@@ -120,10 +121,10 @@ class DoubtRule(Rule):
         if cut is not None and wrong.any():
             errors_left = float((wrong & ~kept).sum() / wrong.sum())
         return Abstention(
-            about="grade" if self.refer is None else "referral",
+            about=self.about,
             wanted=self.share,
             cut=cut,
-            found=origin,
+            problem=problem,
             share=float((~kept).mean()),
             errors_left=errors_left,
             kept=scores,
@@ -143,8 +144,9 @@ class Abstention(Curved):
         Share of samples to abstain from; None: only the curve was asked for.
     cut : float or None
         An answer with a confidence below this is left to a person.
-    found : str
-        Where the cut comes from.
+    problem : str
+        Why the cut was chosen on the evaluated samples, not on the validation side; "" if it was
+        not.
     share : float
         Share of the evaluated samples that is left to a person.
     errors_left : float
@@ -158,7 +160,7 @@ class Abstention(Curved):
     about: Literal["referral", "grade"]
     wanted: float | None
     cut: float | None
-    found: str
+    problem: str
     share: float
     errors_left: float
     kept: dict[str, Interval]

@@ -17,6 +17,7 @@ from srjt.inference.aspects import (
     Rule,
     register_aspect,
 )
+from srjt.plain import plain
 from srjt.settings import setting
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from srjt.training.trained import Trained
 
 
-@register_aspect("ranges", order=10, columns=("grade_low", "grade_high"), absent={"ranges": ""})
+@register_aspect("ranges", order=10, columns=("grade_low", "grade_high"))
 @dataclass(frozen=True, kw_only=True)
 class Ranges(Aspect):
     """Which ranges are promised, and for whom."""
@@ -33,7 +34,7 @@ class Ranges(Aspect):
     coverage: float | None = setting(
         None,
         "Give each sample a range of grades that contains the true grade with at least this"
-        " probability: 0.9.",
+        " probability, such as 0.9.",
         more="With `per` the true grade of a patient is the highest of the images.",
         metavar="SHARE",
         panel=CALIBRATION,
@@ -43,7 +44,7 @@ class Ranges(Aspect):
     )
     coverage_by: str | None = setting(
         None,
-        "Make ranges keep their promise for each true grade, or for each value of a column.",
+        "Guarantee the coverage of ranges for each true grade, or for each value of a column.",
         more="The calibration samples must have that column, too.",
         metavar="grade|COLUMN",
     )
@@ -53,9 +54,9 @@ class Ranges(Aspect):
         if self.coverage is None and self.coverage_by is not None:
             raise SrjtError(
                 Option("coverage_by"),
-                " says for whom ranges keep their promise: give a ",
+                " needs ",
                 Option("coverage"),
-                ", too.",
+                ", such as 0.9.",
                 code="missing_option",
             )
 
@@ -79,9 +80,11 @@ class Ranges(Aspect):
             )
             if options.views > 1:
                 raise SrjtError(
-                    "The validation side was predicted with one view: use one view, or ",
+                    "The validation side was predicted with one view. Use one view, or ",
                     OTHERS,
                     ".",
+                    code="unsupported",
+                    option="views",
                 )
         assert side is not None
         table = side.table if calibration.calibrate_on is None else calibration.calibrate_on.table
@@ -122,7 +125,9 @@ class CalibratedRanges(Rule):
         by = self.rule.options.coverage_by
         if self.rule.parts and by not in images.samples:
             raise SrjtError(
-                f"Ranges for each value of {by} need the column {by} in the samples to predict."
+                f"Ranges for each value of {by} need the column {by} in the samples to predict.",
+                code="missing_column",
+                option="coverage_by",
             )
         probabilities = probabilities_of(images.outputs[0], self.rule.options.network)
         low, high = self.rule.ranges(probabilities, images.samples)
@@ -140,16 +145,8 @@ class CalibratedRanges(Rule):
             "grade_high": pick(run.grades, high),
         }
 
-    def attributes(self) -> dict[str, Any]:
-        return {"ranges": str(self.rule)}
-
-    def in_words(self, run: Trained) -> dict[str, str]:
-        share = f"a probability of at least {self.rule.coverage:g}{self.rule.whom}"
-        if self.rule.basis == "corrected":
-            # images that mislead about the true grade given the label are what the correction
-            # cannot see
-            share += "; less often where readers and networks err alike"
-        return {"range": f"contains the true grade with {share}"}
+    def settled(self, run: Trained) -> dict[str, Any]:
+        return {"range": plain(self.rule.promise)}
 
     def fitted(self) -> dict[str, FittedTo]:
         return {"ranges": "calibration"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from srjt.errors import Message, Option, SrjtError, count_of
+from srjt.errors import Message, Option, SrjtError
 from srjt.inference.aspects import (
     DECISIONS,
     Aspect,
@@ -15,7 +15,8 @@ from srjt.inference.aspects import (
     Rule,
     register_aspect,
 )
-from srjt.progress import plain
+from srjt.inference.labels import ValidationLabels
+from srjt.plain import plain
 from srjt.settings import setting
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Referral(Aspect):
 
     refer_from: str | int | None = setting(
         None,
-        "Refer samples from this grade on.",
+        "The lowest grade to refer.",
         more="Give the grade or its name. Adds the column refer to predictions: yes or no.",
         metavar="GRADE",
         panel=DECISIONS,
@@ -43,9 +44,9 @@ class Referral(Aspect):
     threshold: float | Literal["grade"] | None = setting(
         None,
         Message(
-            "Refer if the probability of ",
+            "Refer a sample if the probability of ",
             Option("refer_from"),
-            " or more is at least P, or by the predicted grade.",
+            " or a higher grade is at least P, or (grade) by its predicted grade.",
         ),
         shown="0.5",
         metavar="P|grade",
@@ -54,7 +55,7 @@ class Referral(Aspect):
         le=1,
     )
     sensitivity: float | None = setting(
-        None, "Find the threshold for this sensitivity on the run's validation side.", metavar="S"
+        None, "Choose the threshold on the validation side that has this sensitivity.", metavar="S"
     )
 
     def __post_init__(self) -> None:
@@ -63,13 +64,19 @@ class Referral(Aspect):
             if self.refer_from is None and getattr(self, name) is not None:
                 raise SrjtError(
                     Option(name),
-                    " needs the grade from which to refer: ",
+                    " needs ",
                     Option("refer_from"),
-                    ".",
+                    ", the lowest grade to refer.",
                     code="missing_option",
                 )
         if self.threshold is not None and self.sensitivity is not None:
-            raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
+            raise SrjtError(
+                Option("threshold"),
+                " and ",
+                Option("sensitivity"),
+                " cannot be combined.",
+                code="conflict",
+            )
 
     def prepare(self, calibration: Calibration) -> ReferralRule | None:
         if self.refer_from is None:
@@ -79,21 +86,55 @@ class Referral(Aspect):
         if position == 0:
             raise SrjtError(
                 f"Every sample has at least the grade {grades[0]!r}: refer from a higher grade "
-                f"({', '.join(grades[1:])})."
+                f"({', '.join(grades[1:])}).",
+                code="out_of_bounds",
+                option="refer_from",
             )
         if self.sensitivity is not None:
             return _rule_for_sensitivity(calibration, position, self.sensitivity)
         if self.threshold is None:
-            return ReferralRule(
-                position=position, threshold=0.5, origin="The threshold is the default."
-            )
+            default = ThresholdOrigin(kind="default")
+            return ReferralRule(position=position, threshold=0.5, origin=default)
         if self.threshold == "grade":
-            return ReferralRule(
-                position=position, threshold=None, origin="The predicted grade decides."
-            )
-        return ReferralRule(
-            position=position, threshold=self.threshold, origin="The threshold is given."
-        )
+            by_grade = ThresholdOrigin(kind="grade")
+            return ReferralRule(position=position, threshold=None, origin=by_grade)
+        given = ThresholdOrigin(kind="given")
+        return ReferralRule(position=position, threshold=self.threshold, origin=given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdOrigin:
+    """Where a threshold comes from.
+
+    Attributes
+    ----------
+    kind : {"default", "given", "grade", "validation"}
+        The default; given as an option; there is none, because the predicted grade decides; or
+        chosen on the validation side for a sensitivity.
+    sensitivity : float or None
+        That was asked for.
+    answers, positives, patients : int
+        Of the validation side: all answers, those to refer, and the patients of these.
+    by_patient, pooled : bool
+        Whether the patients are known; whether there is one answer for several images.
+    reached : bool
+        Whether so many patients can guarantee the sensitivity; else the lowest score is used.
+    views : int
+        That the threshold is applied to; it was chosen on one.
+    labels : ValidationLabels or None
+        Of the validation side.
+    """
+
+    kind: Literal["default", "given", "grade", "validation"]
+    sensitivity: float | None = None
+    answers: int = 0
+    positives: int = 0
+    patients: int = 0
+    by_patient: bool = False
+    pooled: bool = False
+    reached: bool = True
+    views: int = 1
+    labels: ValidationLabels | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +144,7 @@ class ReferralRule(Rule):
 
     position: int
     threshold: float | None
-    origin: str  # where the threshold comes from, as a sentence
-    sensitivity: float | None = None  # for which the threshold was found
+    origin: ThresholdOrigin
 
     def scores(self, answers: Answers) -> Floats:
         from srjt.ordinal.decisions import referral_probability
@@ -126,12 +166,16 @@ class ReferralRule(Rule):
     def attributes(self) -> dict[str, Any]:
         return {"threshold": self.threshold}
 
-    def in_words(self, run: Trained) -> dict[str, str]:
-        grade = run.grades.show(self.position)
-        return {"refer": f"{refer_if(grade, self.threshold)}. {self.origin}"}
+    def settled(self, run: Trained) -> dict[str, Any]:
+        rule = {
+            "grade": run.grades.show(self.position),
+            "threshold": self.threshold,
+            "origin": plain(self.origin),
+        }
+        return {"refer": rule}
 
     def fitted(self) -> dict[str, FittedTo]:
-        return {} if self.sensitivity is None else {"threshold": "validation"}
+        return {} if self.origin.sensitivity is None else {"threshold": "validation"}
 
     def sensitivity_of_patients(self, answers: Answers) -> Interval:
         """The sensitivity as it is promised: of a random positive answer of a patient, all patients
@@ -155,10 +199,8 @@ class ReferralRule(Rule):
         positive = answers.labels >= self.position
         score = self.scores(answers)
         referred = self.applies(answers)
-        origin = self.origin
-        promised = self.sensitivity or 0.0
-        if positive.any() and self.sensitivity_of_patients(answers).high < promised:
-            origin += " The sensitivity is lower here."
+        wanted = self.origin.sensitivity or 0.0
+        missed = positive.any() and self.sensitivity_of_patients(answers).high < wanted
         areas: dict[str, Interval] = {}
         roc = precision_recall = None
         if positive.any() and not positive.all():
@@ -170,7 +212,8 @@ class ReferralRule(Rule):
         return Decision(
             refer_from=judging.run.grades[self.position],
             threshold=self.threshold,
-            found=origin,
+            origin=self.origin,
+            sensitivity_missed=bool(missed),
             samples=len(answers),
             positives=int(positive.sum()),
             referred=int(referred.sum()),
@@ -182,19 +225,11 @@ class ReferralRule(Rule):
         )
 
 
-def refer_if(grade: str, threshold: float | None) -> str:
-    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade
-    decides."""
-    if threshold is None:
-        return f"if predicted grade ≥ {grade}"
-    return f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
-
-
 def _rule_for_sensitivity(
     calibration: Calibration, position: int, sensitivity: float
 ) -> ReferralRule:
     """The rule whose threshold is found on the validation side."""
-    from srjt.inference.answers import describe_labels
+    from srjt.inference.answers import validation_labels
     from srjt.ordinal import decisions
 
     run = calibration.run
@@ -206,32 +241,27 @@ def _rule_for_sensitivity(
     if not positive.any():
         raise SrjtError(
             f"No sample of the validation side has grade {run.grades[position]} or higher, so no"
-            " threshold for a sensitivity can be found there: give a threshold."
+            " threshold for a sensitivity can be found there: give a threshold.",
+            code="too_few",
+            option="sensitivity",
         )
     score = decisions.referral_probability(side.probabilities, refer_from=position)
     chosen = decisions.threshold_for_sensitivity(
         positive, score, sensitivity=sensitivity, groups=side.groups
     )
-    answers = count_of(len(side), "answer" if per else "sample")
-    to_refer = f"{chosen.positives:,} to refer"
-    if chosen.patients != chosen.positives:
-        to_refer += f" of {count_of(chosen.patients, 'patient')}"
-    new = "samples" if side.groups is None else "patients"
-    origin = (
-        f"The threshold is found on the validation side ({answers}, {to_refer}) for a sensitivity"
-        f" of at least {sensitivity:g} on new {new}."
-    )
-    if not chosen.reached:
-        most = chosen.patients / (chosen.patients + 1)
-        origin += f" So few can promise {most:.2g} at most: the lowest of their scores is used."
-    if calibration.views > 1:
-        origin += f" It was found on one view of each image and is applied to {calibration.views}."
-    return ReferralRule(
-        position=position,
-        threshold=chosen.threshold,
-        origin=f"{origin} {describe_labels(run, per=per)}",
+    origin = ThresholdOrigin(
+        kind="validation",
         sensitivity=sensitivity,
+        answers=len(side),
+        positives=chosen.positives,
+        patients=chosen.patients,
+        by_patient=side.groups is not None,
+        pooled=bool(per),
+        reached=chosen.reached,
+        views=calibration.views,
+        labels=validation_labels(run, per=per),
     )
+    return ReferralRule(position=position, threshold=chosen.threshold, origin=origin)
 
 
 class Curved:
@@ -259,8 +289,10 @@ class Decision(Curved):
     threshold : float or None
         A sample is referred if p(grade ≥ refer_from) is at least this; None: if its predicted grade
         is.
-    found : str
+    origin : ThresholdOrigin
         Where the threshold comes from.
+    sensitivity_missed : bool
+        Whether the sensitivity is lower here than the one that the threshold was chosen for.
     samples, positives, referred : int
         Numbers of samples; of those that should be referred; of those that are.
     operating_point : dict of str to Interval
@@ -276,7 +308,8 @@ class Decision(Curved):
 
     refer_from: str
     threshold: float | None
-    found: str
+    origin: ThresholdOrigin
+    sensitivity_missed: bool
     samples: int
     positives: int
     referred: int

@@ -21,8 +21,8 @@ class BySubgroup(Aspect):
 
     by: tuple[str, ...] = setting(
         (),
-        "Give scores for each value of this column, such as site, or for each range of a number:"
-        " age:10. Repeatable.",
+        "Also give scores for each value of this column, such as site, or for each range of a"
+        " number, as in age:10. Repeatable.",
         metavar="COLUMN",
         panel=EVALUATION,
     )

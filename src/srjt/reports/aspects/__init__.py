@@ -4,8 +4,8 @@ folder.
 A file registers functions for the type of what its aspect judged: ``sections_of`` and
 ``key_numbers_of`` for the page of an evaluation, ``warnings_of`` and ``lead_of`` if there is
 something to say at its top, ``add_to_grades`` for columns of its table of grades; for the type of
-the aspect itself ``predicted_numbers``, for the page of predictions; and ``file_facts``, for
-checklists.
+the aspect itself ``predicted_numbers``, and ``how_words`` for what it settled, for the page of
+predictions; and ``file_facts``, for checklists.
 """
 
 from __future__ import annotations
@@ -63,6 +63,20 @@ def add_to_grades(judged: object, evaluation: Evaluation, table: pd.DataFrame) -
 def predicted_numbers(aspect: object, predictions: Predictions) -> Sequence[KeyNumber]:
     """Numbers on the first screen of the page of predictions."""
     return ()
+
+
+_HOW_WORDS: dict[str, Callable[[Any], str]] = {}
+
+
+def how_words(name: str) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
+    """Register how a value of ``attrs["how"]`` of predictions is written, as a decorator of a
+    function; "" leaves it out. Without one the value is written as it is."""
+
+    def enter(say: Callable[[Any], str]) -> Callable[[Any], str]:
+        _HOW_WORDS[name] = say
+        return say
+
+    return enter
 
 
 class FileFacts(NamedTuple):
@@ -151,6 +165,16 @@ def aspect_predicted_numbers(predictions: Predictions) -> list[KeyNumber]:
     return numbers
 
 
+def how_in_words(predictions: Predictions) -> dict[str, str]:
+    """How predictions came about: what was done → how, in words."""
+    _import_folder()
+    words = {}
+    for name, value in predictions.attrs["how"].items():
+        if text := _HOW_WORDS.get(name, str)(value):
+            words[name] = text
+    return words
+
+
 def facts_of_file(file: Mapping[str, Any], answers: str) -> Facts:
     """What the file of an evaluation says of every aspect. answers: how many there are."""
     _import_folder()
@@ -182,4 +206,4 @@ def marked_number(predictions: Predictions, column: str, label: str) -> list[Key
     if count is None:
         return []
     share = f"{count / max(len(predictions), 1):.0%}"
-    return [KeyNumber(label, f"{count:,}", share, predictions.attrs["how"][column])]
+    return [KeyNumber(label, f"{count:,}", share, how_in_words(predictions)[column])]

@@ -14,6 +14,7 @@ from srjt.inference.predict import Predictions
 from srjt.reports.aspects import (
     Facts,
     file_facts,
+    how_words,
     key_numbers_of,
     marked_number,
     predicted_numbers,
@@ -25,6 +26,15 @@ from srjt.reports.page import KeyNumber, Section
 from srjt.reports.sections import scores_with_intervals
 
 
+@how_words("unsure")
+def _rule(values: Mapping[str, Any]) -> str:
+    measure = "the probability of the grade"
+    if values["about"] == "referral":
+        measure = "the distance from the threshold, from 0 to 1 on its side,"
+    share = f"at most {values['share']:.3g} of the validation side"
+    return f"if {measure} is below {values['cut']:.3g}, as it is for {share}"
+
+
 @sections_of.register
 def _sections(judged: Abstention, evaluation: Evaluation) -> list[Section]:
     if judged.wanted is None:
@@ -32,6 +42,9 @@ def _sections(judged: Abstention, evaluation: Evaluation) -> list[Section]:
     left = f"{judged.share:.1%} of the answers"
     if math.isfinite(judged.errors_left):
         left += f" and {judged.errors_left:.0%} of the wrong ones"
+    origin = "The cut was chosen on the validation side."
+    if judged.problem:
+        origin = f"The cut was chosen on these samples. {judged.problem}"
     # the first screen has the accuracy
     kept = {name: score for name, score in judged.kept.items() if name != "accuracy"}
     tables = []
@@ -42,7 +55,7 @@ def _sections(judged: Abstention, evaluation: Evaluation) -> list[Section]:
         Section(
             "abstention",
             "Abstention",
-            text=[f"{left} are left to a person. {judged.found}"],
+            text=[f"{left} are left to a person. {origin}"],
             tables=tables,
             figures=[risk_coverage_figure(judged)],
             brief=True,

@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from srjt.inference.aspects.referral import Decision, Referral, refer_if
+from srjt.errors import count_of
+from srjt.inference.aspects.referral import Decision, Referral, ThresholdOrigin
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.predict import Predictions
 from srjt.reports.aspects import (
     Facts,
     file_facts,
+    how_words,
     key_numbers_of,
     marked_number,
     predicted_numbers,
     sections_of,
 )
+from srjt.reports.aspects.basics import labels_in_words
 from srjt.reports.figures.canvas import GREY, INK, CaptionedFigure
 from srjt.reports.figures.results import CURVE, THIN, square_panel
 from srjt.reports.page import KeyNumber, Section
@@ -31,6 +35,52 @@ BINARY = {
 }
 
 
+def refer_if(grade: str, threshold: float | None) -> str:
+    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade
+    decides."""
+    if threshold is None:
+        return f"if predicted grade ≥ {grade}"
+    return f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
+
+
+def threshold_in_words(origin: ThresholdOrigin, *, missed: bool = False) -> str:
+    """Where a threshold comes from. missed: whether the sensitivity is lower on these samples."""
+    if origin.kind == "default":
+        return "The threshold is the default."
+    if origin.kind == "given":
+        return "The threshold was given."
+    if origin.kind == "grade":
+        return "The predicted grade decides."
+    answers = count_of(origin.answers, "answer" if origin.pooled else "sample")
+    to_refer = f"{origin.positives:,} to refer"
+    if origin.patients != origin.positives:
+        to_refer += f" of {count_of(origin.patients, 'patient')}"
+    new = "patients" if origin.by_patient else "samples"
+    text = (
+        f"The threshold was chosen on the validation side ({answers}, {to_refer}) for a sensitivity"
+        f" of at least {origin.sensitivity:g} on new {new}."
+    )
+    if not origin.reached:
+        most = origin.patients / (origin.patients + 1)
+        text += (
+            f" So few {new} to refer can guarantee a sensitivity of at most {most:.2g}: the lowest"
+            " of their scores is used."
+        )
+    if origin.views > 1:
+        text += f" It was chosen on one view of each image and is applied to {origin.views}."
+    if origin.labels is not None:
+        text += f" {labels_in_words(origin.labels)}"
+    if missed:
+        text += " The sensitivity is lower here."
+    return text
+
+
+@how_words("refer")
+def _rule(values: Mapping[str, Any]) -> str:
+    origin = TypeAdapter(ThresholdOrigin).validate_python(values["origin"])
+    return f"{refer_if(values['grade'], values['threshold'])}. {threshold_in_words(origin)}"
+
+
 @sections_of.register
 def _sections(judged: Decision, evaluation: Evaluation) -> list[Section]:
     grade = evaluation.grades.show(judged.refer_from)
@@ -39,12 +89,16 @@ def _sections(judged: Decision, evaluation: Evaluation) -> list[Section]:
         name: score for name, score in judged.operating_point.items() if name.endswith("value")
     }
     rule = f"Refer {refer_if(grade, judged.threshold)}"
-    counted = f"{judged.referred:,} of {judged.samples:,} referred, {judged.positives:,} should be."
+    counted = (
+        f"{judged.referred:,} of {judged.samples:,} are referred, and {judged.positives:,} should"
+        " be."
+    )
+    origin = threshold_in_words(judged.origin, missed=judged.sensitivity_missed)
     return [
         Section(
             "decision",
             "Decision to refer",
-            text=[f"{counted} {judged.found}"],
+            text=[f"{counted} {origin}"],
             tables=[scores_with_intervals({**scores, **judged.areas}, rule)],
             figures=decision_figures(judged, grade=grade),
             brief=True,
@@ -73,7 +127,11 @@ def _facts(values: Mapping[str, Any], answers: str) -> Facts:
         f"{words} {interval_text(point[name])}" for name, words in BINARY.items() if name in point
     ]
     rule = refer_if(values["refer_from"], values["threshold"])
-    yield "decision", f"Referral of {answers} {rule}: {', '.join(shown)}. {values['found']}"
+    origin = values.get("found", "")  # a sentence, in files of srjt 0.2
+    if "origin" in values:
+        typed = TypeAdapter(ThresholdOrigin).validate_python(values["origin"])
+        origin = threshold_in_words(typed, missed=values["sensitivity_missed"])
+    yield "decision", f"Referral of {answers} {rule}: {', '.join(shown)}. {origin}"
 
 
 # The curves of a decision.

@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.files import explain_write_errors, write_atomically
 from srjt.ordinal.metrics import Interval
-from srjt.studies.results import OURS, is_ours
+from srjt.studies.results import OURS, is_ours, is_recipe
 
 # Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a
 # line on white.
@@ -178,13 +178,13 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
 
     "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers,
     the host a dashed line and open markers. With more than six methods all others are grey, except
-    a recipe.
+    a recipe. A recipe, such as srjt, has the first colour in every figure.
     """
     hosts = {name.removesuffix(OURS) for name in methods if name.endswith(OURS)}
     crowded = len(methods) > FEW and bool(hosts)
     families = sorted(
         dict.fromkeys(name.removesuffix(OURS) for name in methods),
-        key=lambda name: name not in hosts,
+        key=lambda name: (not is_recipe(name), name not in hosts),
     )
     coloured = [family for family in families if family in hosts or not crowded or is_ours(family)]
     colours = (*PALETTE.values(), INK)

@@ -148,7 +148,8 @@ def run_overview(
             panels[title] = curves
     if not panels and judged is None:
         raise SrjtError(
-            "There is nothing to plot: the run has neither scores per epoch nor a held-out side."
+            "There is nothing to plot: the run has neither scores per epoch nor a held-out side.",
+            code="too_few",
         )
     widths = [CURVES] * len(panels)
     if judged is not None:

@@ -12,9 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 
 from srjt.errors import count_of
-from srjt.ordinal.baseline import Verdict
+from srjt.ordinal import decode
+from srjt.ordinal.baseline import Gain, Verdict, gain_over_one_grade
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import analysis
 from srjt.reports.analysis import Analysis
@@ -48,7 +50,7 @@ class AnalysisFacts:
     verdict: Verdict  # against one grade for all
     network: str
     size: int  # pixels
-    small: bool  # whether it is a network for machines without a GPU
+    small: bool  # whether it is a small or frozen network, for machines without a GPU
     missed: str  # grades that are never predicted: "Grade 3 is"
     scarce: str  # grades with few training images
     wrong: float | None  # share of wrong labels; None: not known
@@ -86,8 +88,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
     """The most helpful first."""
     if f.verdict in ("not better", "unclear") and f.small:
         yield (
-            f"A GPU, or features of a large network. This model is a small one ({f.network}, images"
-            f" of {f.size} pixels), made for a machine without a GPU, and it is not clearly better"
+            f"A GPU, or features of a larger network. This model ({f.network}, images of"
+            f" {f.size} pixels) is made for a machine without a GPU, and it is not clearly better"
             " than one grade for all."
         )
     if f.verdict in ("not better", "unclear") and not f.small:
@@ -118,8 +120,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
         )
     if f.verdict == "better" and f.small:
         yield (
-            f"A GPU: this model is a small one ({f.network}, images of {f.size} pixels). The same"
-            " command on a machine with a GPU trains a large one."
+            f"A GPU: this model ({f.network}, images of {f.size} pixels) is made for a machine"
+            " without one. The same command on a machine with a GPU trains a whole network."
         )
 
 
@@ -129,18 +131,70 @@ WHETHER_MORE = (
 )
 
 
-def analysis_facts(done: Analysis) -> AnalysisFacts:
-    """What the sentences are about."""
+@dataclass(frozen=True, kw_only=True)
+class AcrossFolds:
+    """What the trainings of the audit gain over one grade for all, each judged on the patients that
+    it was not trained on: together these are all patients, the test side is a fifth of them."""
+
+    gain: Gain
+    folds: int
+    samples: str  # "600 images of 300 patients"
+
+    def sentence(self) -> str:
+        """The same in words."""
+        return (
+            f"The {self.folds} trainings of the audit, each judged on the part that it was not"
+            f" trained on, have a mean absolute error of {self.gain.score:.3f} on {self.samples};"
+            f" one grade for all has {self.gain.naive:.3f}."
+        )
+
+
+def across_folds(done: Analysis) -> AcrossFolds | None:
+    """None if the grades are for another metric than the absolute error."""
+    if done.evaluation.purpose != "mae":
+        return None
+    fitted = done.audited.fitted
+    samples = fitted.manifest
+    labels = samples.labels
+    if samples.true_labels is not None:
+        labels = samples.true_labels
+    gain = gain_over_one_grade(
+        labels,
+        decode(torch.from_numpy(fitted.probabilities), "median").numpy(),
+        training_counts=samples.class_counts,
+        metric="mae",
+        groups=samples.groups,
+    )
+    noun = "rows of features" if samples.are_features else "images"
+    counted = f"{len(samples):,} {noun}"
+    if samples.patients is not None:
+        counted += f" of {count_of(len(set(samples.patients)), 'patient')}"
+    return AcrossFolds(gain=gain, folds=len(np.unique(fitted.fold)), samples=counted)
+
+
+def verdict_of(done: Analysis, across: AcrossFolds | None) -> tuple[Verdict, str, str]:
+    """The verdict against one grade for all, with title and lead. Where the test side is too small
+    to show a gain, all patients may show it."""
+    verdict = evaluation_facts(done.evaluation).verdict
+    title, lead = judgement(done.evaluation)
+    if verdict != "unclear" or across is None or across.gain.verdict != "better":
+        return verdict, title, lead
+    title = f"Better than one grade for all, by {METRICS['mae'].long_name}"
+    return "better", title, f"{across.sentence()} The test side alone is too small. {lead}"
+
+
+def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFacts:
+    """What the sentences are about. verdict: default: that of the test side."""
     config = done.run.config
     audited = done.audited.summary
     counts = done.run.facts.data.get("class_counts") or []
     scarce = [place for place, count in enumerate(counts) if count < SCARCE]
     judged = bool(done.audited.facts["judged"])
     facts = AnalysisFacts(
-        verdict=evaluation_facts(done.evaluation).verdict,
-        network=str(config.network),
+        verdict=verdict or evaluation_facts(done.evaluation).verdict,
+        network=config.network_name,
         size=config.image_size,
-        small=str(config.network).startswith("tiny"),
+        small=config.backbone is not None or str(config.network).startswith("tiny"),
         missed=named_grades(done.evaluation.grades, never_predicted(done.evaluation)),
         scarce=named_grades(done.evaluation.grades, scarce),
         wrong=float(audited["rate"]) if judged and audited["identifiable"] else None,
@@ -170,29 +224,31 @@ def next_commands(done: Analysis) -> list[str]:
     source = shlex.quote(str(done.inspection.source))
     if done.inspection.manifest.are_features:
         return [f"srjt report {audit}", f"srjt predict {model} {source} --out predictions.csv"]
-    images = shlex.quote(str(done.inspection.manifest.root))
     page = shlex.quote(str(folder / "explanation.html"))
     sample = f"srjt review {audit} --sample {verify}"
     explain = f"srjt explain {model} {source} --out {page}"
     return [
         f"srjt review {audit}",
         sample if verify else explain,
-        f"srjt predict {model} {images} --out predictions.csv --html predictions.html",
+        f"srjt predict {model} {source} --out predictions.csv --html predictions.html",
     ]
 
 
 @page_of.register(Analysis)
 def analysis_page(done: Analysis) -> Page:
     """The whole story, with links to the page of each part."""
-    title, lead = judgement(done.evaluation)
-    facts = analysis_facts(done)
+    across = across_folds(done)
+    verdict, title, lead = verdict_of(done, across)
+    facts = analysis_facts(done, verdict)
     warnings, remarks = evaluation_notes(done.evaluation)
-    against = against_plain(facts)
+    quality = [against_plain(facts)]
+    if across is not None and across.sentence() not in lead:
+        quality.append(across.sentence())
     audited = audit_page(done.folder / analysis.AUDIT)
     return Page(
         kind=f"Analysis of {done.inspection.source.name or done.inspection.source.resolve().name}",
         title=title,
-        lead=f"{lead} {against} {audited.title}.",
+        lead=f"{lead} {audited.title}.",
         key_numbers=_key_numbers(done, audited),
         figure=confusion_of(done.evaluation),
         figure_table=confusion_table(done.evaluation),
@@ -200,14 +256,15 @@ def analysis_page(done: Analysis) -> Page:
         remarks=[*remarks, *audited.remarks],
         sections=[
             _data(done),
-            _quality(done, against),
+            _quality(done, quality),
             _labels(audited, judged=bool(done.audited.facts["judged"])),
             _help(done, facts),
             Section(
                 "next",
                 "Next",
                 text=[
-                    "Each works as it is written, in the folder in which this analysis was started."
+                    "These commands work as written, in the folder in which the analysis was"
+                    " started."
                 ],
                 code="\n".join(next_commands(done)),
             ),
@@ -263,14 +320,14 @@ def _data(done: Analysis) -> Section:
     )
 
 
-def _quality(done: Analysis, against: str) -> Section:
+def _quality(done: Analysis, text: list[str]) -> Section:
     links = [("The evaluation, with examples", analysis.EVALUATION)]
     if done.comparison is not None:
         links.append(("Against plain training, all metrics", analysis.COMPARISON))
     links.append(("How the model was trained", f"{analysis.MODEL}/report.html"))
     tables = [by_grade_table(done.evaluation), *_confusions(done)]
     return Section(
-        "model", "The model, and what it confuses", text=[against], tables=tables, links=links
+        "model", "The model, and what it confuses", text=text, tables=tables, links=links
     )
 
 
@@ -308,7 +365,7 @@ def _labels(audited: Page, *, judged: bool) -> Section:
     section = Section(
         "labels",
         "Labels that may be wrong",
-        text=[audited.verdict, *audited.warnings],
+        text=[audited.lead, *audited.warnings],
         links=[("The whole audit", f"{analysis.AUDIT}/audit.html")],
     )
     if not judged:

@@ -23,7 +23,8 @@ from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.baseline import Verdict as GainVerdict
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.aspects import aspect_predicted_numbers, counted_yes
+from srjt.reports.aspects import aspect_predicted_numbers, counted_yes, how_in_words
+from srjt.reports.aspects.ranges import predicted_promise
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.pages.evaluation import (
     EvaluationFacts,
@@ -91,8 +92,8 @@ def warnings_of(f: PredictionFacts) -> Iterator[str]:
         )
     if f.outside:
         yield (
-            f"{f.outside} in none of the ranges, whose promise is for all grades together: srjt"
-            " predict --coverage-by grade promises it for each grade."
+            f"{f.outside} in none of the ranges. The ranges hold for all grades together; with srjt"
+            " predict --coverage-by grade they hold for each grade."
         )
 
 
@@ -133,7 +134,7 @@ def prediction_facts(
         counts=counts,
         counted=counted,
         grade_rule=predictions.attrs["how"]["grade"],
-        ranges=predictions.attrs["ranges"],
+        ranges=predicted_promise(predictions),
         error=_expected_error(predictions, expected),
         verdict=verdict,
         metric=metric,
@@ -175,7 +176,7 @@ def _beside_one_grade(judged: EvaluationFacts) -> str:
     if judged.verdict == "unknown":
         return ""
     if judged.evaluation.purpose == "mae":
-        return f" One grade for all: {judged.naive:.2f}."
+        return f" One grade for all would be {judged.naive:.2f} off."
     return f" By {judged.metric}: {judged.score:.3f}, and {judged.naive:.3f} for one grade for all."
 
 
@@ -242,7 +243,7 @@ def predictions_page(
             lines.append(f"… and {len(left_out) - NAMED:,} more")
         warnings.append(f"{count_of(len(left_out), 'file or row', 'files or rows')} left out.")
         details.append(("Which, and why", "\n".join(lines)))
-    rules = list(predictions.attrs["how"].items())
+    rules = list(how_in_words(predictions).items())
     return Page(
         kind=f"Predictions of {run_name(run)}",
         title=title,
@@ -401,7 +402,11 @@ def explain_page(explanation: Explanation, *, title: str = "run") -> Page:
         ),
         key_numbers=numbers,
         warnings=warnings,
-        remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
+        remarks=[
+            EXPLAINED,
+            "Maps are coarse: they show the part of the grade that passes through the last feature"
+            f" map, which has {size} places.",
+        ],
         sections=[Section("images", "Images", tiles=tiles, brief=True)],
     )
 

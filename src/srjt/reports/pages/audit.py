@@ -74,7 +74,7 @@ def verdict_of(f: AuditFacts) -> tuple[str, str]:
         return title, lead
     if f.several and f.identifiable:
         title = f"About {f.rate:.0%} of the consensus grades are wrong"
-        lead = f"Of {f.readings:,} readings about {f.readings_wrong:.0%} are."
+        lead = f"About {f.readings_wrong:.0%} of the {f.readings:,} readings are wrong."
         return title, lead
     if f.identifiable:
         return f"About {f.rate:.0%} of the labels are wrong", suggestion_of(f)
@@ -104,8 +104,8 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
         yield READINGS_REMAIN
     if f.verify and f.random:
         yield (
-            f"To know the rate within ±{WITHIN:.0%}, verify about {f.verify}, drawn by doubt; at"
-            f" random it would be {f.random:,}: {f.sample}."
+            f"To know the rate within ±{WITHIN:.0%}, verify about {f.verify} that are drawn by"
+            f" doubt ({f.random:,} if they were drawn at random): {f.sample}."
         )
     if f.verify and not f.random:
         yield (
@@ -114,8 +114,8 @@ def warnings_of(f: AuditFacts) -> Iterator[str]:
         )
     if f.twins:
         yield (
-            f"{f.twins} of identical images contradict each other, and come first: at most one of"
-            " each image's is right."
+            f"{f.twins} of identical images contradict each other. They come first, because at most"
+            " one label of each image can be right."
         )
     if not f.has_patients:
         yield (
@@ -138,13 +138,13 @@ def remarks_of(f: AuditFacts) -> Iterator[str]:
         )
     if f.judged and not f.identifiable:
         yield (
-            f"How many labels are wrong is not known because {f.why}. So there is the order of"
-            " doubt, and no probability."
+            f"How many labels are wrong is not known because {f.why}. Therefore the labels are"
+            " ordered by doubt, without probabilities."
         )
     if f.judged and f.identifiable and f.unseen:
         yield (
-            f"Of labels of grades that the networks do not recognise ({f.unseen}) no probability is"
-            " shown."
+            "No probability is shown for labels of grades that the networks do not recognise"
+            f" ({f.unseen})."
         )
     if f.judged and f.assumption:
         yield f.assumption
@@ -296,9 +296,11 @@ def _key_numbers(f: AuditFacts, summary: Mapping[str, Any]) -> list[KeyNumber]:
     numbers = [
         number,
         KeyNumber(
-            "labels that the networks give", f"{networks['accuracy']:.0%}", compared=frequent
+            "labels that the networks agree with", f"{networks['accuracy']:.0%}", compared=frequent
         ),
-        KeyNumber("grades away from the label", f"{networks['mae']:.2f}", compared=median),
+        KeyNumber(
+            "mean distance from the label, in grades", f"{networks['mae']:.2f}", compared=median
+        ),
     ]
     if (verified := summary.get("verified")) is not None:
         labels = count_of(verified["labels"], "verified label")
@@ -352,11 +354,15 @@ def doubtful_section(
         heading = f"All {total} {noun}s, the most doubtful first"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
-        hint = f"A → B: {noun} A, suggested grade B."
-        if numbers:
-            hint = f"A number is the probability that the {noun} is right; {hint}"
-        tiles = list(map(_tile, worst.to_dict("records"), pictures))
-        return Section(slug, heading, text=[hint] if judged else [], tiles=tiles)
+        tiles = []
+        for row, shown in zip(worst.to_dict("records"), pictures, strict=True):
+            tiles.append(_tile(row, shown, noun=noun.split()[-1]))
+        hints = []
+        if judged and numbers:
+            hints.append(f"The number is the probability that the {noun} is right.")
+        if judged and any(ARROW in tile.title for tile in tiles):
+            hints.append(f"A {ARROW} B means {noun} A, suggested grade B.")
+        return Section(slug, heading, text=[" ".join(hints)] if hints else [], tiles=tiles)
     columns = ["id", "reader", "grade"]
     if judged:
         columns.append("suggested")
@@ -372,14 +378,24 @@ def doubtful_section(
     return Section(slug, heading, tables=[table])
 
 
-def _tile(row: Mapping[Any, Any], picture: str) -> Tile:
-    title = row["grade"]
+ARROW = "→"
+TILE_KEYS = ("suggested", "patient", "reader")  # columns by which a gallery can be filtered
+
+
+def _tile(row: Mapping[Any, Any], picture: str, *, noun: str) -> Tile:
+    title = f"{noun} {row['grade']}"
     if row["suggested"] not in ("", row["grade"]):
-        title = f"{row['grade']} → {row['suggested']}"
+        title = f"{title} {ARROW} {row['suggested']}"
     text = str(row["id"])
     if row.get("twins"):
         text += f" (identical images, {row['twins']})"
-    tile = Tile(picture=picture, title=title, detail=str(row.get("reader", "")), text=text)
+    keys = {noun: str(row["grade"])}
+    for name in TILE_KEYS:
+        if row.get(name, "") != "":
+            keys[name] = str(row[name])
+    tile = Tile(
+        picture=picture, title=title, detail=str(row.get("reader", "")), text=text, keys=keys
+    )
     if np.isnan(row["quality"]):
         return tile
     return replace(tile, share=float(row["quality"]), number=_probability(row["quality"]))

@@ -25,6 +25,7 @@ from srjt.reports.aspects import (
     aspect_sections,
     aspect_warnings,
 )
+from srjt.reports.aspects.basics import labels_in_words
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
@@ -69,8 +70,10 @@ def verdict_of(f: BesideOneGrade) -> tuple[str, str]:
     """Title and lead: whether the score is better than that of one grade for all."""
     if f.verdict == "unknown":
         title = f"The {f.metric} is {f.score:.3f} on {f.samples}"
-        return title, "How one grade for all would do is not known."
-    both = f"{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
+        return title, "The score of one grade for all is not known."
+    both = (
+        f"The {f.metric} is {f.score:.3f} on {f.samples}, and {f.naive:.3f} for one grade for all."
+    )
     if f.verdict == "not better":
         return f"No better than one grade for all, by {f.metric}", both
     if f.verdict == "unclear" and f.untested:
@@ -90,20 +93,21 @@ def notes_of(f: EvaluationFacts) -> Iterator[str]:
         yield "Given grades may be wrong themselves."
     if by_given and judged.true_scores is None and not (f.per or judged.side):
         yield (
-            "What the scores against the true grades are cannot be told: verify a random part of"
-            " the labels (column verified_grade), or have images read twice."
+            "The scores against the true grades are not known. To estimate them, verify a random"
+            " part of the labels (column verified_grade), or have images read twice."
         )
     if judged.by_patient:
         yield "The 95 % intervals resample patients, not trainings."
     if f.scarce:
         yield (
-            f"{f.scarce} rare here: intervals of scores that average over grades, and of κ, may be"
-            " too short."
+            f"{f.scarce} rare here, so the intervals of scores that average over grades, and of κ,"
+            " may be too short."
         )
     if len(judged.grades) > 2:
         yield (
-            "Intervals allow for errors that have not occurred if they are by one grade; if rare"
-            " ones are by more, those of the absolute error and of κ are too short."
+            "The intervals allow for rare errors of one grade that did not occur here. If there are"
+            " rare errors of several grades, the intervals of the absolute error and of κ are too"
+            " short."
         )
     if judged.recalibration:
         yield f"Probabilities are recalibrated: {judged.recalibration}."
@@ -111,16 +115,18 @@ def notes_of(f: EvaluationFacts) -> Iterator[str]:
         yield f"Probabilities are averaged over {judged.views} views of each image."
     if not (f.per or math.isnan(f.naive)):
         yield (
-            "One grade for all is the most frequent training label; for the absolute error their"
-            " median."
+            "One grade for all is the most frequent training label; for the absolute error it is"
+            " the median of the training labels."
         )
     if f.per:
         yield (
             f"Each {f.per} has one answer (pool: {judged.pool}) and is judged by the highest label."
-            " One grade for all is the most frequent of these; for the absolute error their median."
+            " One grade for all is the most frequent of these labels; for the absolute error it is"
+            " their median."
         )
-    if judged.learned_pooling is not None:
-        yield f"The pooling is fitted on the validation side. {judged.pooling_labels}"
+    if judged.pooling_labels is not None:
+        labels = labels_in_words(judged.pooling_labels)
+        yield f"The pooling is fitted on the validation side. {labels}"
     if f.per and judged.judged_by != "true grades":
         yield "The highest of several labels is too high where labels are wrong."
     if judged.unknown_units > 0:
@@ -159,7 +165,7 @@ def evaluation_facts(evaluation: Evaluation) -> EvaluationFacts:
         verdict = evaluation.gain.verdict
         if math.isnan(evaluation.gain.low):
             unit = "patients" if evaluation.by_patient else "samples"
-            untested = f"So few {unit} cannot tell it from chance."
+            untested = f"There are too few {unit} to tell this from chance."
     missed = never_predicted(evaluation)
     occurring = np.asarray(evaluation.confusion).sum(axis=1)
     independent = occurring

@@ -83,7 +83,7 @@ def verdict_of(f: ReadersFacts) -> tuple[str, str]:
         )
         return title, lead
     title = f"About {f.wrong:.0%} of the readings are wrong"
-    lead = f"Of the consensus grades about {f.consensus_wrong:.0%} are."
+    lead = f"About {f.consensus_wrong:.0%} of the consensus grades are wrong."
     return title, lead
 
 
@@ -196,9 +196,8 @@ def readers_page(
     f = page_facts(table, agree, agreed, shown=shown, worklist=worklist)
     crowd = readings.readers == [NO_READER]
     by = "" if crowd else f" by {count_of(len(readings.readers), 'reader')}"
-    numbers = [
-        KeyNumber("readings", f"{len(readings):,}", compared=f"of {count_of(f.items, f.noun)}{by}")
-    ]
+    counted = f"{count_of(len(readings), 'reading')} of {count_of(f.items, f.noun)}{by}."
+    numbers: list[KeyNumber] = []
     figure = None
     most_read = None
     if not f.nothing_learnt:
@@ -226,7 +225,7 @@ def readers_page(
     return Page(
         kind=f"Readers of {source}",
         title=title,
-        lead=lead,
+        lead=f"{lead} {counted}".strip(),
         warnings=list(warnings_of(f)),
         remarks=list(remarks_of(f)),
         key_numbers=numbers,
@@ -301,20 +300,17 @@ def consensus_page(agreed: Consensus) -> Page:
 # Key numbers
 
 
-OVERALL = {  # label → its name in ``Agreement``, and how it is written
-    "same grade": ("exact", ".0%"),
-    "at most one grade apart": ("within_one", ".0%"),
-    "quadratic κ": ("quadratic", ".2f"),
-    "Krippendorff’s α": ("alpha", ".2f"),
-}
-
-
 def _agreement_numbers(agree: Agreement) -> list[KeyNumber]:
+    """How often two readers agree, and the coefficient to report: see ``WHICH``. The section of the
+    agreement has all of them."""
     numbers = []
-    for label, (name, pattern) in OVERALL.items():
-        number: Interval = getattr(agree, name)
-        if np.isfinite(number.value):
-            numbers.append(KeyNumber.of(label, number, pattern))
+    if np.isfinite(agree.exact.value):
+        close = f"at most one apart: {agree.within_one.value:.0%}"
+        numbers.append(KeyNumber.of("same grade", agree.exact, ".0%", compared=close))
+    name = "quadratic" if len(agree.readers) == 2 else "alpha"
+    coefficient: Interval = getattr(agree, name)
+    if np.isfinite(coefficient.value):
+        numbers.append(KeyNumber.of(COEFFICIENTS[name], coefficient, ".2f"))
     return numbers
 
 

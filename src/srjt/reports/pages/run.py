@@ -24,6 +24,7 @@ from srjt.reports.sections import counts_table, provenance_section
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
+from srjt.training.baselines import baseline_from, run_baselines
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
 from srjt.training.frozen import NO_WEIGHTS, frozen_sentences
 from srjt.training.single_run import finished_metrics
@@ -86,7 +87,7 @@ def verdict_of(f: RunPageFacts) -> tuple[str, str]:
         return f"Not finished: {f.reached} of {f.planned} epochs", RESUME
     if not f.side:
         lead = f"All {f.training:,} samples were used for training."
-        return "How good the run is, is not known", lead
+        return "It is not known how good the run is", lead
     return evaluation.verdict_of(f)
 
 
@@ -346,11 +347,11 @@ def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
     """One grade for all samples; while the run trains only the labels of the validation side are
     recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
-        return run_folder.run_baselines(record.folder).get(side)
+        return run_baselines(record.folder).get(side)
     if side != "validation":
         return None
     counts = record.facts.data.get("validation_counts") or []
-    return run_folder.baseline_from(record.facts, counts)
+    return baseline_from(record.facts, counts)
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
@@ -444,15 +445,17 @@ def _key_number(metric: str, score: float, f: RunPageFacts) -> KeyNumber:
 
 
 def _figures(record: RunRecord, f: RunPageFacts) -> list[CaptionedFigure]:
-    """The confusion matrix of the answers, and curves."""
-    curves = run_figures(
-        record.metrics,
-        grades=record.facts.grades.shown,
-        sides=record.shown_sides,
-        naive=f.baseline,
-        noise_rate=None if math.isnan(f.wrong) else f.wrong,
-        pooled=record.pooled,
-    )
+    """The confusion matrix of the answers, and curves, unless there is one epoch only."""
+    curves = []
+    if f.planned > 1:
+        curves = run_figures(
+            record.metrics,
+            grades=record.facts.grades.shown,
+            sides=record.shown_sides,
+            naive=f.baseline,
+            noise_rate=None if math.isnan(f.wrong) else f.wrong,
+            pooled=record.pooled,
+        )
     if record.evaluation is None:
         return curves
     return [evaluation.confusion_of(record.evaluation), *curves]

@@ -27,46 +27,55 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// Long tables: rows that contain a text, or one value of a column with few; further columns behind a switch.
+// Long tables and galleries: show what contains a text, or has one value of a column with few.
 const LONG = 20, FEW = 10;
-for (const table of document.querySelectorAll("table.sortable")) {
-  const rows = [...table.tBodies[0].rows];
-  const headings = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+function filterBar(items, columns, what) {
   const bar = document.createElement("div");
+  bar.className = "filter";
+  const shown = document.createElement("span");
   const chosen = new Map();
   let wanted = "";
-  bar.className = "filter";
-
-  const shown = document.createElement("span");
   const update = () => {
     let count = 0;
-    for (const row of rows) {
-      const fits = [...chosen].every(([column, value]) => !value || row.cells[column].textContent.trim() === value);
-      row.hidden = !fits || !row.textContent.toLowerCase().includes(wanted);
-      count += row.hidden ? 0 : 1;
+    for (const item of items) {
+      const fits = [...chosen].every(([of, value]) => !value || of(item) === value);
+      const text = [item.textContent, ...columns.map(({ of }) => of(item))].join(" ").toLowerCase();
+      item.hidden = !fits || !text.includes(wanted);
+      count += item.hidden ? 0 : 1;
     }
-    shown.textContent = count === rows.length ? "" : `${count} of ${rows.length} rows`;
+    shown.textContent = count === items.length ? "" : `${count} of ${items.length} ${what}`;
   };
-
-  if (rows.length > LONG) {
+  if (items.length > LONG) {
     const search = document.createElement("input");
     search.type = "search";
-    search.placeholder = "filter rows";
-    search.setAttribute("aria-label", "filter rows");
+    search.placeholder = `filter ${what}`;
+    search.setAttribute("aria-label", search.placeholder);
     search.addEventListener("input", () => { wanted = search.value.trim().toLowerCase(); update(); });
     bar.append(search);
-    headings.forEach((heading, column) => {
-      const values = [...new Set(rows.map((row) => row.cells[column].textContent.trim()))].sort();
-      if (heading.classList.contains("number") || values.length < 2 || values.length > FEW) return;
-      const select = document.createElement("select");
-      const name = heading.textContent.trim();
-      select.setAttribute("aria-label", name);
-      select.append(new Option(`${name}: all`, ""), ...values.map((value) => new Option(`${name}: ${value}`, value)));
-      select.addEventListener("change", () => { chosen.set(column, select.value); update(); });
-      bar.append(select);
-    });
+    for (const { name, of, few } of columns) {
+      const values = [...new Set(items.map(of))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+      if (!few || values.length < 2 || values.length > FEW) continue;
+      addSelect(bar, name, [["all", ""], ...values.map((value) => [value, value])], (value) => { chosen.set(of, value); update(); });
+    }
   }
-  if (table.querySelector(".extra")) {
+  return [bar, shown];
+}
+function addSelect(bar, name, options, change) {
+  const select = document.createElement("select");
+  select.setAttribute("aria-label", name);
+  select.append(...options.map(([text, value]) => new Option(`${name}: ${text}`, value)));
+  select.addEventListener("change", () => change(select.value));
+  bar.append(select);
+}
+for (const table of document.querySelectorAll("table.sortable")) {
+  const headings = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  const columns = headings.map((heading, column) => ({
+    name: heading.textContent.trim(),
+    of: (row) => row.cells[column].textContent.trim(),
+    few: !heading.classList.contains("number"),
+  }));
+  const [bar, shown] = filterBar([...table.tBodies[0].rows], columns, "rows");
+  if (table.querySelector(".extra")) { // further columns behind a switch
     const more = document.createElement("button");
     more.type = "button";
     const label = () => { more.textContent = table.classList.contains("less") ? "more columns" : "fewer columns"; };
@@ -79,6 +88,20 @@ for (const table of document.querySelectorAll("table.sortable")) {
     bar.append(shown);
     table.parentElement.before(bar);
   }
+}
+for (const gallery of document.querySelectorAll(".tiles")) {
+  const tiles = [...gallery.children];
+  const names = [...new Set(tiles.flatMap((tile) => Object.keys(tile.dataset)))];
+  const columns = names.map((name) => ({ name, of: (tile) => tile.dataset[name] || "", few: true }));
+  const [bar, shown] = filterBar(tiles, columns, "images");
+  if (!bar.children.length) continue;
+  const sort = (name) => {
+    const by = (a, b) => (a.dataset[name] || "").localeCompare(b.dataset[name] || "", undefined, { numeric: true });
+    gallery.append(...(name ? [...tiles].sort(by) : tiles));
+  };
+  if (names.length) addSelect(bar, "order", [["as listed", ""], ...names.map((name) => [`by ${name}`, name])], sort);
+  bar.append(shown);
+  gallery.before(bar);
 }
 // Say that a table goes on beyond the screen.
 function mark() {

@@ -1,0 +1,76 @@
+"""The page of ``srjt analyse``: what all patients show that the test side alone does not."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srjt.data.synthetic import generate
+from srjt.ordinal.baseline import gain_over_one_grade
+from srjt.reports.pages import analysis
+from srjt.reports.pages.analysis import across_folds, verdict_of
+
+DATA = generate(images=100, patients=50, size=32)
+
+
+def analysed(right: float, *, purpose: str = "mae") -> Any:
+    """An analysis whose trainings give that share of the samples their label, the others 0."""
+    rng = np.random.default_rng(0)
+    labels = DATA.labels
+    grades = np.where(rng.random(len(labels)) < right, labels, 0)
+    fitted = SimpleNamespace(
+        manifest=DATA, probabilities=np.eye(DATA.num_classes)[grades], fold=np.arange(100) % 5
+    )
+    return SimpleNamespace(
+        evaluation=SimpleNamespace(purpose=purpose),
+        audited=SimpleNamespace(fitted=fitted),
+        grades=grades,
+    )
+
+
+def test_all_patients_are_judged_by_the_one_rule() -> None:
+    done = analysed(0.8)
+    found = across_folds(done)
+    assert found is not None
+    assert found.gain == gain_over_one_grade(
+        DATA.labels,
+        done.grades,
+        training_counts=np.bincount(DATA.labels),
+        metric="mae",
+        groups=DATA.patients,
+    )
+    assert found.gain.score == np.abs(done.grades - DATA.labels).mean()
+    assert found.sentence() == (
+        "The 5 trainings of the audit, each judged on the part that it was not trained on, have a"
+        f" mean absolute error of {found.gain.score:.3f} on 100 images of 50 patients; one grade"
+        f" for all has {found.gain.naive:.3f}."
+    )
+    assert across_folds(analysed(0.8, purpose="qwk")) is None
+
+
+@pytest.mark.parametrize(
+    ("test_side", "right", "expected"),
+    [
+        ("unclear", 0.8, "better"),
+        ("unclear", 0.0, "unclear"),
+        ("not better", 0.8, "not better"),
+        ("better", 0.0, "better"),
+    ],
+)
+def test_they_decide_only_where_the_test_side_is_too_small(
+    test_side: str, right: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = SimpleNamespace(verdict=test_side)
+    monkeypatch.setattr(analysis, "evaluation_facts", lambda _: facts)
+    monkeypatch.setattr(analysis, "judgement", lambda _: ("Title", "Lead."))
+    done = analysed(right)
+    across = across_folds(done)
+    assert across is not None
+    verdict, title, lead = verdict_of(done, across)
+    assert verdict == expected
+    decided = test_side != expected
+    assert (title != "Title") == decided
+    assert lead == (
+        f"{across.sentence()} The test side alone is too small. Lead." if decided else "Lead."
+    )

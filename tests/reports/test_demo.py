@@ -1,0 +1,28 @@
+"""``srjt demo`` as small as it can be: every part of it runs, and its page tells what the terminal
+tells. tests/cli/test_study.py compares a larger one with its files.
+"""
+
+import html
+import re
+from pathlib import Path
+
+from srjt.reports.demo import PAGES, run_demo
+
+
+def test_every_part_of_the_demo_runs(tmp_path: Path) -> None:
+    told: list[str] = []
+    pages = run_demo(tmp_path, images=100, epochs=2, tell=told.append)
+    assert pages == [tmp_path / page for page in PAGES]
+    assert len(told) == 5
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    for paragraph in told:
+        heading, _, sentences = paragraph.partition(". ")
+        assert f">{heading}</h2>" in index
+        assert html.escape(sentences) in index
+    plain, ours = re.findall(r"repeats (\d+%) and srjt (\d+%)", told[1])[0]
+    title = f"Plain training repeats {plain} of the wrong labels, srjt {ours}"
+    assert f"<h1>{title}</h1>" in index
+    for page in pages:  # no link leads nowhere
+        text = page.read_text(encoding="utf-8")
+        for address in re.findall(r'<a href="([^#"][^"]*)"', text):
+            assert (page.parent / address).is_file(), (page, address)
