@@ -48,8 +48,8 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     """
     frame = load_table(path).frame
     columns = [present(names, frame) for names in (ITEM, ANSWER)]
-    for wanted, found in zip((ITEM, ANSWER), columns, strict=True):
-        if not found:
+    for wanted, there in zip((ITEM, ANSWER), columns, strict=True):
+        if not there:
             raise SrjtError(f"{path} has no column {', '.join(wanted[:-1])} or {wanted[-1]}.")
     (item, *_), (answer, *_) = columns
     people = _long_table(reading)
@@ -108,4 +108,5 @@ def _reader_of_each(frame: pd.DataFrame, path: Path) -> list[str]:
         certain = claimed > middle
     if certain.all() or not certain.any():
         return [path.stem] * len(frame)
-    return np.where(certain, f"{path.stem} (certain)", f"{path.stem} (less certain)").tolist()
+    names = (f"{path.stem} (less certain)", f"{path.stem} (certain)")
+    return [names[int(one)] for one in certain]
