@@ -15,7 +15,7 @@ import pandas as pd
 
 from srjt.choose import present
 from srjt.data.names import join_names
-from srjt.data.sources.readings import ReadingsTable, read_readings
+from srjt.data.sources.readings import NO_READER, ReadingsTable, read_readings
 from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError
 
@@ -46,6 +46,11 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     >>> with_answers(people, Path("model.csv")).readings.readers  # doctest: +SKIP
     ['model', 'x', 'y']
     """
+    if reading.readings.readers == [NO_READER]:
+        raise SrjtError(
+            "Answers are compared with readers, but the readings do not say whose they are: add a"
+            " column of readers."
+        )
     frame = load_table(path).frame
     columns = [present(names, frame) for names in (ITEM, ANSWER)]
     for wanted, there in zip((ITEM, ANSWER), columns, strict=True):
