@@ -474,16 +474,21 @@ def _counts(agreed: Consensus, shown: Sequence[str], counted: str) -> Section:
     return Section("grades", "Consensus", tables=[counts_table(shown, counts, counted)])
 
 
+REDUCED = {
+    "consensus": "the error of the consensus, in grades",
+    "readers": "the variance of the reader's error rate",
+    "model": "the variance of the network's absolute error",
+}
+
+
 def _next(worklist: pd.DataFrame, *, brief: bool) -> Section:
     few = worklist.head(NEXT)
+    reduced = REDUCED[worklist.attrs.get("goal", "consensus")]
     table = data_table(
         few.astype({"reader": str}),
         title=f"The first {len(few)} of {len(worklist):,}",
         slug="next",
-        caption=(
-            "Gain: by how much the reading is expected to reduce the error of the consensus, in"
-            " grades."
-        ),
+        caption=f"Gain: the expected reduction of {reduced}.",
     )
     text = ["One more reading of these helps most."]
     return Section("next", "What to read next", text=text, tables=[table], brief=brief)
