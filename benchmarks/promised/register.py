@@ -479,6 +479,19 @@ PROMISES = (
         ),
     ),
     Promise(
+        name="repeats",
+        says="95 % intervals of a reader's agreement with themselves: κ, share, limits of agreement",
+        where="readers",
+        promised=0.95,
+        printed_by=(
+            "readers/repeats.py: Repeated.exact",
+            "readers/repeats.py: Repeated.exact_between",
+            "readers/repeats.py: _equal",
+            "reports/pages/repeats.py: CAPTION",
+            "reports/pages/repeats.py: repeats_sections",
+        ),
+    ),
+    Promise(
         name="network-difference",
         says="95 % interval of κ of a network minus that of the readers",
         where="readers, evaluate",
