@@ -219,8 +219,8 @@ def readers(
     ),
     next_for: Literal["consensus", "readers", "model"] = option(
         "consensus",
-        "With --next: what is to be known: the true grades, the readers' error rates, or the error"
-        " of the network of --probabilities.",
+        "With --next: prefer readings that tell most about the true grades (consensus), the error"
+        " rates of the readers, or the error of the network of --probabilities (model).",
     ),
     per_reader: int | None = option(
         None,

@@ -558,7 +558,10 @@ class Splitting:
 
 
 Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
-ONE_SIDE = "Keep nearly identical images on the same side of a split. Identical images always are."
+ONE_SIDE = (
+    "Keep nearly identical images on the same side of a split. Identical images"
+    " always stay together."
+)
 NearDuplicates = Annotated[bool, about(ONE_SIDE, "--group-near-duplicates", panel=EVALUATION)]
 
 

@@ -99,7 +99,7 @@ class Grading:
     optimise: Purpose | None = setting(
         None,
         "Metric to optimise when probabilities are turned into grades.",
-        shown="the run's; mae if it was trained with none",
+        shown="that of the run, or mae if it has none",
     )
     decoding: Literal["argmax", "median", "expected"] | None = setting(
         None,
