@@ -48,8 +48,8 @@ def calibration_bins(
     which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
     filled = (which == b for b in np.unique(which))
     return [
-        CalibrationBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum()))
-        for own in filled
+        CalibrationBin(float(confidence[rows].mean()), float(right[rows].mean()), int(rows.sum()))
+        for rows in filled
     ]
 
 
@@ -370,16 +370,16 @@ def range_threshold(
         )
     s = np.asarray(scores, dtype=np.float64)
     s = s.reshape(len(s), -1)
-    own = (
+    matrix = (
         np.ones_like(s)
         if weights is None
         else np.asarray(weights, dtype=np.float64).reshape(s.shape)
     )
     # what a new patient may take away from the sum, relative to the bound: at most its largest row,
     # and all of its negative weights
-    worst = coverage * own.sum(axis=1) + np.maximum(-own, 0.0).sum(axis=1)
+    worst = coverage * matrix.sum(axis=1) + np.maximum(-matrix, 0.0).sum(axis=1)
     spare = max(float(worst.max(initial=0.0)), coverage)
-    w = own * patient_weights(groups, len(s))[:, None]
+    w = matrix * patient_weights(groups, len(s))[:, None]
     order = np.argsort(s, axis=None, kind="stable")
     ordered = s.ravel()[order]
     reached = np.cumsum(w.ravel()[order])

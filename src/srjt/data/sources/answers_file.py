@@ -48,8 +48,8 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     """
     frame = load_table(path).frame
     columns = [present(names, frame) for names in (ITEM, ANSWER)]
-    for wanted, found in zip((ITEM, ANSWER), columns, strict=True):
-        if not found:
+    for wanted, combined in zip((ITEM, ANSWER), columns, strict=True):
+        if not combined:
             raise SrjtError(
                 f"{path} has no column {', '.join(wanted[:-1])} or {wanted[-1]}.",
                 code="missing_column",
@@ -69,12 +69,12 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     )
     about = people.drop(columns=["reader", "grade"]).drop_duplicates(noun)
     both = pd.concat([people, answers.merge(about, on=noun, how="left")], ignore_index=True)
-    found = read_readings(both.fillna(""), grades=reading.readings.grades)
-    if not set(found.readings.readers) - set(reading.readings.readers):
+    combined = read_readings(both.fillna(""), grades=reading.readings.grades)
+    if not set(combined.readings.readers) - set(reading.readings.readers):
         raise SrjtError(
             f"{path} has no answer that is one of the readers' grades.", code="unknown_grade"
         )
-    return found
+    return combined
 
 
 def _long_table(reading: ReadingsTable) -> pd.DataFrame:
