@@ -3,6 +3,7 @@
     python benchmarks/gpu_training.py same      # fast paths against the eager fp32 path: losses, selections, weights
     python benchmarks/gpu_training.py speed     # images/s through both networks: eager, graph, compiled
     python benchmarks/gpu_training.py methods   # images/s of single-network methods beside the dual rate
+    python benchmarks/gpu_training.py augment   # images/s with more changes of the images than the paper's
     python benchmarks/gpu_training.py stream    # main memory instead of residence
     python benchmarks/gpu_training.py pair      # two runs at once in two processes
     python benchmarks/gpu_training.py fold      # 150 epochs, validation and test evaluated every epoch
@@ -163,6 +164,15 @@ def methods(args: argparse.Namespace) -> None:
         )
 
 
+def augment(args: argparse.Namespace) -> None:
+    data = limuc_sized(args.scale)
+    paper = None
+    for level in ("paper", "light", "strong"):
+        trained, _ = run(data, epochs=args.epochs, augment=level)
+        paper = paper or rate(trained)
+        print(f"{level:8}{rate(trained):8.0f} img/s {rate(trained) / paper:8.1%}", flush=True)
+
+
 def stream(args: argparse.Namespace) -> None:
     data = limuc_sized(args.scale)
     resident, _ = run(data, epochs=args.epochs)
@@ -217,7 +227,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = {f.__name__: f for f in (same, speed, methods, stream, pair, one, fold)}
+    commands = {f.__name__: f for f in (same, speed, methods, augment, stream, pair, one, fold)}
     parser.add_argument("what", choices=commands)
     parser.add_argument("--epochs", type=int, help="default: 4, for fold 150")
     parser.add_argument("--only", help="methods to time, separated by spaces")

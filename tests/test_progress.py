@@ -21,6 +21,7 @@ from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import render
 from srjt.studies.results import StudyResults
+from srjt.training.crossfit import CrossFit
 from srjt.training.reporters import BarReporter, reporter_in_python
 
 
@@ -172,6 +173,19 @@ def test_data_describe_themselves(data: Data) -> None:
     text = shown(reading)
     assert "invalid-grade" in text
     assert "alert(1)" in text
+
+
+def test_a_cross_fit_is_printed_without_its_arrays() -> None:
+    empty = np.empty(0)
+    fitted = CrossFit(
+        manifest=cast(Any, None),
+        probabilities=empty,
+        by_network=empty,
+        grades=np.empty(0, np.int64),
+        fold=np.array([0, 0, 1]),
+        selected=empty,
+    )
+    assert repr(fitted) == "<CrossFit: 3 samples, 2 folds>"
 
 
 def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:

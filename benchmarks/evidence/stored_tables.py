@@ -219,6 +219,69 @@ def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
     return pipes(head, rows)
 
 
+CROWDS = {  # name of the set → what it is
+    "web": "relevance of web pages",
+    "CF": "weather in short texts",
+    "CF_amt": "the same, other workers",
+    "dog": "breeds of dogs (no order)",
+    "adult": "adult content",
+    "relevance": "relevance of documents",
+}
+CROWD_METHODS = ("ours", "votes", "smoothed votes", "Dawid–Skene", "GLAD", "MACE")
+
+
+def crowds(folder: Path) -> str:
+    """Accuracy, MAE and log-loss of each method on public crowds."""
+    runs = pd.read_csv(folder / "crowds_real.csv").set_index(["set", "method"])
+    rows = []
+    for name, text in CROWDS.items():
+        row = [f"{text}: {runs.loc[(name, 'ours'), 'workers']} workers"]
+        for method in CROWD_METHODS:
+            scores = [
+                f"{runs.loc[(name, method), one]:.3f}" for one in ("accuracy", "MAE", "log-loss")
+            ]
+            row.append(" / ".join(scores))
+        rows.append(row)
+    return pipes(["crowd", *CROWD_METHODS], rows)
+
+
+def repeated_readings(folder: Path) -> str:
+    """How well a second reading by the same reader is predicted."""
+    runs = pd.read_csv(folder / "repeated_readings.csv")
+    names = {"twice": "photographs, a month later", "platforms": "pathology, another platform"}
+    rows = []
+    for _, run in runs.iterrows():
+        rows.append(
+            [
+                names[run["set"]],
+                run["method"],
+                f"{run['repeats: predicted']:.2f} / {run['repeats: observed']:.2f}",
+                f"{run['log-loss of repeating']:.3f}",
+                f"{run['log-loss of the grade']:.3f}",
+            ]
+        )
+    head = ["readings", "prediction", "same grade: predicted / observed"]
+    return pipes([*head, "log-loss: same grade", "log-loss: grade"], rows)
+
+
+def ordinal_readers(folder: Path) -> str:
+    """Heads on frozen features that learn from several readers: means over folds and seeds."""
+    runs = pd.read_csv(folder / "ordinal_readers.csv")
+    rows = []
+    for method, of_method in runs.groupby("method", sort=False):
+        row = [str(method)]
+        for name in ("acne", "appareal"):
+            mean = of_method[of_method["set"] == name][["MAE", "macro_f1", "log_loss"]].mean()
+            row.append(" / ".join(f"{value:.3f}" for value in mean))
+        rows.append(row)
+    seeds = runs.groupby("set")["seed"].nunique()
+    head = [
+        f"{text}, {seeds[name]} seeds"
+        for name, text in (("acne", "ACNE04"), ("appareal", "APPA-REAL"))
+    ]
+    return pipes(["method", *head], rows)
+
+
 def feature_differences(folder: Path) -> str:
     """``srjt`` minus each other method, means over the cases whose test grades are true in each
     fold."""
@@ -265,8 +328,6 @@ def active_verification(folder: Path) -> str:
     found["set"] = found["set"].str.replace(r"_seed\d+$", "", regex=True)
     rows = []
     for (data, statistic), part in found.groupby(["set", "statistic"], sort=False):
-        if statistic != "noise rate" and data.endswith("readings"):
-            continue  # there are no networks to score
         at_100 = part[part["verified"] == 100]
         widths = at_100.groupby("drawn")["width"].mean()
         ratio = (widths["doubt"] / widths["random"]) ** 2
@@ -277,8 +338,7 @@ def active_verification(folder: Path) -> str:
         by_doubt = part[part["drawn"] == "doubt"]
         worst = by_doubt.groupby("verified")["covered"].mean().min()
         cells = [f"{widths[way]:.3f}" for way in ("random", "model", "doubt")]
-        best = f"{100 * part['at best'].mean():.0f}" if statistic == "noise rate" else "–"
-        cells += [f"{needed:.0f}", best, f"{worst:.2f}"]
+        cells += [f"{needed:.0f}", f"{100 * part['at best'].mean():.0f}", f"{worst:.2f}"]
         rows.append([VERIFIED_SETS[data], VERIFIED_STATISTICS[statistic], *cells])
     head = [
         "labels",
@@ -294,6 +354,51 @@ def active_verification(folder: Path) -> str:
         head,
         sorted(rows, key=lambda row: (row[0], list(VERIFIED_STATISTICS.values()).index(row[1]))),
     )
+
+
+NEXT_GOALS = {
+    "consensus": "the true grades",
+    "readers": "error rates of the doctors",
+    "model": "MAE of a network",
+}
+
+
+def next_readings(folder: Path) -> str:
+    """The share of the readings after which a statement has 90 % of its certainty, and its error
+    when half of them are bought."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    benchmark = importlib.import_module("next_readings")
+    found = benchmark.shares_needed(pd.read_csv(folder / "next_readings.csv"))
+    means = found.groupby(["goal", "way"])[["share", "half"]].mean()
+    rows = []
+    for goal, name in NEXT_GOALS.items():
+        cells = []
+        for way in benchmark.WAYS:
+            share, half = means.loc[(goal, way)]
+            cells.append(f"{share:.0%} ({half:.3f})")
+        rows.append([name, *cells])
+    return pipes(["what is to be known", "by gain", "by entropy", "at random"], rows)
+
+
+def language_model(folder: Path) -> str:
+    """The sensitivity of a perfect classifier, by what judges it."""
+    found = pd.read_csv(folder / "language_model.csv")
+    means = found.groupby(["way", "read"])[["sensitivity", "low", "high"]].mean()
+    names = {
+        "seeming": "answers taken for true",
+        "readings": "answers as one more reader",
+        "verified": "answers as labels, people's grades as verified ones",
+    }
+    sizes = sorted(found["read"].unique())
+    rows = []
+    for way, name in names.items():
+        cells = []
+        for size in sizes:
+            value, low, high = means.loc[(way, size)]
+            ends = "" if way == "seeming" else f" ({low:.2f} to {high:.2f})"
+            cells.append(f"{value:.2f}{ends}")
+        rows.append([name, *cells])
+    return pipes(["judged by", *(f"{size} images read by people" for size in sizes)], rows)
 
 
 def purposes(folder: Path) -> str:
@@ -474,8 +579,13 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-seeds": readers_seeds,
     "reader-targets": reader_targets,
     "readers-real": readers_real,
+    "crowds": crowds,
+    "repeated-readings": repeated_readings,
+    "ordinal-readers": ordinal_readers,
     "feature-differences": feature_differences,
     "active-verification": active_verification,
+    "next-readings": next_readings,
+    "language-model": language_model,
     "purposes": purposes,
     "pooling": pooling,
     "duplicates": duplicates,

@@ -22,7 +22,6 @@ from srjt.auditing.audit import Audit, LabelFile, look_maps
 from srjt.auditing.folder import read_audit
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
-from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
 from srjt.training.folder import read_facts, read_noise_estimate
 
@@ -204,10 +203,10 @@ def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
     with refuses("folder_in_use", "out"):
         audit(noisy, out=tmp_path / "mine", **HERE)
     (tmp_path / "file").write_text("")
-    with pytest.raises(SrjtError, match="cannot be written"):
+    with refuses("unwritable_file"):
         audit(noisy, out=tmp_path / "file" / "audit", **HERE)
     same = from_arrays(np.eye(8), np.zeros(8, int), names=["0", "1"], patients=range(8))
-    with pytest.raises(SrjtError, match="All training samples have the same grade"):
+    with refuses("too_few"):
         audit(same, folds=2, epochs=1, device="cpu")
     assert not (tmp_path / "audit").exists()
 

@@ -28,7 +28,6 @@ from srjt.auditing.verification import (
     with_verified_sample,
 )
 from srjt.data import read
-from srjt.errors import SrjtError
 from srjt.noise.drawing import draw_by_doubt
 
 
@@ -239,7 +238,7 @@ def test_the_export_carries_the_probabilities_to_training(
     table = pd.read_csv(out, dtype=str, keep_default_na=False)
     table.loc[table["verified_grade"] != "", "verified_probability"] = "2"
     table.to_csv(out, index=False)
-    with pytest.raises(SrjtError, match="above 0 and at most 1"):
+    with refuses("wrong_values"):
         read(out, images=audit.table.parent)
 
 

@@ -135,7 +135,7 @@ def test_the_same_command_uses_what_was_verified(
 @pytest.mark.parametrize(
     ("options", "about", "says"),
     [
-        (["--method", "sordd"], "unknown_name imports", "'sord'"),
+        (["--method", "sordd"], "unknown_name method", "'sord'"),
         (["--network", "resnet19"], "unknown_name", "'resnet18'"),
         (["--reader-column", "who"], "unknown_name", "'who'"),
         (["--folds", "1"], "out_of_bounds folds", ""),

@@ -126,7 +126,7 @@ def test_the_next_command_fits_the_machine(
             "missing_file images",
             "",
         ),
-        (["split", "LABELS", "--out", "."], "unreadable_file", ""),
+        (["split", "LABELS", "--out", "."], "unwritable_file", ""),
         (["corrupt", "LABELS"], "missing_option rate", ""),
         (["corrupt", "LABELS", "--rate", "0.1", "--noise", "quasy"], "unknown_name", "'quasi'"),
         (["inspect", "our photos", "--kind", "dr"], "wrong_file", "trainLabels.csv"),

@@ -79,7 +79,7 @@ def test_the_suffix_says_the_format(command: Srjt, finished: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "about", "says"),
     [
-        (["--out", "/proc/x/model.pt2"], "unreadable_file", "/proc/x/model.pt2"),
+        (["--out", "/proc/x/model.pt2"], "unwritable_file", "/proc/x/model.pt2"),
         (["--out", "m.pt"], "wrong_file out", "m.pt"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_script_names_the_files_of_a_folder_that_it_leaves_out(
         (["--folder", "new", "--out", "m.onnx"], "conflict folder", ""),
         (["--folder", "full"], "folder_in_use overwrite", ""),
         (["--folder", "file"], "wrong_file", ""),
-        (["--folder", "/proc/x/new"], "unreadable_file", "/proc/x/new"),
+        (["--folder", "/proc/x/new"], "unwritable_file", "/proc/x/new"),
     ],
 )
 def test_mistakes_of_the_folder(

@@ -81,7 +81,7 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
         (["--decode", "mode"], "unknown_name decoding", "'mode'"),
         (["--precision", "int8"], "unknown_name precision", "'int8'"),
         (["--views", "3"], "out_of_bounds views", ""),
-        (["--out", "/proc/x/y.csv"], "unreadable_file", "/proc/x/y.csv"),
+        (["--out", "/proc/x/y.csv"], "unwritable_file", "/proc/x/y.csv"),
         (["--on-bad-image", "ignore"], "unknown_name on_bad_image", "'ignore'"),
     ],
 )

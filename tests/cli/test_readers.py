@@ -136,6 +136,23 @@ def test_a_worklist_needs_a_number(command: Srjt, table: Path) -> None:
     assert "One more reading of these helps most" in command("readers", table, "--next", 3)[1]
 
 
+def test_a_language_model_is_one_more_reader(command: Srjt, table: Path, tmp_path: Path) -> None:
+    """Its answers are kept with the readings, and --next-for asks for what tells of the readers."""
+    items = pd.read_csv(table)["image"].drop_duplicates()
+    file = tmp_path / "model.csv"
+    pd.DataFrame({"image": items, "answer": 1}).to_csv(file, index=False)
+    out = tmp_path / "o"
+    words = ("--answers", file, "--next", 4, "--next-for", "readers", "--out", out)
+    assert command("readers", table, *words)[0] == 0
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "the variance of the reader&#x27;s error rate" in page.replace("&#39;", "&#x27;")
+    kept = pd.read_csv(out / "readings.csv")
+    assert (kept["reader"] == "model").sum() == len(items)
+    assert len(pd.read_csv(out / "worklist.csv")) == 4
+    said = command("readers", table, "--next", 4, "--next-for", "model")[2]
+    assert "--next-for model is about a network: add its --probabilities." in " ".join(said.split())
+
+
 def test_nothing_is_left_to_read(command: Srjt, tmp_path: Path) -> None:
     """A crowd without names cannot be asked, and everybody has read everything."""
     crowd = save(tmp_path, simulated().drop(columns="reader"))

@@ -12,7 +12,6 @@ from refusals import refuses
 from srjt.data import Manifest, folds
 from srjt.data.grades import UNKNOWN_PATIENT
 from srjt.data.splits import share_of_patients
-from srjt.errors import SrjtError
 from srjt.reports.aspects.second_centre import sentences_of
 from srjt.training.trained import Trained
 
@@ -89,7 +88,7 @@ def test_a_share_of_the_patients(features: Manifest) -> None:
     assert math.isclose(part.mean(), 0.3, abs_tol=0.01)
     turned = features.select(np.arange(600)[::-1])
     assert (share_of_patients(turned, 0.3)[::-1] == part).all()
-    with pytest.raises(SrjtError, match="leaves none on one side"):
+    with refuses("too_few"):
         share_of_patients(features.select(np.arange(4)), 0.5)
 
 

@@ -252,7 +252,7 @@ def test_small_groups_are_shown_and_say_nothing() -> None:
     both = Subgroups(groups=(small, large))
     assert len(both.table()) == 1 + len(large.scores)
     assert both.tests == 0
-    assert comparison_of(Subgroups(groups=(small,))).startswith(f"No group has {TOO_FEW} patients")
+    assert comparison_of(Subgroups(groups=(small,))).startswith(f"Groups with fewer than {TOO_FEW}")
 
 
 def names(values: list[object], by: str, units: list[int] | None = None) -> list[str]:

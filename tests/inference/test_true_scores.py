@@ -12,7 +12,7 @@ import srjt
 from reports.page_text import all_sections
 from srjt.data import Manifest
 from srjt.inference.answers import Answers
-from srjt.inference.aspects.referral import ReferralRule
+from srjt.inference.aspects.referral import ReferralRule, ThresholdOrigin
 from srjt.inference.true_scores import true_scores
 from srjt.noise.quality import NoiseBounds, given_noise
 from srjt.noise.verified import exact_interval
@@ -49,7 +49,7 @@ def judged(answer: Ints, label: Ints, *, groups: list[str] | None = None, **how:
 def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
     _, label, answer = images()
     bounds = given_noise(P, np.bincount(label) / len(label))
-    refer = ReferralRule(position=1, threshold=None, origin="")
+    refer = ReferralRule(position=1, threshold=None, origin=ThresholdOrigin(kind="grade"))
     how: dict[str, Any] = {"noise": bounds, "resamples": 100}
     found = judged(answer, label, label_noise="class-conditional", refer=refer, **how)
     truth = summary(JOINT)
@@ -124,7 +124,7 @@ def test_labels_that_are_right_have_no_interval_of_width_0() -> None:
     assert 0.7 < scores["accuracy"].low < 0.95
     assert 0.05 < scores["mae"].high < 0.35
     sure = given_noise(np.eye(3), np.full(3, 1 / 3))
-    refer = ReferralRule(position=1, threshold=None, origin="")
+    refer = ReferralRule(position=1, threshold=None, origin=ThresholdOrigin(kind="grade"))
     found = judged(grades, grades, noise=sure, refer=refer, resamples=300).scores
     assert all(
         0.3 < found[name].low < 0.99 for name in ("sensitivity", "specificity", "recall_0", "qwk")

@@ -11,7 +11,8 @@ from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import TOO_FEW, wrong_by
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
-from srjt.readers.agreement import distance_at_limit, ends, weighted_kappa
+from srjt.readers.agreement import ends, weighted_kappa
+from srjt.readers.network import distance_at_limit
 from srjt.readers.next_readings import expected_gain
 
 

@@ -559,3 +559,55 @@ def test_the_doubt_of_readers_of_whom_nothing_is_known_is_not_averaged_away() ->
     )
     widths = [np.diff(one.overall_noise_rate_interval)[0] for one in (known, unknown)]
     assert widths[1] > 1.2 * widths[0]
+
+
+def crowd(seed: int = 0, *, readers: int = 60, items: int = 500) -> tuple[Readings, np.ndarray]:
+    """Five readings of each item, most of them by ten good readers and twenty who nearly always say
+    2; the others say 2 at half of the items."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 3, size=items)
+    good = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
+    fond = np.eye(3)[[2, 2, 2]]
+    matrices = np.stack([good, 0.05 * good + 0.95 * fond, 0.5 * good + 0.5 * fond])
+    kind = np.repeat([0, 1, 2], [10, 20, readers - 30])
+    reader = np.argsort(rng.random((items, readers)), axis=1)[:, :5].ravel()
+    item = np.repeat(np.arange(items), 5)
+    shares = matrices[kind[reader], true[item]].cumsum(axis=1)
+    grade = (shares < rng.random((len(item), 1))).sum(axis=1).clip(0, 2)
+    return of(item, reader, grade), true
+
+
+@pytest.mark.slow
+def test_who_hardly_looks_does_not_decide_in_a_crowd() -> None:
+    readings, true = crowd()
+    found = consensus(readings)
+    check(found)
+    assert (found.grade == true).mean() > (median_vote(readings) == true).mean() + 0.1
+    rates = found.noise_rate
+    assert rates[:10].max() < rates[10:30].min()
+
+
+def test_a_crowd_averages_all_variants_and_fewer_readers_the_likeliest() -> None:
+    evidence = evidence_of(crowd(items=100)[0], repeats="one reading")
+    assert evidence.crowd
+    variants = model.fit_variants(evidence)
+    assert set(variants.weights) == {1.0 / len(variants.fits)}
+    assert {len(fit.states.grade) for fit in variants.fits} == {3, 18}
+    assert not evidence_of(make(readers=50, count=3)[0], repeats="one reading").crowd
+
+
+def test_errors_are_shared_by_those_who_look() -> None:
+    guesses = np.full((2, 2), 0.5)
+    told = model.information(np.stack([np.eye(2), guesses]), np.array([0.5, 0.5]))
+    assert told == pytest.approx([np.log(2.0), 0.0])
+
+
+def test_each_reader_of_a_crowd_deviates_alone() -> None:
+    states = item_states(2, alike=True)
+    family = np.array([[0.8, 0.2], [0.2, 0.8]])
+    counts = np.stack([[[10.0, 0.0], [0.0, 0.0]], np.zeros((2, 2))])
+    matrices = np.tile(family, (2, 1, 1))
+    alone = model.deviate(matrices, counts, states, strength=10.0, together=False)
+    assert alone[0, 0] == pytest.approx([0.9, 0.1])  # (10 · 0.8 + 10) / 20
+    assert alone[1] == pytest.approx(family)
+    assert model.deviate(matrices, counts, states, strength=10.0)[1, 0, 0] > 0.8

@@ -20,7 +20,7 @@ from srjt.errors import SrjtError
 from srjt.inference.answers import NoValidationError
 from srjt.inference.aspects import Judging
 from srjt.inference.aspects.abstention import DoubtRule
-from srjt.inference.aspects.referral import ReferralRule
+from srjt.inference.aspects.referral import ReferralRule, ThresholdOrigin
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
@@ -347,7 +347,9 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     run = made_run(held_out={"test": side})
     prepared = prepare(run, Answering(recalibrate=False))
     answers = prepared.side_answers(side, side.labels)
-    chosen = ReferralRule(**{"position": 2, "threshold": 0.4, "origin": "", **rule})
+    chosen = ReferralRule(
+        **{"position": 2, "threshold": 0.4, "origin": ThresholdOrigin(kind="given"), **rule}
+    )
     doubt = DoubtRule(refer=chosen, share=0.1, problem=NoValidationError(""))
     judging = Judging(
         prepared=prepared, answers=answers, images=answers, samples=side, resamples=20

@@ -274,7 +274,11 @@ def readers(
             option="per_reader",
         )
     if next_for == "model" and probabilities is None:
-        raise SrjtError("--next-for model is about a network: add its --probabilities.")
+        raise SrjtError(
+            "--next-for model is about a network: add its --probabilities.",
+            code="missing_option",
+            option="next_for",
+        )
     data = replace(data, source=table).with_reading_file()
     reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
     images = reading.pop("images", None)
@@ -711,7 +715,7 @@ def _export_tasks(folder: Path, out: Path, *, limit: int | None, blind: bool, fo
 
     if out.suffix.lower() != ".json":
         raise SrjtError(
-            f"Tasks are written as JSON, and {out} has another suffix: --out tasks.json",
+            f"Tasks are written as JSON, and {out} has another suffix. Use --out tasks.json.",
             code="wrong_file",
             option="out",
         )

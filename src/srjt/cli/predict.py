@@ -23,7 +23,7 @@ from srjt.inference.options import (
     Grading,
     Planning,
     as_columns,
-    with_aspects,
+    with_installed_aspects,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def predict(
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     *,
-    answering: Annotated[Answering, Fields(with_aspects(Answering))],
+    answering: Annotated[Answering, Fields(with_installed_aspects(Answering))],
     keep: list[str] | None = option(
         None, "Copy this column of the table to the predictions. Repeatable.", metavar="COLUMN"
     ),
@@ -203,7 +203,7 @@ def _check_dicom_reports(out: Path, answering: Answering, *, force: bool) -> Non
         )
     if out.suffix or (out.exists() and not out.is_dir()):
         raise SrjtError(
-            f"DICOM reports are written to a folder, and {out} is not one: --out reports",
+            f"DICOM reports are written to a folder, and {out} is not one. Use --out reports.",
             code="wrong_file",
             option="out",
         )
@@ -241,7 +241,7 @@ def _write_dicom_reports(
 def evaluate(
     run: options.Run,
     *,
-    evaluating: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
+    evaluating: Annotated[Evaluating, Fields(with_installed_aspects(Evaluating))],
     side: str | None = option(
         None,
         "Evaluate this side only. [default: test, if --fold or --splits is given]",
@@ -396,7 +396,7 @@ def compare(
         samples = srjt.data.drop_unusable(reading, on_bad_image=data.bad_images)
         for run in trained:
             _refuse_trained(
-                run, samples, instead="leave out --test to use the runs' common test side"
+                run, samples, instead="leave out --test to use the runs' common test side, or "
             )
     comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:

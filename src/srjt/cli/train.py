@@ -285,7 +285,8 @@ def features(
 
     if out.suffix != ".npz":
         raise SrjtError(
-            f"Features are written as an .npz file; --out {out} has another suffix.",
+            f"Features are written as an .npz file, and {out} has another suffix. Use --out"
+            " features.npz.",
             code="wrong_file",
             option="out",
         )

@@ -61,7 +61,9 @@ class Drawing:
         Of the others it is what it would have been. It is 1 for all rows if all are drawn.
         """
         if not 0 <= drawn <= len(self.order):
-            raise SrjtError(f"Of {len(self.order):,} labels {drawn:,} cannot be drawn.")
+            raise SrjtError(
+                f"Of {len(self.order):,} labels {drawn:,} cannot be drawn.", code="out_of_bounds"
+            )
         if drawn == len(self.order):
             return np.ones(len(self.order))
         return np.asarray(np.minimum(1.0, self.size * self.place[self.order[drawn]]))
@@ -95,7 +97,8 @@ def _probabilities(doubt: ArrayLike) -> Floats:
     given = np.asarray(doubt, dtype=np.float64)
     if given.ndim != 1 or not len(given) or not ((given >= 0.0) & (given <= 1.0)).all():
         raise SrjtError(
-            "The doubt of each label is a probability: one number between 0 and 1 for each."
+            "The doubt of each label is a probability: one number between 0 and 1 for each.",
+            code="wrong_values",
         )
     return given
 
@@ -149,7 +152,7 @@ def labels_needed(
     """
     given = _probabilities(doubt)
     if not 0.0 < within < 1.0:
-        raise SrjtError(f"A half-width lies between 0 and 1; got {within:g}.")
+        raise SrjtError(f"A half-width lies between 0 and 1; got {within:g}.", code="out_of_bounds")
     size = draw_sizes(given)
     mean = float(given.mean())
     q = PLANNED * given + (1.0 - PLANNED) * mean

@@ -87,7 +87,8 @@ def group_rates(
     if right.shape != group.shape or right.ndim != 1 or not len(right):
         raise SrjtError(
             f"Qualities and groups are two lists of one length; got {right.shape} and"
-            f" {group.shape}."
+            f" {group.shape}.",
+            code="wrong_shape",
         )
     known = (
         np.zeros(len(right), dtype=bool) if verified is None else np.asarray(verified, dtype=bool)

@@ -56,7 +56,7 @@ FAMILIES: dict[str, NoiseFamily] = {
 def family_weights(kind: str, num_classes: int) -> Floats:
     """(C, C) off-diagonal shape w(|i − j|) of a noise family, zero on the diagonal."""
     if num_classes < 2:
-        raise SrjtError(f"Noise needs at least two grades, not {num_classes}.")
+        raise SrjtError(f"Noise needs at least two grades, not {num_classes}.", code="too_few")
     if kind not in FAMILIES:
         raise unknown_name("noise kind", kind, FAMILIES)
     grade = np.arange(num_classes, dtype=np.float64)
@@ -109,7 +109,8 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
     if not 0.0 <= rho <= largest:
         raise SrjtError(
             f"rho = {rho:g} is not possible for {kind} noise with {num_classes} grades: a row of"
-            f" the matrix would be negative; choose rho between 0 and {largest:.6g}."
+            f" the matrix would be negative; choose rho between 0 and {largest:.6g}.",
+            code="out_of_bounds",
         )
     matrix = rho * off_diagonal
     # a row that ρ = largest uses up would otherwise end at −1e−16
@@ -139,15 +140,26 @@ def check_matrix(
     """
     array = np.asarray(matrix, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
-        raise SrjtError(f"A {name} is square (C, C); this one has shape {array.shape}.")
+        raise SrjtError(
+            f"A {name} is square (C, C); this one has shape {array.shape}.", code="wrong_shape"
+        )
     if num_classes is not None and len(array) != num_classes:
-        raise SrjtError(f"The {name} is for {len(array)} grades, but there are {num_classes}.")
+        raise SrjtError(
+            f"The {name} is for {len(array)} grades, but there are {num_classes}.",
+            code="wrong_shape",
+        )
     if not np.isfinite(array).all() or (array < 0).any():
-        raise SrjtError(f"A {name} holds probabilities: an entry is negative or not finite.")
+        raise SrjtError(
+            f"A {name} holds probabilities: an entry is negative or not finite.",
+            code="wrong_values",
+        )
     excess = np.abs(array.sum(axis=1) - 1.0)
     if excess.max() > 1e-6:
         row = int(excess.argmax())
-        raise SrjtError(f"Each row of a {name} sums to 1; row {row} sums to {array[row].sum():g}.")
+        raise SrjtError(
+            f"Each row of a {name} sums to 1; row {row} sums to {array[row].sum():g}.",
+            code="wrong_values",
+        )
     return array
 
 
@@ -210,7 +222,8 @@ def rho_for_rate(kind: str, *, rate: float, class_counts: ArrayLike) -> float:
     if not 0.0 <= rate <= per_rho * largest * (1 + 1e-12):
         raise SrjtError(
             f"A noise rate of {rate:g} is not possible for {kind} noise on this class mix: the"
-            f" largest is {per_rho * largest:.4g} (at rho = {largest:.4g})."
+            f" largest is {per_rho * largest:.4g} (at rho = {largest:.4g}).",
+            code="out_of_bounds",
         )
     return min(rate / per_rho, largest)
 
@@ -239,7 +252,7 @@ def corrupt(
     array([0, 0, 0, 1, 2, 2])
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise SrjtError(f"A seed is a whole number from 0 up, not {seed!r}.")
+        raise SrjtError(f"A seed is a whole number from 0 up, not {seed!r}.", code="out_of_bounds")
     cumulative = np.cumsum(check_matrix(matrix), axis=1)
     grades = _grades(labels, len(cumulative))
     if ids is None:
@@ -247,7 +260,10 @@ def corrupt(
     else:
         uniform = _keyed_uniform(ids, seed)
         if len(uniform) != len(grades):
-            raise SrjtError(f"{len(uniform)} ids for {len(grades)} labels: they must be as many.")
+            raise SrjtError(
+                f"{len(uniform)} ids for {len(grades)} labels: they must be as many.",
+                code="wrong_shape",
+            )
     # The last column is not compared: rounding may leave it just under 1.
     return np.asarray((uniform[:, None] >= cumulative[grades, :-1]).sum(axis=1, dtype=np.int64))
 
@@ -256,7 +272,10 @@ def _keyed_uniform(ids: Sequence[object], seed: int) -> Floats:
     """(N,) numbers in [0, 1), each a hash of the seed and one id: 53 bits, as in a float64 draw."""
     names = [str(i) for i in ids]
     if len(set(names)) != len(names):
-        raise SrjtError("Sample ids must be unique for keyed noise: at least one occurs twice.")
+        raise SrjtError(
+            "Sample ids must be unique for keyed noise: at least one occurs twice.",
+            code="not_unique",
+        )
     keys = (f"srjt noise {int(seed)}\0{name}".encode() for name in names)
     digests = b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in keys)
     return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -324,7 +343,8 @@ def report(labels: ArrayLike, noisy: ArrayLike, matrix: ArrayLike) -> NoiseRepor
     wrong = _grades(noisy, num_classes)
     if len(true) != len(wrong) or len(true) == 0:
         raise SrjtError(
-            f"{len(true)} true grades and {len(wrong)} labels: both are needed, and as many."
+            f"{len(true)} true grades and {len(wrong)} labels: both are needed, and as many.",
+            code="wrong_shape",
         )
     joint = np.zeros((num_classes, num_classes), dtype=np.int64)
     np.add.at(joint, (true, wrong), 1)
@@ -345,9 +365,11 @@ def report(labels: ArrayLike, noisy: ArrayLike, matrix: ArrayLike) -> NoiseRepor
 def _counts(class_counts: ArrayLike, num_classes: int | None) -> Floats:
     counts = np.asarray(class_counts, dtype=np.float64)
     if counts.ndim != 1 or (num_classes is not None and len(counts) != num_classes):
-        raise SrjtError(f"Class counts are one number per grade; got shape {counts.shape}.")
+        raise SrjtError(
+            f"Class counts are one number per grade; got shape {counts.shape}.", code="wrong_shape"
+        )
     if not np.isfinite(counts).all() or (counts < 0).any() or counts.sum() <= 0:
-        raise SrjtError("Class counts are non-negative and not all zero.")
+        raise SrjtError("Class counts are non-negative and not all zero.", code="wrong_values")
     return counts
 
 
@@ -355,13 +377,15 @@ def _grades(labels: ArrayLike, num_classes: int) -> Ints:
     array = np.asarray(labels)
     if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
         raise SrjtError(
-            f"Labels are one-dimensional, of whole grades; got {array.dtype} {array.shape}."
+            f"Labels are one-dimensional, of whole grades; got {array.dtype} {array.shape}.",
+            code="wrong_type",
         )
     grades = array.astype(np.int64)
     if grades.size and (grades.min() < 0 or grades.max() >= num_classes):
         raise SrjtError(
             f"Labels must lie in 0 … {num_classes - 1}; they reach from {grades.min()} to"
-            f" {grades.max()}."
+            f" {grades.max()}.",
+            code="unknown_grade",
         )
     return grades
 

@@ -14,7 +14,8 @@ from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
-from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, explain
+from srjt.noise.estimate import Groups, NoiseEstimate, check_labels
+from srjt.noise.explain import explain
 from srjt.noise.matrices import Floats, Ints, check_matrix, transition_of, true_given_label
 from srjt.noise.model import bayes
 from srjt.noise.verified import Verified, read_verified
@@ -130,7 +131,8 @@ def true_grade_posterior(
         possible = shares.shape == (classes,) and ((shares >= 0) & (shares < np.inf)).all()
         if not possible or not shares.sum() > 0:
             raise SrjtError(
-                f"The prior must hold a share for each of the {classes} grades, none negative."
+                f"The prior must hold a share for each of the {classes} grades, none negative.",
+                code="wrong_values",
             )
         for _ in range(50):
             posterior = posterior * (
@@ -220,7 +222,7 @@ def quality_with_rate(quality: Floats, rate: float, known: npt.NDArray[np.bool_]
     known: (N,) labels whose quality is 0 or 1 for certain.
     """
     if not 0.0 <= rate <= 1.0:
-        raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.")
+        raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.", code="out_of_bounds")
     unknown = np.flatnonzero(~known)
     if not len(unknown):
         return quality
@@ -400,7 +402,8 @@ def highest_grade_posterior(
     if y.shape != u.shape or not len(y) or matrix.shape != (classes, classes):
         raise SrjtError(
             f"Labels and units are lists of one length, the matrix is square; got {y.shape},"
-            f" {u.shape}, {matrix.shape}."
+            f" {u.shape}, {matrix.shape}.",
+            code="wrong_shape",
         )
     seen = matrix[:, y].T  # (N, C): probability of the label by true grade
     if certain is not None:
@@ -414,7 +417,10 @@ def highest_grade_posterior(
     values, posteriors = _fit_priors(np.stack(likelihoods))
     values += scales
     if not np.isfinite(values).any():
-        raise SrjtError("The labels of a patient are impossible under this transition matrix.")
+        raise SrjtError(
+            "The labels of a patient are impossible under this transition matrix.",
+            code="wrong_values",
+        )
     return np.asarray(posteriors[int(values.argmax())])
 
 

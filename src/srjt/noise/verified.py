@@ -151,7 +151,8 @@ def labels_to_verify(
     """
     if not 0.0 <= rate <= 1.0 or not 0.0 < within < 1.0:
         raise SrjtError(
-            f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}."
+            f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}.",
+            code="out_of_bounds",
         )
     gain = worth / verified if worth and verified else 1.0
     few = 1
@@ -184,13 +185,15 @@ def read_verified(
     grades = np.full(samples, -1.0) if verified is None else np.asarray(verified, dtype=np.float64)
     if grades.shape != (samples,):
         raise SrjtError(
-            f"verified holds one grade for each of the {samples} labels; got {grades.shape}."
+            f"verified holds one grade for each of the {samples} labels; got {grades.shape}.",
+            code="wrong_shape",
         )
     rows = np.flatnonzero(~np.isnan(grades) & (grades != -1))
     true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
         raise SrjtError(
-            f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown."
+            f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown.",
+            code="unknown_grade",
         )
     drawn = np.full(samples, len(rows) / max(samples, 1))
     if probability is not None:
@@ -198,7 +201,8 @@ def read_verified(
         if drawn.shape != (samples,) or not ((drawn[rows] > 0.0) & (drawn[rows] <= 1.0)).all():
             raise SrjtError(
                 "verified_probability holds one number for each label: of a verified one the"
-                " probability with which it was drawn, above 0 and at most 1."
+                " probability with which it was drawn, above 0 and at most 1.",
+                code="wrong_values",
             )
     return Verified(rows=rows, true=true.astype(np.int64), probability=drawn[rows])
 

@@ -6,8 +6,9 @@ Nothing here knows of images, files or training.
 
 from __future__ import annotations
 
-from srjt.readers.agreement import Agreement, NetworkComparison, agreement, compare_network
+from srjt.readers.agreement import Agreement, agreement
 from srjt.readers.consensus import Consensus, consensus
+from srjt.readers.network import NetworkComparison, compare_network
 from srjt.readers.next_readings import next_readings
 from srjt.readers.readings import Readings
 

@@ -16,11 +16,22 @@ from srjt.noise.estimate import rate_text
 from srjt.noise.matrices import SHARED_ERRORS, seen
 from srjt.progress import Plain, Reported
 from srjt.readers import model
-from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints, Readings, Repeats, evidence_of
+from srjt.readers.readings import (
+    ENOUGH,
+    Evidence,
+    Floats,
+    Ints,
+    Readings,
+    Repeats,
+    TwoReadings,
+    evidence_of,
+    two_readings,
+)
 
 HALF_WIDTH = 0.05  # of an interval that settles a rate
 _AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+_STEPS = 200  # of expectation–maximisation of one share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +103,11 @@ def consensus(
         divided by their mean, enter to a power between 0 and 1: the one under which readings that
         were left out are likeliest, given the network and the item's other readings. An error that
         all readers and the network share remains.
-    repeats : {"one reading", "independent"}
+    repeats : {"one reading", "independent", "estimated"}
         What several readings of an item by the same reader are. "one reading": together they weigh
         as much as one, because a reader repeats errors. "independent": each weighs as one; for a
-        crowd that enters as one reader.
+        crowd that enters as one reader. "estimated": the first weighs as one, each further one as
+        much as second readings depart from mere repetition (``persistence``).
     shared_errors : float
         How often something in an item misleads all its readers, as a multiple (0 to 1) of how often
         one errs alone. Readings cannot tell it; the intervals reach from never to as often. A
@@ -125,7 +137,10 @@ def consensus(
     """
     Readings.check(readings)
     _check_options(repeats, shared_errors, confidence)
-    evidence = evidence_of(readings, repeats=repeats)
+    again = 0.0
+    if repeats == "estimated":
+        again = 1.0 - persistence(readings)
+    evidence = evidence_of(readings, repeats=repeats, again=again)
     power: float | None = None
     if probabilities is not None:
         evidence, power = _with_network(evidence, _log_ratio(probabilities, readings))
@@ -194,6 +209,52 @@ def _check_options(repeats: str, shared_errors: float, confidence: float) -> Non
         raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
     if not 0.0 <= shared_errors <= 1.0:
         raise SrjtError(f"shared_errors lies between 0 and 1; got {shared_errors:g}.")
+
+
+def persistence(readings: Readings) -> float:
+    """The share of second readings of an item by the same reader that repeat the first grade
+    whatever the item shows, 0 to 1; the others are drawn as the model has it. Of greatest
+    likelihood; 1 if nobody has read an item twice.
+
+    The model is fitted to the first readings alone.
+    """
+    twice = two_readings(readings)
+    if not len(twice.item):
+        return 1.0
+    evidence = evidence_of(readings.first(), repeats="one reading")
+    fresh = next_grade(model.fit_variants(evidence), twice.item, twice.reader)
+    return repeated_share(twice, fresh)
+
+
+def next_grade(variants: model.Variants, item: Ints, reader: Ints) -> Floats:
+    """(K, C) the probabilities of the grades if a reader (K,) reads an item (K,) once more: given
+    the item, readings are independent."""
+    fresh = np.zeros((len(item), variants.evidence.classes))
+    for weight, fit in zip(variants.weights, variants.fits, strict=True):
+        by_state = fit.by_state(variants.evidence, slice(None))
+        for one in np.unique(reader):
+            rows = np.flatnonzero(reader == one)
+            fresh[rows] += weight * by_state[item[rows]] @ fit.matrices[one]
+    return fresh
+
+
+def repeated_share(twice: TwoReadings, fresh: Floats) -> float:
+    """The share of greatest likelihood. fresh: (K, C) from ``next_grade``.
+
+    Examples
+    --------
+    >>> zero = np.zeros(4, dtype=int)
+    >>> twice = TwoReadings(zero, zero, np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]))
+    >>> round(repeated_share(twice, np.full((4, 2), 0.5)), 3)
+    0.5
+    """
+    same = (twice.first == twice.second).astype(np.float64)
+    drawn = fresh[np.arange(len(same)), twice.second]
+    share = 0.5
+    for _ in range(_STEPS):
+        repeated = share * same
+        share = float((repeated / (repeated + (1.0 - share) * drawn)).mean())
+    return share
 
 
 def _with_network(evidence: Evidence, ratio: Floats) -> tuple[Evidence, float]:

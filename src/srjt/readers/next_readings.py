@@ -292,7 +292,8 @@ def _rate_information(consensus: Consensus, readings: Readings, *, new_reader: b
         return np.full(1, _RATE_UNKNOWN)
     told = expected_gain(consensus, np.arange(len(readings.items)), goal="readers")
     told = told[readings.item, readings.reader]
-    return _RATE_UNKNOWN + np.bincount(readings.reader, told, minlength=len(readings.readers))
+    told_of_each = np.bincount(readings.reader, told, minlength=len(readings.readers))
+    return np.asarray(_RATE_UNKNOWN + told_of_each, dtype=np.float64)
 
 
 def _candidates(

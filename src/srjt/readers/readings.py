@@ -21,7 +21,7 @@ from srjt.ordinal import patient_codes
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Repeats = Literal["one reading", "independent"]
+Repeats = Literal["one reading", "independent", "estimated"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,10 +204,39 @@ class Pairs(NamedTuple):
     visits: Readings  # the first reading of each item by each reader
 
 
+class TwoReadings(NamedTuple):
+    """The first two readings of each item by the same reader, in their order."""
+
+    item: Ints  # (K,)
+    reader: Ints  # (K,)
+    first: Ints  # (K,) grades
+    second: Ints  # (K,)
+
+    def rows(self, rows: Bools) -> TwoReadings:
+        return TwoReadings(*(column[rows] for column in self))
+
+
+def two_readings(readings: Readings) -> TwoReadings:
+    """By time, otherwise by place in the table."""
+    order = np.arange(len(readings))
+    if readings.times is not None:
+        order = np.argsort(readings.times, kind="stable")
+    visit = (readings.item * len(readings.readers) + readings.reader)[order]
+    by_visit = order[np.argsort(visit, kind="stable")]
+    visit = np.sort(visit, kind="stable")
+    starts = np.flatnonzero(np.r_[True, visit[1:] != visit[:-1]])
+    twice = starts[np.diff(np.r_[starts, len(visit)]) > 1]
+    one = by_visit[twice]
+    other = by_visit[twice + 1]
+    return TwoReadings(
+        readings.item[one], readings.reader[one], readings.grade[one], readings.grade[other]
+    )
+
+
 # The readings as the consensus model takes them: a sparse matrix of items × reader and grade.
 
 ENOUGH = 20  # items that show something
-_CROWD = 50  # readers: enough to see that some hardly look
+_CROWD = 50  # more readers are enough to see that some hardly look
 _CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
 _HELD_OUT_ITEMS = 20_000
 
@@ -235,7 +264,7 @@ class Evidence:
     @property
     def crowd(self) -> bool:
         """Whether there are so many readers that some may hardly look at the items."""
-        return self.readers >= _CROWD
+        return self.readers > _CROWD
 
     @cached_property
     def weight(self) -> Floats:
@@ -321,16 +350,20 @@ class Evidence:
         return replace(chosen_items, said=part(~out)), part(out)
 
 
-def evidence_of(readings: Readings, *, repeats: Repeats) -> Evidence:
-    """The readings, and the reference where there is one."""
+def evidence_of(readings: Readings, *, repeats: Repeats, again: float = 0.0) -> Evidence:
+    """The readings, and the reference where there is one.
+
+    again: with repeats="estimated", what each further reading of an item by the same reader weighs,
+    0 to 1.
+    """
     items = len(readings.items)
     readers = len(readings.readers)
     classes = len(readings.grades)
     weight = np.ones(len(readings))
-    if repeats == "one reading":
+    if repeats != "independent":
         visit = readings.item * readers + readings.reader
         _, pair, times = np.unique(visit, return_inverse=True, return_counts=True)
-        weight = 1.0 / times[pair]
+        weight = (1.0 + again * (times - 1.0))[pair] / times[pair]
     column = readings.reader * classes + readings.grade
     factor = None
     if readings.reference is not None and (known := readings.reference >= 0).any():

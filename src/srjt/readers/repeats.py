@@ -6,7 +6,6 @@ helps more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,15 +20,13 @@ from srjt.ordinal.metrics import (
 )
 from srjt.progress import Plain
 from srjt.readers.agreement import ends, interval_of, weighted_kappa
-from srjt.readers.consensus import Consensus
-from srjt.readers.readings import Bools, Floats, Ints, Readings
+from srjt.readers.readings import Bools, Floats, Ints, Readings, TwoReadings, two_readings
 
 _LIMIT = 1.96  # standard deviations: Bland and Altman's limits of agreement
-_STEPS = 200  # of expectation–maximisation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeats(Plain):
+class Repeated(Plain):
     """What two readings of an item by the same reader, and by two readers, have in common.
 
     A reading in grades is the severity of the item, plus what this reader sees in it each time
@@ -72,7 +69,7 @@ class Repeats(Plain):
 
 def repeats_of(
     readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95
-) -> Repeats | None:
+) -> Repeated | None:
     """The agreement of readers with themselves, and what a second reading is worth.
 
     Only the first two readings of an item by a reader count. None if nobody has read an item twice,
@@ -111,7 +108,7 @@ def repeats_of(
         weights = np.concatenate(list(patient_draws(len(patients), resamples, seed=seed)))
         numbers = _with_intervals(own, patient, weights, classes=classes, confidence=confidence)
         rows.append({"reader": int(reader), "items": len(own.item), **numbers})
-    return Repeats(
+    return Repeated(
         readers=readings.readers,
         by_reader=pd.DataFrame(rows),
         items=len(twice.item),
@@ -124,35 +121,6 @@ def repeats_of(
     )
 
 
-class TwoReadings(NamedTuple):
-    """The first two readings of each item by the same reader, in their order."""
-
-    item: Ints  # (K,)
-    reader: Ints  # (K,)
-    first: Ints  # (K,) grades
-    second: Ints  # (K,)
-
-    def rows(self, rows: Bools) -> TwoReadings:
-        return TwoReadings(*(column[rows] for column in self))
-
-
-def two_readings(readings: Readings) -> TwoReadings:
-    """By time, otherwise by place in the table."""
-    order = np.arange(len(readings))
-    if readings.times is not None:
-        order = np.argsort(readings.times, kind="stable")
-    visit = (readings.item * len(readings.readers) + readings.reader)[order]
-    by_visit = order[np.argsort(visit, kind="stable")]
-    visit = np.sort(visit, kind="stable")
-    starts = np.flatnonzero(np.r_[True, visit[1:] != visit[:-1]])
-    twice = starts[np.diff(np.r_[starts, len(visit)]) > 1]
-    one = by_visit[twice]
-    other = by_visit[twice + 1]
-    return TwoReadings(
-        readings.item[one], readings.reader[one], readings.grade[one], readings.grade[other]
-    )
-
-
 def _equal(same: Bools, owner: Ints, confidence: float) -> Interval:
     return proportion_interval(same, groups=owner.tolist(), level=confidence)
 
@@ -160,7 +128,7 @@ def _equal(same: Bools, owner: Ints, confidence: float) -> Interval:
 def _with_intervals(
     pairs: TwoReadings, patient: Ints, weights: Floats, *, classes: int, confidence: float
 ) -> dict[str, float]:
-    """The numbers of ``Repeats.by_reader`` of one reader, each with its interval.
+    """The numbers of ``Repeated.by_reader`` of one reader, each with its interval.
 
     patient: (K,) of each pair. weights: (1 + B, patients) of all patients, then of each draw.
     """
@@ -205,40 +173,3 @@ def _differences(tables: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         limit = _LIMIT * np.sqrt(squares / (size - 1.0))
     return np.stack([mean, limit - mean, mean + limit], axis=-1)
-
-
-# What a reader will say to an item that the reader has read before.
-
-
-def next_grade(consensus: Consensus, readings: Readings) -> Floats:
-    """(M, C) of each reading: the probabilities of the grades if the same reader reads the item
-    once more, as the model has it: given the item, readings are independent."""
-    variants = consensus.variants
-    fresh = np.zeros((len(readings), len(readings.grades)))
-    for weight, fit in zip(variants.weights, variants.fits, strict=True):
-        by_state = fit.by_state(variants.evidence, slice(None))
-        for reader in np.unique(readings.reader):
-            rows = np.flatnonzero(readings.reader == reader)
-            fresh[rows] += weight * by_state[readings.item[rows]] @ fit.matrices[reader]
-    return fresh
-
-
-def persistence(first: Ints, second: Ints, fresh: Floats) -> float:
-    """The share of second readings that repeat the first one whatever the item shows: the rest are
-    drawn as the model has it. Of greatest likelihood.
-
-    first, second: (K,) grades of an item by the same reader. fresh: (K, C) from ``next_grade``.
-
-    Examples
-    --------
-    >>> fresh = np.full((4, 2), 0.5)
-    >>> round(persistence(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]), fresh), 3)
-    0.5
-    """
-    same = (first == second).astype(np.float64)
-    drawn = fresh[np.arange(len(second)), second]
-    share = 0.5
-    for _ in range(_STEPS):
-        repeated = share * same
-        share = float((repeated / (repeated + (1.0 - share) * drawn)).mean())
-    return share

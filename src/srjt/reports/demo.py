@@ -312,8 +312,8 @@ def _index(
                 "next",
                 "With your own images",
                 text=[
-                    "All of this is one command on a table of labels. For these images, it wrote"
-                    " the page below."
+                    "One command trains, compares and audits. For these images, it wrote the page"
+                    " below."
                 ],
                 code="srjt analyse labels.csv",
                 links=[("What srjt analyse says about these labels", ANALYSED)],

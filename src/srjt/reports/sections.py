@@ -16,10 +16,10 @@ import pandas as pd
 from PIL import Image
 
 from srjt._version import __version__
-from srjt.data.checks import data_uri, thumbnail as sample_thumbnail
 from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
+from srjt.data.thumbnails import data_uri, thumbnail as sample_thumbnail
 from srjt.errors import duration
 from srjt.networks import registry
 from srjt.ordinal.metrics import Interval

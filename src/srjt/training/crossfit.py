@@ -30,6 +30,7 @@ from srjt.networks import registry
 from srjt.ordinal.metrics import Floats, Ints
 from srjt.process import cores
 from srjt.progress import Reporter
+from srjt.text import count_of
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.batches import evaluation_batch_size, view_batches
 from srjt.training.config import ResolvedConfig, TrainConfig
@@ -370,7 +371,7 @@ class _Progress:
 # The cross-fit: all folds, put together.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CrossFit:
     """Out-of-fold predictions for N samples.
 
@@ -403,6 +404,10 @@ class CrossFit:
     selected: Floats
     neighbours: npt.NDArray[np.int32] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        folds = len(np.unique(self.fold))
+        return f"<CrossFit: {count_of(len(self.fold), 'sample')}, {count_of(folds, 'fold')}>"
 
 
 def cross_fit(

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from srjt import methods, networks
-from srjt.data.checks import warn_of_duplicates
 from srjt.data.copies import Known, Traces, find_copies, read_traces
+from srjt.data.duplicates import warn_of_duplicates
 from srjt.data.grades import UNKNOWN_PATIENT, Grades
 from srjt.data.images.augment import AUGMENTATIONS
 from srjt.data.images.decode import OnBadImage

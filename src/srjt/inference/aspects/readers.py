@@ -9,7 +9,7 @@ from srjt.errors import SrjtError
 from srjt.inference.aspects import Aspect, Judging, register_aspect
 
 if TYPE_CHECKING:
-    from srjt.readers.agreement import NetworkComparison
+    from srjt.readers.network import NetworkComparison
 
 MOST_READERS = 200  # each needs a consensus of the others
 
@@ -20,7 +20,7 @@ class BesideReaders(Aspect):
     """Asked for by the readings that ``srjt.evaluate`` gets. Readers grade images, not patients."""
 
     def judge(self, judging: Judging) -> NetworkComparison | NotCompared | None:
-        from srjt.readers.agreement import compare_network
+        from srjt.readers.network import compare_network
 
         readings = judging.readings
         if readings is None:

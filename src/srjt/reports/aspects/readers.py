@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from srjt.inference.aspects.readers import NotCompared
 from srjt.inference.evaluate import Evaluation
-from srjt.readers.agreement import NetworkComparison
+from srjt.readers.network import NetworkComparison
 from srjt.reports.aspects import sections_of, warnings_of
 from srjt.reports.page import Section
 from srjt.reports.table import data_table

@@ -28,7 +28,7 @@ NOTHING = Interval(math.nan, math.nan, math.nan)
 def comparison_of(groups: Subgroups) -> str:
     """Whether a group differs, and which is the worst, as sentences."""
     if groups.worst is None:
-        return f"No group has {TOO_FEW} patients: nothing can be said about any of them."
+        return f"Groups with fewer than {TOO_FEW} patients are not reported, and no group has more."
     if groups.differing:
         return (
             "The mean absolute error differs from that of all others by more than chance (p ≤ 0.05"
@@ -79,9 +79,11 @@ def _sections(judged: Subgroups, evaluation: Evaluation) -> list[Section]:
         slug="subgroups",
         rule_before=[k for k in range(1, len(groups)) if groups[k].column != groups[k - 1].column],
     )
-    figure = subgroup_figure(judged, all_samples=evaluation.intervals["mae"].value)
+    figures = []
+    if judged.worst is not None:  # else it would be empty
+        figures = [subgroup_figure(judged, all_samples=evaluation.intervals["mae"].value)]
     text = [comparison_of(judged)]
-    return [Section("subgroups", "Groups", text=text, tables=[table], figures=[figure], brief=True)]
+    return [Section("subgroups", "Groups", text=text, tables=[table], figures=figures, brief=True)]
 
 
 @file_facts("subgroups")

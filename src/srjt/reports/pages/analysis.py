@@ -101,7 +101,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
         yield f"More images of the rare grades. {f.missed} never predicted."
     if f.scarce and not f.missed:
         yield (
-            f"More images of the rare grades: {f.scarce} with fewer than {SCARCE} training images."
+            f"More images of the rare grades. {f.scarce} represented by fewer than {SCARCE}"
+            " training images."
         )
     if f.wrong is not None and f.wrong >= 0.05:
         yield (
@@ -111,7 +112,7 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
     if f.verify:
         yield (
             "Verified labels: how many labels are wrong is not determined by the labels alone."
-            f" {f.verify:,} labels, drawn at random, would tell it within ±5 %."
+            f" {f.verify:,} labels that srjt review --sample draws would tell it within ±5 %."
         )
     if f.no_patients:
         yield (

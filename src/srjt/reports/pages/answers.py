@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.data.checks import data_uri, thumbnail
 from srjt.data.manifest import Manifest
+from srjt.data.thumbnails import data_uri, thumbnail
 from srjt.errors import count_of
 from srjt.inference.aspects import registered_aspects
 from srjt.inference.evaluate import Evaluation, best_side
