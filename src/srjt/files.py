@@ -217,8 +217,8 @@ def check_checksums(folder: Path, *names: str, advice: str) -> None:
 
 def write_sealed_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON with its own SHA-256 inside, for a file that is written again and again."""
-    own = {name: value for name, value in content.items() if name != "sha256"}
-    write_json(path, {**own, "sha256": hashlib.sha256(as_json(own)).hexdigest()})
+    unsealed = {name: value for name, value in content.items() if name != "sha256"}
+    write_json(path, {**unsealed, "sha256": hashlib.sha256(as_json(unsealed)).hexdigest()})
 
 
 def read_sealed_json(path: Path, model: type[Model], *, advice: str) -> Model:
@@ -230,12 +230,12 @@ def read_sealed_json(path: Path, model: type[Model], *, advice: str) -> Model:
     content = json.loads(read_limited(path, limit=LARGEST_JSON))
     if not isinstance(content, dict) or "sha256" not in content:
         return read
-    own = {name: value for name, value in content.items() if name != "sha256"}
+    unsealed = {name: value for name, value in content.items() if name != "sha256"}
     try:
-        found = hashlib.sha256(as_json(own)).hexdigest()
+        seal = hashlib.sha256(as_json(unsealed)).hexdigest()
     except (ValueError, UnicodeEncodeError):
-        found = ""
-    if found != content["sha256"]:
+        seal = ""
+    if seal != content["sha256"]:
         raise SrjtError(
             f"{path} is not the file that srjt has written: {advice}", code="damaged_file"
         )

@@ -88,7 +88,7 @@ class MethodModule(nn.Module):
             self.get_buffer("progress").fill_((epoch - 1) / epochs)
 
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Call it between ``backward`` and the optimiser's step, once for each network: CDR changes
+        """Call it between ``backward`` and the optimizer's step, once for each network: CDR changes
         gradients."""
         self.method.adjust(parameters)
 

@@ -173,32 +173,32 @@ def _chance_below(limit: float, ratios: Floats) -> float:
     return min(upper, continued)
 
 
-def _ratios(rows: Floats, own: Floats, codes: Ints, people: Ints) -> Floats:
+def _ratios(rows: Floats, training: Floats, codes: Ints, people: Ints) -> Floats:
     """(M,) the distance of each row to its nearest training row, divided by the distance from there
     to the next one of another patient; nan if these two coincide, as coarse columns do.
 
     people: (M,) the training patient of each row, whose own rows do not count; −1: none.
     """
-    nearest = _nearest(rows, own, np.stack([people, people], axis=1), codes)
-    distance = np.linalg.norm(rows - own[nearest], axis=1)
+    nearest = _nearest(rows, training, np.stack([people, people], axis=1), codes)
+    distance = np.linalg.norm(rows - training[nearest], axis=1)
     # the next one is neither of the same patient as the neighbour nor as the row itself
     without = np.stack([codes[nearest], people], axis=1)
-    beyond = _nearest(own[nearest], own, without, codes)
-    spacing = np.linalg.norm(own[nearest] - own[beyond], axis=1)
+    beyond = _nearest(training[nearest], training, without, codes)
+    spacing = np.linalg.norm(training[nearest] - training[beyond], axis=1)
     lacking = (beyond < 0) | (nearest < 0) | (spacing <= 1e-6)
     return np.where(lacking, np.nan, distance / np.maximum(spacing, 1e-300))
 
 
-def _nearest(rows: Floats, own: Floats, without: Ints, codes: Ints) -> Ints:
+def _nearest(rows: Floats, training: Floats, without: Ints, codes: Ints) -> Ints:
     """(M,) the nearest training row of each row that is of none of the patients ``without`` (M, 2);
     −1: none."""
     nearest = np.full(len(rows), -1, dtype=np.int64)
-    squares = (own**2).sum(axis=1)
-    step = max(1, BLOCK // len(own))
+    squares = (training**2).sum(axis=1)
+    step = max(1, BLOCK // len(training))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         # the squares of the rows themselves change no order
-        distances = squares - 2 * rows[part] @ own.T
+        distances = squares - 2 * rows[part] @ training.T
         for person in without[part].T:
             distances[codes[None, :] == person[:, None]] = np.inf
         best = distances.argmin(axis=1)

@@ -87,7 +87,9 @@ class ReadOptions:
         mapping: Any = self.map_grades
         if isinstance(mapping, Mapping):
             object.__setattr__(
-                self, "map_grades", tuple(f"{own}={grade}" for own, grade in mapping.items())
+                self,
+                "map_grades",
+                tuple(f"{written}={grade}" for written, grade in mapping.items()),
             )
         check_types(self)
 

@@ -165,7 +165,7 @@ class Method(ABC):
         """
 
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:  # noqa: B027 (most methods do nothing)
-        """Change gradients in place between ``backward`` and the optimiser's step, per network."""
+        """Change gradients in place between ``backward`` and the optimizer's step, per network."""
 
     # ---------------------------------------------------------------- evaluation
 

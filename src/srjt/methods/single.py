@@ -199,7 +199,7 @@ class OrdinalHead(nn.Module):
 
 
 class FastOrdinalHead(nn.Module):
-    """As ``OrdinalHead``, but with biases that the optimiser moves ``BIAS_SPEED`` times as far in a
+    """As ``OrdinalHead``, but with biases that the optimizer moves ``BIAS_SPEED`` times as far in a
     step."""
 
     def __init__(self, features: int, classes: int, *, spacing: float) -> None:

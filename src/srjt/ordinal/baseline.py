@@ -127,19 +127,19 @@ def gain_over_one_grade(
         )[metric]
         for answers in (grades, constant)
     )
-    found = Gain(metric=metric, score=float(scores[0]), naive=float(naive[0]))
+    gain = Gain(metric=metric, score=float(scores[0]), naive=float(naive[0]))
     if metric == "qwk":  # not defined where all labels are equal
         naive = np.zeros_like(naive)
-        found = found._replace(naive=0.0)
+        gain = gain._replace(naive=0.0)
     sizes = np.bincount(metrics.patient_codes(groups, len(judged)))
     patients = int(sizes.sum() ** 2 / (sizes**2).sum() + 1e-9)
     if resamples < 2 or patients < TOO_FEW:
-        return found
+        return gain
     sign = -1.0 if METRICS[metric].lower_is_better else 1.0
-    own = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
+    by_patient = metrics.patient_tables(judged, grades, num_classes=classes, groups=groups)
     # a rare error by many grades may not have occurred, and would cost what many right answers gain
-    more = metrics.one_error_more(own, metrics=[metric], farthest=True)[metric]
+    more = metrics.one_error_more(by_patient, metrics=[metric], farthest=True)[metric]
     interval: Interval = metrics.t_interval(
         sign * (scores - naive), patients=patients, added=more**2
     )[0]
-    return found._replace(low=interval.low)
+    return gain._replace(low=interval.low)

@@ -191,8 +191,8 @@ def threshold_for_sensitivity(
     scores = np.asarray(score, dtype=np.float64)[rows]
     owners = patient_codes(groups, len(np.asarray(positive)))[rows].tolist()
     lowest = -range_threshold(-scores, coverage=sensitivity, groups=owners)
-    found = float(max(lowest, scores.min()))
-    return SensitivityThreshold(found, len(rows), len(set(owners)), math.isfinite(lowest))
+    threshold = float(max(lowest, scores.min()))
+    return SensitivityThreshold(threshold, len(rows), len(set(owners)), math.isfinite(lowest))
 
 
 def decision_confidence(score: ArrayLike, *, threshold: float) -> Floats:
@@ -343,14 +343,14 @@ def areas(
     weight = np.random.Generator(np.random.PCG64([seed, 1])).standard_exponential(
         values.shape[1] - 1
     )
-    found = {}
-    for name, own in zip(names, values, strict=True):
-        value, _, high = percentile_interval(own, patients=effective, level=level)
-        worse = own[1:] * fewer / (fewer + weight)
+    intervals = {}
+    for name, resampled in zip(names, values, strict=True):
+        value, _, high = percentile_interval(resampled, patients=effective, level=level)
+        worse = resampled[1:] * fewer / (fewer + weight)
         low = percentile_interval([value, *worse], patients=effective, level=level).low
         high = np.minimum(np.maximum(value, high), 1.0)  # rounding
-        found[name] = Interval(value, float(np.minimum(value, low)), float(high))
-    return found
+        intervals[name] = Interval(value, float(np.minimum(value, low)), float(high))
+    return intervals
 
 
 def net_benefit(

@@ -352,18 +352,18 @@ def effective_patients(owner: ArrayLike) -> float:
     return float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
 
 
-def patients_of_grades(own: Floats) -> Ints:
-    """(C,) how many patients have a sample of each true grade. own: (G, C, C) as of
+def patients_of_grades(by_patient: Floats) -> Ints:
+    """(C,) how many patients have a sample of each true grade. by_patient: (G, C, C) as of
     ``patient_tables``."""
-    return np.asarray((own.sum(axis=2) > 0).sum(axis=0))
+    return np.asarray((by_patient.sum(axis=2) > 0).sum(axis=0))
 
 
-def patients_behind(own: Floats) -> dict[str, float]:
+def patients_behind(by_patient: Floats) -> dict[str, float]:
     """How many patients an interval of each metric rests on: effective ones, of a mean over grades
     and κ those of the rarest grade. 0 where a grade has fewer than ``TOO_FEW`` patients: what such
     a grade adds is not known, and there is no interval.
 
-    own: (G, C, C) the confusion matrix of each patient; rows are the true grades.
+    by_patient: (G, C, C) the confusion matrix of each patient; rows are the true grades.
 
     Examples
     --------
@@ -371,11 +371,11 @@ def patients_behind(own: Floats) -> dict[str, float]:
     >>> patients_behind(rare)["accuracy"], patients_behind(rare)["macro_f1"]
     (21.0, 0.0)
     """
-    of_grade = own.sum(axis=2)  # (G, C)
+    of_grade = by_patient.sum(axis=2)  # (G, C)
     samples = of_grade.sum(axis=1)
     all_grades = float(samples.sum() ** 2 / np.maximum((samples**2).sum(), 1.0))
     rarest = 0.0
-    if patients_of_grades(own).min() >= TOO_FEW:
+    if patients_of_grades(by_patient).min() >= TOO_FEW:
         each = of_grade.sum(axis=0) ** 2 / (of_grade**2).sum(axis=0)
         rarest = min(all_grades, float(each.min()))
     return {name: rarest if metric.per_grade else all_grades for name, metric in METRICS.items()}
@@ -464,9 +464,9 @@ def t_interval(
     n = max(patients, 2.0)
     parts = [(float(known.var(ddof=1)) * (n + 1) / (n - 1) + added, n - 1)]
     scores = [np.asarray(of_method, dtype=np.float64) for of_method in trainings]
-    if free := sum(len(own) - 1 for own in scores):
-        pooled = sum(float(((own - own.mean()) ** 2).sum()) for own in scores) / free
-        parts.append((pooled * sum(1 / len(own) for own in scores), free))
+    if free := sum(len(of_fold) - 1 for of_fold in scores):
+        pooled = sum(float(((of_fold - of_fold.mean()) ** 2).sum()) for of_fold in scores) / free
+        parts.append((pooled * sum(1 / len(of_fold) for of_fold in scores), free))
     variance = sum(part for part, _ in parts)
     if variance <= (1e-12 * value) ** 2:  # equal up to rounding
         return Interval(float(value), float(value), float(value)), float(abs(value) <= 1e-12)
@@ -494,7 +494,7 @@ class ScoreDraws(NamedTuple):
 
 
 def score_draws(
-    own: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(METRICS), seed: int = 0
+    by_patient: Floats, drawn: Floats, *, metrics: Iterable[str] = tuple(METRICS), seed: int = 0
 ) -> ScoreDraws:
     """Metrics of draws of the patients, with added samples.
 
@@ -508,15 +508,17 @@ def score_draws(
     whole patient shares: few errors cannot show that images of a patient err alone. The right
     samples of ``per_grade`` weigh as many as are worth one independent grade, if these are more.
 
-    own: (G, C, C) the confusion matrix of each patient. drawn: (1 + B, C, C) sums of them, all
-    weights 1, and of each draw of ``patient_draws``.
+    by_patient: (G, C, C) the confusion matrix of each patient. drawn: (1 + B, C, C) sums of them,
+    all weights 1, and of each draw of ``patient_draws``.
     """
-    classes = own.shape[-1]
-    total = own.sum(axis=0)
-    samples = own.sum(axis=(1, 2))
+    classes = by_patient.shape[-1]
+    total = by_patient.sum(axis=0)
+    samples = by_patient.sum(axis=(1, 2))
     grade = np.arange(classes)
-    independent_error = images_worth_one(own, grade[:, None] != grade, samples)
-    independent_grade = images_worth_one(own, np.broadcast_to(grade[:, None], total.shape), samples)
+    independent_error = images_worth_one(by_patient, grade[:, None] != grade, samples)
+    independent_grade = images_worth_one(
+        by_patient, np.broadcast_to(grade[:, None], total.shape), samples
+    )
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     draws = len(drawn) - 1
     anywhere = rng.standard_gamma(1.0 / classes, (draws, classes, 1)) * independent_error
@@ -547,16 +549,16 @@ def score_draws(
     return ScoreDraws(value, better, worse, float(present.sum() ** 2 / (present**2).sum()))
 
 
-def images_worth_one(own: Floats, value: ArrayLike, samples: Floats) -> float:
+def images_worth_one(by_patient: Floats, value: ArrayLike, samples: Floats) -> float:
     """How many images of a patient are worth one independent image, for the mean of a value (C, C)
     of each cell."""
     of_cell = np.asarray(value, dtype=np.float64)
-    mean = float((own.sum(axis=0) * of_cell).sum() / samples.sum())
+    mean = float((by_patient.sum(axis=0) * of_cell).sum() / samples.sum())
     images = float(
         (samples**2).sum() / samples.sum()
     )  # of a patient, where patients count by their images
-    between_patients = float(((own * (of_cell - mean)).sum(axis=(1, 2)) ** 2).sum())
-    between_images = float((own.sum(axis=0) * (of_cell - mean) ** 2).sum())
+    between_patients = float(((by_patient * (of_cell - mean)).sum(axis=(1, 2)) ** 2).sum())
+    between_images = float((by_patient.sum(axis=0) * (of_cell - mean) ** 2).sum())
     # one error more, which a whole patient shares: images² · (1 / images), and 1 between images
     return min(max((between_patients + images) / (between_images + 1.0), 1.0), max(images, 1.0))
 
@@ -564,9 +566,9 @@ def images_worth_one(own: Floats, value: ArrayLike, samples: Floats) -> float:
 def _may_occur(total: Floats) -> NDArray[np.bool_]:
     """(C,) the grades from one below the lowest to one above the highest that is present or
     predicted."""
-    found = np.flatnonzero(_involved(total))
+    involved = np.flatnonzero(_involved(total))
     grade = np.arange(len(total))
-    return np.asarray((grade >= found.min() - 1) & (grade <= found.max() + 1))
+    return np.asarray((grade >= involved.min() - 1) & (grade <= involved.max() + 1))
 
 
 def wrong_by(grades: int, classes: int) -> Floats:
@@ -621,12 +623,12 @@ def bootstrap_metrics(
     >>> right.value, round(right.low, 1), right.high  # 0.88 by Clopper and Pearson
     (1.0, 0.9, 1.0)
     """
-    own = patient_tables(true, predicted, num_classes=num_classes, groups=groups)
-    drawn = resampled_tables(own, resamples=max(resamples, 1), seed=seed)
-    found = score_draws(own, drawn, metrics=metrics, seed=seed)
+    by_patient = patient_tables(true, predicted, num_classes=num_classes, groups=groups)
+    drawn = resampled_tables(by_patient, resamples=max(resamples, 1), seed=seed)
+    scores = score_draws(by_patient, drawn, metrics=metrics, seed=seed)
     if resamples < 1:
-        return {name: Interval(value, math.nan, math.nan) for name, value in found.value.items()}
-    return {name: score_interval(found, name, level=level) for name in found.value}
+        return {name: Interval(value, math.nan, math.nan) for name, value in scores.value.items()}
+    return {name: score_interval(scores, name, level=level) for name in scores.value}
 
 
 def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1e-4) -> Floats:
@@ -639,27 +641,27 @@ def slopes(score: Callable[[Floats], Floats], counts: Floats, *, step: float = 1
 
 
 def one_error_more(
-    own: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False
+    by_patient: Floats, *, metrics: Iterable[str] = tuple(METRICS), farthest: bool = False
 ) -> dict[str, float]:
     """By how much one more error changes each metric, of samples with the grades that there are.
 
     The error weighs as much as in ``score_draws``. Its square is the variance that an error has
-    which may occur, and has not. own: (G, C, C) the confusion matrix of each patient. farthest: the
-    error is by as many grades as there are.
+    which may occur, and has not. by_patient: (G, C, C) the confusion matrix of each patient.
+    farthest: the error is by as many grades as there are.
     """
-    classes = own.shape[-1]
-    total = own.sum(axis=0)
+    classes = by_patient.shape[-1]
+    total = by_patient.sum(axis=0)
     grade = np.arange(classes)
-    weight = images_worth_one(own, grade[:, None] != grade, own.sum(axis=(1, 2)))
+    weight = images_worth_one(by_patient, grade[:, None] != grade, by_patient.sum(axis=(1, 2)))
     share = total.sum(axis=1, keepdims=True) / total.sum()
-    found = {}
+    changes = {}
     for name in metrics:
         metric = METRICS[name]
         wrong = wrong_by(classes if farthest else metric.error, classes)
         both = np.stack([total, total + weight * share * wrong])
         before, after = metric.function(both)
-        found[name] = float(after - before) if math.isfinite(before) else 0.0
-    return found
+        changes[name] = float(after - before) if math.isfinite(before) else 0.0
+    return changes
 
 
 def patient_tables(
@@ -681,17 +683,17 @@ def patient_tables(
             code="wrong_shape",
         )
     owner = patient_codes(groups, len(y))
-    own = np.zeros((int(owner.max()) + 1, num_classes, num_classes))
-    np.add.at(own, (owner, y, p), 1.0)
-    return own
+    by_patient = np.zeros((int(owner.max()) + 1, num_classes, num_classes))
+    np.add.at(by_patient, (owner, y, p), 1.0)
+    return by_patient
 
 
-def resampled_tables(own: Floats, *, resamples: int, seed: int) -> Floats:
+def resampled_tables(by_patient: Floats, *, resamples: int, seed: int) -> Floats:
     """(1 + resamples, C, C) the sum of the patients' tables (G, C, C), and of each draw of the
     patients."""
-    flat = own.reshape(len(own), -1)
-    drawn = [weights @ flat for weights in patient_draws(len(own), resamples, seed=seed)]
-    return np.concatenate(drawn).reshape(-1, *own.shape[1:])
+    flat = by_patient.reshape(len(by_patient), -1)
+    drawn = [weights @ flat for weights in patient_draws(len(by_patient), resamples, seed=seed)]
+    return np.concatenate(drawn).reshape(-1, *by_patient.shape[1:])
 
 
 def resampled_metrics(
@@ -720,8 +722,8 @@ def resampled_metrics(
     >>> resampled_metrics([0, 1, 2], [0, 1, 2], num_classes=3, resamples=2)["mae"].tolist()
     [0.0, 0.0, 0.0]
     """
-    own = patient_tables(true, predicted, num_classes=num_classes, groups=groups)
-    confusions = resampled_tables(own, resamples=resamples, seed=seed)
+    by_patient = patient_tables(true, predicted, num_classes=num_classes, groups=groups)
+    confusions = resampled_tables(by_patient, resamples=resamples, seed=seed)
     return {name: METRICS[name].function(confusions) for name in metrics}
 
 

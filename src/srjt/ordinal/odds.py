@@ -135,11 +135,11 @@ def fit_odds(
 def held_out_probabilities(x: Floats, targets: Targets, *, fold: Ints, strength: float) -> Floats:
     """(N, C) probabilities of each sample by a model of the other folds."""
     coordinates, _ = _principal(x)
-    found = np.empty(targets.values.shape)
+    probabilities = np.empty(targets.values.shape)
     for k in np.unique(fold):
         w, thresholds = _minimise(coordinates[fold != k], targets.select(fold != k), strength, None)
-        found[fold == k] = grade_probabilities(coordinates[fold == k] @ w, thresholds)
-    return found
+        probabilities[fold == k] = grade_probabilities(coordinates[fold == k] @ w, thresholds)
+    return probabilities
 
 
 def log_likelihood(probabilities: Floats, targets: Targets) -> Floats:
@@ -170,7 +170,7 @@ def _held_out_likelihood(
     in a row."""
     names = np.unique(fold)
     fits: dict[int, tuple[Floats, Floats] | None] = dict.fromkeys(names.tolist())
-    found: dict[float, float] = {}
+    likelihoods: dict[float, float] = {}
     for strength in sorted(strengths, reverse=True):
         total = 0.0
         for k in names.tolist():
@@ -182,11 +182,11 @@ def _held_out_likelihood(
             probabilities = grade_probabilities(z[held] @ fit[0], fit[1])
             total += float(judged.weights @ log_likelihood(probabilities, judged))
             fits[k] = fit
-        found[strength] = total / float(targets.weights.sum())
-        last = list(found.values())[-3:]
+        likelihoods[strength] = total / float(targets.weights.sum())
+        last = list(likelihoods.values())[-3:]
         if len(last) == 3 and last[0] > last[1] > last[2]:
             break
-    return found
+    return likelihoods
 
 
 def _minimise(
@@ -226,9 +226,11 @@ def _minimise(
         return loss, np.concatenate([gradient_w, later[:1], later[1:] * gaps])
 
     options = {"maxiter": 500, "maxcor": 20, "ftol": tolerance, "gtol": 1e-5}
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options=options).x
-    gaps = np.exp(found[directions + 1 :].clip(-20.0, 20.0))
-    return found[:directions] * scale, found[directions] + np.concatenate([[0.0], np.cumsum(gaps)])
+    solution = minimize(objective, first, jac=True, method="L-BFGS-B", options=options).x
+    gaps = np.exp(solution[directions + 1 :].clip(-20.0, 20.0))
+    return solution[:directions] * scale, solution[directions] + np.concatenate(
+        [[0.0], np.cumsum(gaps)]
+    )
 
 
 def _with_half_samples(z: Floats, targets: Targets) -> tuple[Floats, Targets]:

@@ -206,9 +206,17 @@ def _check_options(repeats: str, shared_errors: float, confidence: float) -> Non
     if repeats not in get_args(Repeats):
         raise unknown_name("value of repeats", repeats, get_args(Repeats))
     if not 0.0 < confidence < 1.0:
-        raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
+        raise SrjtError(
+            f"confidence lies between 0 and 1; got {confidence:g}.",
+            code="out_of_bounds",
+            option="confidence",
+        )
     if not 0.0 <= shared_errors <= 1.0:
-        raise SrjtError(f"shared_errors lies between 0 and 1; got {shared_errors:g}.")
+        raise SrjtError(
+            f"shared_errors lies between 0 and 1; got {shared_errors:g}.",
+            code="out_of_bounds",
+            option="shared_errors",
+        )
 
 
 def persistence(readings: Readings) -> float:
@@ -283,11 +291,15 @@ def _log_ratio(probabilities: ArrayLike, readings: Readings) -> Floats:
     shape = (len(readings.items), len(readings.grades))
     if p.shape != shape:
         raise SrjtError(
-            f"probabilities have a row for each item, a column per grade {shape}; got {p.shape}."
+            f"probabilities have a row for each item, a column per grade {shape}; got {p.shape}.",
+            code="wrong_shape",
+            option="probabilities",
         )
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
         raise SrjtError(
-            "Each row of the probabilities must be positive and sum to 1: pass softmax outputs."
+            "Each row of the probabilities must be positive and sum to 1: pass softmax outputs.",
+            code="wrong_values",
+            option="probabilities",
         )
     p = np.maximum(p, 1e-6)
     return np.asarray(np.log(p) - np.log(p.mean(axis=0)))

@@ -81,15 +81,24 @@ def next_readings(
     """
     Readings.check(readings)
     if count < 1 or (per_reader is not None and per_reader < 1):
-        raise SrjtError(f"count and per_reader are at least 1; got {count} and {per_reader}.")
+        raise SrjtError(
+            f"count and per_reader are at least 1; got {count} and {per_reader}.",
+            code="out_of_bounds",
+            option="count",
+        )
     if consensus.items != readings.items or consensus.readers != readings.readers:
         raise SrjtError(
-            "The consensus is of other items or readers: pass the readings that it is of."
+            "The consensus is of other items or readers: pass the readings that it is of.",
+            code="no_match",
         )
     if goal not in get_args(Goal):
         raise unknown_name("goal of further readings", goal, get_args(Goal))
     if (goal == "model") != (answers is not None):
-        raise SrjtError("answers, the grades of a model, belong to the goal 'model' alone.")
+        raise SrjtError(
+            "answers, the grades of a model, belong to the goal 'model' alone.",
+            code="option_without_effect",
+            option="answers",
+        )
     names = [NEW_READER] if new_reader else readings.readers
     # a limit sends an item to its second-best reader
     enough = count if per_reader is None else 4 * count

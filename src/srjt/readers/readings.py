@@ -69,10 +69,14 @@ class Readings:
     def __post_init__(self) -> None:
         if len(self.grades) < 2:
             raise SrjtError(
-                f"Readings need a scale of at least two grades; it has {len(self.grades)}."
+                f"Readings need a scale of at least two grades; it has {len(self.grades)}.",
+                code="too_few",
+                option="grades",
             )
         if not len(self.item):
-            raise SrjtError("There are no readings: at least one grade by one reader is needed.")
+            raise SrjtError(
+                "There are no readings: at least one grade by one reader is needed.", code="too_few"
+            )
         for name, names in (("item", self.items), ("reader", self.readers), ("grade", self.grades)):
             self._whole(name, len(self.item), "reading", range(len(names)))
         if self.reference is not None:
@@ -82,7 +86,11 @@ class Readings:
             ("times", len(self.item), "readings"),
         ):
             if (values := getattr(self, name)) is not None and len(values) != size:
-                raise SrjtError(f"{len(values)} {name} for {size} {what}: they must be as many.")
+                raise SrjtError(
+                    f"{len(values)} {name} for {size} {what}: they must be as many.",
+                    code="wrong_shape",
+                    option=name,
+                )
         if self.times is not None:
             object.__setattr__(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
 
@@ -92,13 +100,17 @@ class Readings:
         if array.shape != (size,) or array.dtype.kind not in "iu":
             raise SrjtError(
                 f"{name} holds one whole number for each of the {size} {what}s; it has the shape"
-                f" {array.shape} and the type {array.dtype}."
+                f" {array.shape} and the type {array.dtype}.",
+                code="wrong_shape",
+                option=name,
             )
         if len(outside := np.flatnonzero((array < numbers.start) | (array >= numbers.stop))):
             unknown = ", or be −1 where it is unknown" if numbers.start else ""
             raise SrjtError(
                 f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it must lie"
-                f" in 0 … {numbers.stop - 1}{unknown}."
+                f" in 0 … {numbers.stop - 1}{unknown}.",
+                code="out_of_bounds",
+                option=name,
             )
         # the dataclass is frozen for its users
         object.__setattr__(self, name, array.astype(np.int64))
@@ -110,7 +122,8 @@ class Readings:
         if not isinstance(value, Readings):
             raise SrjtError(
                 "Readings are wanted, such as srjt.data.read_readings(table).readings; got"
-                f" {type(value).__name__}."
+                f" {type(value).__name__}.",
+                code="wrong_type",
             )
 
     def __repr__(self) -> str:

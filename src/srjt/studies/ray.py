@@ -209,10 +209,10 @@ def run_on_ray(
     folder = work.folder.absolute()
     study = study_folder.read_study(folder)
     splits = folder / "splits.csv"
-    with _connect(address) as (ray, own):
+    with _connect(address) as (ray, local):
         if work.stop.number is not None:  # while Ray started
             return
-        gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, own=own, work=work)
+        gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, local=local, work=work)
         task = RunTask(
             folder=folder,
             identity=file_identity(folder / "study.json") if shared else None,
@@ -364,10 +364,10 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
             option="address",
         )
     _check_reachable(where)
-    own = where == "local"
+    local = where == "local"
     # only this machine reaches a Ray of our own, which asks nobody for a password
     options: dict[str, Any] = {}
-    if own:
+    if local:
         options = {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
     try:
         ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
@@ -378,7 +378,7 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
             option="address",
         ) from None
     try:
-        yield ray, own
+        yield ray, local
     finally:
         ray.shutdown()
 
@@ -415,7 +415,7 @@ def _alive(ray: Any) -> dict[str, dict[str, float]]:
 
 
 def _resolve_gpus(
-    ray: Any, requested: float | None, *, cpus: float, own: bool, work: Work
+    ray: Any, requested: float | None, *, cpus: float, local: bool, work: Work
 ) -> float:
     """The share of a GPU for each run; an error, or a note, if no node has the resources of a
     run."""
@@ -425,7 +425,7 @@ def _resolve_gpus(
         gpus = float(any(node.get("GPU", 0) for node in nodes))
     if not any(node.get("GPU", 0) >= gpus and node.get("CPU", 0) >= cpus for node in nodes):
         resources = f"{cpus:g} CPUs and {gpus:g} GPUs for a run"
-        if own:
+        if local:
             raise SrjtError(
                 f"This machine does not have {resources}: request less, or give ",
                 Option("address"),

@@ -510,9 +510,9 @@ class TrainConfig(Plain):
         """Epochs and batch size for so many samples of all sides: the recipe's, if it also learns
         the weights of the images' network in its own way, else the paper's."""
         recipe = methods.lookup(self.method, registered_by=self.imports).recipe
-        own = {"optimizer": self.optimizer, "schedule": self.schedule}
+        chosen = {"optimizer": self.optimizer, "schedule": self.schedule}
         differs = any(
-            value not in (None, recipe.for_images.get(name)) for name, value in own.items()
+            value not in (None, recipe.for_images.get(name)) for name, value in chosen.items()
         )
         is_head = self.network == CHOOSE_HEAD or registry.takes_rows(str(self.network))
         if is_head or not recipe.length_by_size or differs or self.milestones is not None:

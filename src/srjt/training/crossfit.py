@@ -125,9 +125,9 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
             )
         return one_run.train_on(folds.rows[folds.fold != k])
 
-    own = replace(setup, split=others)
+    fold_setup = replace(setup, split=others)
     out = folds.out and folds.out / f"fold{k}"
-    run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=out)
+    run = one_run.single_run(folds.manifest, config=folds.config, setup=fold_setup, out=out)
     if run.folder is not None:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
         saved = files.load_arrays(run.folder / "held_out.npz")

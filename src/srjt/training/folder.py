@@ -109,8 +109,8 @@ class RunFacts:
 
     def identity(self) -> dict[str, Any]:
         """What makes it another run if it differs."""
-        own = {"grades": tuple(self.grades), "own_network": self.own_network}
-        return {**self.config.identity(), "fingerprint": self.data.fingerprint, **own}
+        model = {"grades": tuple(self.grades), "own_network": self.own_network}
+        return {**self.config.identity(), "fingerprint": self.data.fingerprint, **model}
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
@@ -249,11 +249,11 @@ def lost_files(folder: Path) -> list[str]:
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains
     times."""
-    found = {}
+    hashes = {}
     for name in ("weights.safetensors", "history.csv", "held_out.csv"):
         if (folder / name).exists():
-            found[name] = files.sha256_of(folder / name)
-    return found
+            hashes[name] = files.sha256_of(folder / name)
+    return hashes
 
 
 def check_files(folder: Path) -> None:

@@ -166,8 +166,8 @@ def _download(name: str, *, crop: int, note: Callable[[str], None] | None) -> No
 def lacks_weights(requested: TrainConfig, resolved: TrainConfig, *, features: bool) -> bool:
     """Whether "auto" has found no weights, so that the small network is trained in place of a
     frozen backbone."""
-    asked = requested.backbone == AUTO and requested.network is None and not features
-    return asked and resolved.backbone is None
+    left_to_srjt = requested.backbone == AUTO and requested.network is None and not features
+    return left_to_srjt and resolved.backbone is None
 
 
 # What a run says about its features.

@@ -81,7 +81,7 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
     """
     if hashes is None or len(hashes) < len(ids):
         return np.empty(0, dtype=np.int64)
-    own = image_hashes(data).pixels if data.hashes is None else data.hashes
+    data_hashes = image_hashes(data).pixels if data.hashes is None else data.hashes
     few = data.arrays is not None and data.are_features and data.arrays.shape[1] < MIN_FEATURES
 
     def keys(names: Sequence[str], values: Hashes) -> list[tuple[object, ...]]:
@@ -92,5 +92,6 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
     unreadable = (*UNKNOWN.tolist(), "")  # such an image is like no other
     learnt = set(keys(ids, hashes[: len(ids)])) - {unreadable}
     return np.array(
-        [row for row, key in enumerate(keys(data.ids, own)) if key in learnt], dtype=np.int64
+        [row for row, key in enumerate(keys(data.ids, data_hashes)) if key in learnt],
+        dtype=np.int64,
     )

@@ -156,9 +156,11 @@ def state_tensors(
 def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     """Copy saved values into the live tensors, in place, because captured graphs keep their
     addresses."""
-    own, other = ({name: tensor.shape for name, tensor in state.items()} for state in (live, saved))
-    if own != other:
-        name = min(dict(own.items() ^ other.items()))
+    live_shapes, saved_shapes = (
+        {name: tensor.shape for name, tensor in state.items()} for state in (live, saved)
+    )
+    if live_shapes != saved_shapes:
+        name = min(dict(live_shapes.items() ^ saved_shapes.items()))
         raise SrjtError(
             f"The saved state does not belong to this training: {name} is not in both, or not of"
             " the same shape.",

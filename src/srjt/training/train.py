@@ -297,12 +297,12 @@ def likelihood_at_best_slope(probabilities: Floats, labels: Ints) -> float:
     more.
     """
     log_p = np.log(np.maximum(probabilities, 1e-12))
-    found = []
+    likelihoods = []
     for slope in 2.0 ** np.arange(-3.0, 3.1, 0.25):
         scaled = slope * log_p
         log_q = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
-        found.append(float(log_q[np.arange(len(labels)), labels].mean()))
-    return max(found)
+        likelihoods.append(float(log_q[np.arange(len(labels)), labels].mean()))
+    return max(likelihoods)
 
 
 def _compare_once(
@@ -439,8 +439,8 @@ def warm_up(config: TrainConfig, *, samples: int) -> ResolvedConfig:
     recipe = reopened(
         config, method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset
     )
-    own = {**recipe.optimisation(), "batch_size": recipe.length(samples)["batch_size"]}
-    chosen = {name: value for name, value in own.items() if getattr(recipe, name) is None}
+    defaults = {**recipe.optimisation(), "batch_size": recipe.length(samples)["batch_size"]}
+    chosen = {name: value for name, value in defaults.items() if getattr(recipe, name) is None}
     share = max(WARM_UP_MIN_EPOCHS, round(epochs / WARM_UP_SHARE))
     settings = recipe.replace(
         **chosen,
@@ -495,16 +495,16 @@ def noise_record(
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
     needs = methods.lookup(used.method).method.needs
     rate = used.known_noise_rate
-    asked = requested.requested_noise_rate
+    requested_rate = requested.requested_noise_rate
     if estimate is not None:
         why = " ".join(describe(estimate, used=rate))
-    elif rate is not None and asked == "auto":
+    elif rate is not None and requested_rate == "auto":
         why = from_readers(used)
     elif "noise_rate" in needs:
         why = "The rate was given."
     elif needs and requested.transition is None:
         why = "The rate was given; errors by one grade are assumed."
-        if isinstance(asked, float) and rate is not None and rate < asked:
+        if isinstance(requested_rate, float) and rate is not None and rate < requested_rate:
             why += (
                 f" A rate of {rate:.2f} is used, the largest at which the own label is the"
                 " likeliest."
@@ -513,7 +513,7 @@ def noise_record(
         rate = None
         why = "The matrix was given." if needs else "The method needs no noise rate."
     estimated = estimate.rate if estimate is not None and estimate.informed else None
-    return {"requested": asked, "estimated": estimated, "used": rate, "why": why}
+    return {"requested": requested_rate, "estimated": estimated, "used": rate, "why": why}
 
 
 def from_readers(used: TrainConfig) -> str:
@@ -543,11 +543,11 @@ def usable_matrix(rate: float, transition: Floats) -> Floats:
     """The estimated matrix, with a rate of at most one half. A grade that never occurs by the
     estimate keeps its own label."""
     occurs = transition.sum(axis=1, keepdims=True) > 0
-    own = np.eye(len(occurs))
-    matrix = np.where(occurs, transition, own)
+    identity = np.eye(len(occurs))
+    matrix = np.where(occurs, transition, identity)
     if rate <= LARGEST_RATE:
         return matrix
-    return np.asarray(own + LARGEST_RATE / rate * (matrix - own))
+    return np.asarray(identity + LARGEST_RATE / rate * (matrix - identity))
 
 
 def _estimate_once(
@@ -719,12 +719,12 @@ def train(
             feeds=feeds or FeedCache(),
             reporter=watching,
         )
-        asked = requested
+        as_given = requested
         before = None
         if out is not None and (Path(out) / "run.json").exists():
             before = run_folder.read_facts(Path(out)).config
         requested = resolve_backbone(
-            asked, features=data.are_features, note=watching.note, before=before
+            as_given, features=data.are_features, note=watching.note, before=before
         )
         if out is None or not run_folder.is_finished(Path(out)):
             fetch_weights(requested, setup, features=data.are_features)
@@ -748,7 +748,7 @@ def train(
             out=out,
             noise=noise_record(requested, config, estimate),
             head=head.held_out,
-            weights_missing=lacks_weights(asked, requested, features=data.are_features),
+            weights_missing=lacks_weights(as_given, requested, features=data.are_features),
             command=command,
             grade_names=names,
         )

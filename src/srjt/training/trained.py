@@ -335,11 +335,15 @@ class Trained:
         -------
         Manifest
         """
-        own = self.feature_settings
+        trained_with = self.feature_settings
         settings = data.made
-        if own and settings and _without_version(own) != _without_version(settings):
+        if (
+            trained_with
+            and settings
+            and _without_version(trained_with) != _without_version(settings)
+        ):
             raise SrjtError(
-                f"This run was trained on features with other settings ({own}) than these"
+                f"This run was trained on features with other settings ({trained_with}) than these"
                 f" ({settings}): compute them with the same settings of srjt features.",
                 code="no_match",
             )

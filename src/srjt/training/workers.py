@@ -431,7 +431,7 @@ def _end(worker: _Worker, *, wait: bool = False) -> None:
 
 def _imports(networks: Sequence[str]) -> list[str]:
     """The modules that training these networks needs."""
-    # torch._dynamo is imported by every optimiser, which takes two seconds
+    # torch._dynamo is imported by every optimizer, which takes two seconds
     modules = ["srjt.training.train", "srjt.training.devices", "torch._dynamo"]
     rows = [registry.known(network) for network in networks]
     packages = {row.package for row in rows if row is not None and row.package}

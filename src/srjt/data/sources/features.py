@@ -243,9 +243,9 @@ def read_ungraded_features(
     wanted: the names of the features of the run. columns: further columns to keep, where the source
     has them. options: feature_columns and patient_column of ``ReadOptions``.
     """
-    asked = ReadOptions.of(options)
-    table = open_features(source, asked.feature_columns, wanted=wanted)
-    chosen, _ = tables.choose_columns(table, {"patient": asked.patient_column}, required=())
+    read_options = ReadOptions.of(options)
+    table = open_features(source, read_options.feature_columns, wanted=wanted)
+    chosen, _ = tables.choose_columns(table, {"patient": read_options.patient_column}, required=())
     ids, images = _ids_and_images(table.frame, chosen.get("image"))
     rows = pd.DataFrame({"id": ids, "image": images, "grade": 0})
     if "patient" in chosen:
