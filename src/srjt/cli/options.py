@@ -39,7 +39,7 @@ from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.inference.options import COMPUTING, EVALUATION
 from srjt.methods import import_modules
 from srjt.progress import progress_bar
-from srjt.reports.shell import as_typed
+from srjt.reports.flags import as_typed
 from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
 from srjt.training.config import TrainConfig
 

@@ -443,7 +443,7 @@ def judge(
         training_counts = counts
         naive: NaiveBaseline | None = naive_baseline(counts, counts)
     else:
-        training_counts = run.facts.data.get("class_counts", [])
+        training_counts = run.facts.data.class_counts
         naive = baseline_from(run.facts, counts)
     purpose = prepared.options.optimise or run.config.optimise
     gain = None

@@ -23,7 +23,7 @@ from srjt.methods.table import METHODS, Recipe, RegisteredMethod
 if TYPE_CHECKING:
     from srjt.methods.base import Loss as Loss, Method as Method, SingleNetwork as SingleNetwork
     from srjt.methods.joint import JointTraining as JointTraining
-    from srjt.ordinal.losses import Convention
+    from srjt.ordinal.selection import Convention
 
 # Methods from outside: modules named by ``--import``, and installed packages with an entry point
 # ``srjt.methods``.

@@ -183,7 +183,7 @@ class ReferralRule(Rule):
         import numpy as np
 
         from srjt.ordinal import decisions
-        from srjt.ordinal.calibration import patient_weights
+        from srjt.ordinal.ranges import patient_weights
 
         rows = np.flatnonzero(answers.labels >= self.position)
         groups = answers.groups_of(rows)
