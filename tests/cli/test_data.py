@@ -118,7 +118,7 @@ def test_the_next_command_fits_the_machine(
         ),
         (
             ["inspect", "values.csv"],
-            "grades_without_order image_column",
+            "missing_column image_column",
             "",
         ),
         (

@@ -529,11 +529,11 @@ def _verified_grades(
     its labels."""
     rows = []
     for name, (share, low, high) in zip(grades, estimate.verified_shares, strict=True):
-        own = sample[sample["grade"] == name]
-        wrong = int((own["verified_grade"] != name).sum())
+        of_grade = sample[sample["grade"] == name]
+        wrong = int((of_grade["verified_grade"] != name).sum())
         known = {"rate": round(share, 4), "interval": [round(low, 4), round(high, 4)]}
-        if len(own):
-            rows.append({"grade": name, "labels": len(own), "wrong": wrong, **known})
+        if len(of_grade):
+            rows.append({"grade": name, "labels": len(of_grade), "wrong": wrong, **known})
     return rows
 
 

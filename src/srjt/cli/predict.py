@@ -133,8 +133,7 @@ def predict(
     expected grade, the entropy, and the disagreement of the two networks.
     """
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
-    from srjt.data.sources import unlabelled_samples
-    from srjt.inference.predict import refuse_other_kind
+    from srjt.inference.predict import usable_samples
     from srjt.reports.pages.answers import predictions_page
 
     if format_ == "dicom-sr":
@@ -154,20 +153,15 @@ def predict(
         grade_names=grade_names,
     )
     columns = (*answering.columns, *as_columns(keep))
-    # else the columns are what is said
-    if not reading_options.keys() & {"feature_columns", "image_column"}:
-        refuse_other_kind(trained, sources)
-    reading = unlabelled_samples(
+    manifest, problems = usable_samples(
+        trained,
         sources,
-        features=len(trained.in_shape) == 1,
-        wanted=trained.feature_names,
         columns=columns,
-        grades=trained.grades,
+        on_bad_image=data.bad_images,
+        listed_in=data.skipped,
         progress=True,
         **reading_options,
     )
-    manifest = data.usable(reading)
-    problems = reading.report.problems
     predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(answering))
     table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]

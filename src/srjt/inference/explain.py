@@ -242,7 +242,7 @@ def explain(
             "This run was trained on features, and only runs on images can be explained.",
             code="unsupported",
         )
-    data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
+    data, problems = usable_samples(run, data, on_bad_image=on_bad_image)
     prepared = prepare(run, Answering(on_bad_image=on_bad_image))
     store = prepared.open_store(data)
     if not len(store.pixels):
@@ -279,7 +279,7 @@ def explain(
         network_correlation=rank_correlation(maps[0], maps[1]) if len(maps) == 2 else None,
         neighbours=similar,
         training=None if learnt is None else learnt.manifest,
-        skipped=[*left_out, *store.skipped],
+        skipped=[*((one.where, one.detail) for one in problems), *store.skipped],
         grades=run.grades,
     )
 

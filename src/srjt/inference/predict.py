@@ -19,6 +19,7 @@ from srjt.choose import absent, pick, present
 from srjt.data.images.decode import OnBadImage, is_image
 from srjt.data.manifest import GRADED, Manifest, drop_unusable
 from srjt.data.options import without_none
+from srjt.data.problems import Problem
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import Option, SrjtError, unknown_name
@@ -140,9 +141,9 @@ class Predictions(pd.DataFrame):
     plain DataFrame."""
 
     # no column, and not kept by pickle
-    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run", "asked"}  # type: ignore[attr-defined]
+    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run", "answering"}  # type: ignore[attr-defined]
     run: Trained
-    asked: Answering
+    answering: Answering
 
     def report(self) -> Any:
         """The predictions as a page: print it, let a notebook show it, or ``save`` it as an HTML
@@ -217,7 +218,7 @@ def predict(
     for rule in prepared.rules.values():
         if rule.problem is not None:
             raise rule.problem
-    manifest, left_out = usable_samples(
+    manifest, problems = usable_samples(
         run, data, columns=(*answering.columns, *keep), on_bad_image=answering.on_bad_image
     )
     _check_columns(manifest.table, answering.per, keep)
@@ -233,7 +234,8 @@ def predict(
     table.attrs |= {
         "per": answering.per,
         "how": how_answered(prepared),
-        "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
+        # (image, row or file, reason)
+        "skipped": [*((one.where, one.detail) for one in problems), *store.skipped],
     }
     for aspect in registered_aspects():
         table.attrs.update(aspect.absent)
@@ -242,19 +244,30 @@ def predict(
     answers = Predictions(table)
     answers.attrs = table.attrs
     answers.run = run
-    answers.asked = answering
+    answers.answering = answering
     return answers
 
 
 def usable_samples(
-    run: Trained, source: UnlabelledData, *, columns: Sequence[str] = (), on_bad_image: OnBadImage
-) -> tuple[Manifest, list[tuple[str, str]]]:
-    """Samples without grades, of the kind that the run was trained on; and what was left out, with
-    the reason."""
+    run: Trained,
+    source: UnlabelledData,
+    *,
+    columns: Sequence[str] = (),
+    on_bad_image: OnBadImage,
+    listed_in: Path | None = None,
+    **reading: Any,
+) -> tuple[Manifest, list[Problem]]:
+    """Samples without grades, of the kind that the run was trained on; and the problems of those
+    that were left out.
+
+    listed_in: a file that these are also written to. reading: options of reading; a column of
+    images, or columns of features, say themselves what a table has.
+    """
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
-    if isinstance(paths, (list, tuple)) and all(
+    are_paths = isinstance(paths, (list, tuple)) and all(
         isinstance(path, (str, os.PathLike)) for path in paths
-    ):
+    )
+    if are_paths and not reading.keys() & {"feature_columns", "image_column"}:
         refuse_other_kind(run, paths)
     samples = unlabelled_samples(
         source,
@@ -262,9 +275,10 @@ def usable_samples(
         wanted=run.feature_names,
         columns=columns,
         grades=run.grades,
+        **reading,
     )
-    usable = drop_unusable(samples, on_bad_image=on_bad_image)
-    return usable, [(problem.where, problem.detail) for problem in samples.report.problems]
+    usable = drop_unusable(samples, on_bad_image=on_bad_image, listed_in=listed_in)
+    return usable, list(samples.report.problems)
 
 
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:

@@ -160,7 +160,7 @@ def aspect_predicted_numbers(predictions: Predictions) -> list[KeyNumber]:
     """Key numbers of the aspects of predictions, in their order."""
     _import_folder()
     numbers: list[KeyNumber] = []
-    for aspect in predictions.asked.aspects():
+    for aspect in predictions.answering.aspects():
         numbers += predicted_numbers(aspect, predictions)
     return numbers
 

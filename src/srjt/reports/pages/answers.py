@@ -139,7 +139,9 @@ def prediction_facts(
         verdict=verdict,
         metric=metric,
         outside=named_grades(run.grades, _outside_ranges(predictions)),
-        missed=_never_predicted(counts, expected, ranges=predictions.asked.coverage is not None),
+        missed=_never_predicted(
+            counts, expected, ranges=predictions.answering.coverage is not None
+        ),
     )
 
 
@@ -151,9 +153,9 @@ def _expected_error(predictions: Predictions, expected: Evaluation | None) -> st
         judged = evaluation_facts(expected)
         value, low, high = expected.intervals["mae"]
         side = f"{judged.samples}, by {expected.judged_by}"
-        if predictions.asked.views > 1:
+        if predictions.answering.views > 1:
             side += ", of one view of each"
-        if predictions.asked.calibrate_on is not None:
+        if predictions.answering.calibrate_on is not None:
             side += ", calibrated on the validation side"
         return (
             f"Expect an answer to be {value:.2f} grades off on average"
@@ -200,8 +202,8 @@ def _outside_ranges(predictions: Predictions) -> list[int]:
     """The places of the grades of training labels that no range contains; none where each grade has
     its promise."""
     if (
-        predictions.asked.coverage is None
-        or predictions.asked.coverage_by == "grade"
+        predictions.answering.coverage is None
+        or predictions.answering.coverage_by == "grade"
         or not len(predictions)
     ):
         return []
@@ -232,7 +234,7 @@ def predictions_page(
     before, in addition to those that the predictions know of.
     """
     run = predictions.run
-    expected = best_side(run, _graded_alike(predictions.asked))
+    expected = best_side(run, _graded_alike(predictions.answering))
     facts = prediction_facts(predictions, expected)
     title, lead = verdict_of(facts)
     warnings = list(warnings_of(facts))
