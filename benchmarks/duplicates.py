@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from srjt.data.checks import CROPS, HASHED_SIZE, SIDE, near_pairs, thumbnails
+from srjt.data.duplicates import CROPS, HASHED_SIZE, SIDE, near_pairs, thumbnails
 from srjt.data.images.decode import IMAGE_SUFFIXES, read_image
 from srjt.data.manifest import components
 

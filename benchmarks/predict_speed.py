@@ -49,7 +49,7 @@ from srjt.training.devices import (
     choose_device,
     device_name,
 )
-from srjt.training.folder import RunFacts
+from srjt.training.folder import DataFacts, RunFacts
 from srjt.training.trained import Setup, Trained, build_method, build_networks, ready_to_compute
 
 CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")
@@ -60,7 +60,7 @@ def untrained() -> Trained:
     config = TrainConfig(method="sord", network="resnet18", pretrained=False, crop=CROP)
     method = build_method(config, num_classes=len(GRADES))
     networks = build_networks(config, method, in_shape=(3, CROP, CROP), with_weights=False)
-    facts = RunFacts(config=config, grades=Grades(GRADES), data={"in_shape": (3, CROP, CROP)})
+    facts = RunFacts(config=config, grades=Grades(GRADES), data=DataFacts(in_shape=[3, CROP, CROP]))
     return ready_to_compute(networks.eval(), method, facts, Setup(device="cpu"))
 
 

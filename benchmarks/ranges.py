@@ -56,8 +56,8 @@ from srjt.inference.ranges import (
 )
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise
-from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decoding import Pooling, highest_per_unit, pool_probabilities
+from srjt.ordinal.ranges import patient_weights
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.held_out import HeldOut

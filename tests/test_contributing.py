@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PRINTED = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read_text(), flags=re.DOTALL
 )
+ASPECT = (ROOT / "docs/add-an-aspect.md").read_text().split("```python\n")[1].split("```")[0]
 BLOCKS = [
     block for block in PRINTED if "@register" in block
 ]  # the others use them: test_docs_code.py
@@ -157,6 +158,12 @@ def test_installed_packages_add_methods_by_an_entry_point(tmp_path: Path) -> Non
     code, out, err = srjt("methods", folder=tmp_path, path=site)
     assert code == 0
     assert "\n focal " in out
+    (site / "aspect_of_mine.py").write_text(ASPECT)
+    with (site / "good_plugin-1.0.dist-info" / "entry_points.txt").open("a") as announced:
+        announced.write("[srjt.aspects]\nmine = aspect_of_mine\n")
+    for verb in ("predict", "evaluate"):
+        code, page, _ = srjt(verb, "--help", folder=tmp_path, path=site)
+        assert (code, "--skip " in page) == (0, True)
     assert err == (
         "Warning: The plug-in 'bad' of the package bad-plugin cannot be loaded, so its methods are missing "
         "(RuntimeError: out of order).\n"

@@ -160,6 +160,7 @@ SMALL = {  # simulation: settings, trials
     "judged": (1, 30),
     "needed": (2, 40),
     "agreement": (1, 20),
+    "repeats": (1, 20),
     "by-doubt": (2, 40),
     "looks": (2, 40),
 }

@@ -19,7 +19,7 @@ from srjt import methods
 from srjt.errors import SrjtError
 from srjt.estimator import OrdinalNoiseClassifier
 from srjt.networks.weights import read_weights
-from srjt.ordinal import losses
+from srjt.ordinal import selection
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.ranges import OrdinalRanges
 from srjt.settings import load_config, parse_overrides
@@ -192,8 +192,8 @@ SENTENCES: list[tuple[Callable[[], object], str]] = [
         lambda: OrdinalLoss("eae", num_classes=4).set_epoch(1),
         "The loss of eae changes with the progress of the training: pass epochs.",
     ),
-    (lambda: losses.keep_rate(0, noise_rate=0.2), "Epochs are counted from 1; got 0."),
-    (lambda: losses.keep_rate(1, noise_rate=1.0), "A noise rate lies in [0, 1); got 1."),
+    (lambda: selection.keep_rate(0, noise_rate=0.2), "Epochs are counted from 1; got 0."),
+    (lambda: selection.keep_rate(1, noise_rate=1.0), "A noise rate lies in [0, 1); got 1."),
     (
         lambda: confusion_matrix([0, 1, 2], [0, 1], num_classes=3),
         "Each sample has a true and a predicted grade; got 3 true and 2 predicted ones.",

@@ -219,6 +219,69 @@ def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
     return pipes(head, rows)
 
 
+CROWDS = {  # name of the set → what it is
+    "web": "relevance of web pages",
+    "CF": "weather in short texts",
+    "CF_amt": "the same, other workers",
+    "dog": "breeds of dogs (no order)",
+    "adult": "adult content",
+    "relevance": "relevance of documents",
+}
+CROWD_METHODS = ("ours", "votes", "smoothed votes", "Dawid–Skene", "GLAD", "MACE")
+
+
+def crowds(folder: Path) -> str:
+    """Accuracy, MAE and log-loss of each method on public crowds."""
+    runs = pd.read_csv(folder / "crowds_real.csv").set_index(["set", "method"])
+    rows = []
+    for name, text in CROWDS.items():
+        row = [f"{text}: {runs.loc[(name, 'ours'), 'workers']} workers"]
+        for method in CROWD_METHODS:
+            scores = [
+                f"{runs.loc[(name, method), one]:.3f}" for one in ("accuracy", "MAE", "log-loss")
+            ]
+            row.append(" / ".join(scores))
+        rows.append(row)
+    return pipes(["crowd", *CROWD_METHODS], rows)
+
+
+def repeated_readings(folder: Path) -> str:
+    """How well a second reading by the same reader is predicted."""
+    runs = pd.read_csv(folder / "repeated_readings.csv")
+    names = {"twice": "photographs, a month later", "platforms": "pathology, another platform"}
+    rows = []
+    for _, run in runs.iterrows():
+        rows.append(
+            [
+                names[run["set"]],
+                run["method"],
+                f"{run['repeats: predicted']:.2f} / {run['repeats: observed']:.2f}",
+                f"{run['log-loss of repeating']:.3f}",
+                f"{run['log-loss of the grade']:.3f}",
+            ]
+        )
+    head = ["readings", "prediction", "same grade: predicted / observed"]
+    return pipes([*head, "log-loss: same grade", "log-loss: grade"], rows)
+
+
+def ordinal_readers(folder: Path) -> str:
+    """Heads on frozen features that learn from several readers: means over folds and seeds."""
+    runs = pd.read_csv(folder / "ordinal_readers.csv")
+    rows = []
+    for method, of_method in runs.groupby("method", sort=False):
+        row = [str(method)]
+        for name in ("acne", "appareal"):
+            mean = of_method[of_method["set"] == name][["MAE", "macro_f1", "log_loss"]].mean()
+            row.append(" / ".join(f"{value:.3f}" for value in mean))
+        rows.append(row)
+    seeds = runs.groupby("set")["seed"].nunique()
+    head = [
+        f"{text}, {seeds[name]} seeds"
+        for name, text in (("acne", "ACNE04"), ("appareal", "APPA-REAL"))
+    ]
+    return pipes(["method", *head], rows)
+
+
 def feature_differences(folder: Path) -> str:
     """``srjt`` minus each other method, means over the cases whose test grades are true in each
     fold."""
@@ -516,6 +579,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-seeds": readers_seeds,
     "reader-targets": reader_targets,
     "readers-real": readers_real,
+    "crowds": crowds,
+    "repeated-readings": repeated_readings,
+    "ordinal-readers": ordinal_readers,
     "feature-differences": feature_differences,
     "active-verification": active_verification,
     "next-readings": next_readings,

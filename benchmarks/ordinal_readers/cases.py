@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 FOLDS = 5
 COMPONENTS = 128  # principal components of the features
-VOTES = 3  # of the people who guessed the age of a face, drawn by the seed
+READINGS = {"acne": 2, "appareal": 3}  # of an image, drawn by the seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +65,11 @@ def cases(name: str, features: Path, folder: Path, *, seed: int) -> Iterator[tup
     place = {image: row for row, image in enumerate(images)}
     if name == "acne":
         true = labels["published_grade"].to_numpy(np.int64)
-        table = pd.read_csv(folder / "readings.csv").dropna(subset=["grade"])
+        table = drawn(pd.read_csv(folder / "readings.csv"), READINGS[name], seed=seed)
         reader, names = pd.factorize(table["reader"], sort=True)
     else:
         true = labels["true_grade"].to_numpy(np.int64)
-        table = pd.read_csv(folder / "votes.csv").dropna(subset=["grade"])
-        table = table.sample(frac=1.0, random_state=seed).groupby("image", sort=False).head(VOTES)
+        table = drawn(pd.read_csv(folder / "votes.csv"), READINGS[name], seed=seed)
         reader, names = np.zeros(len(table), dtype=np.int64), ["anybody"]
     item = table["image"].map(place).to_numpy(np.int64)
     grade = table["grade"].to_numpy(np.int64)
@@ -93,6 +92,12 @@ def cases(name: str, features: Path, folder: Path, *, seed: int) -> Iterator[tup
             seed=seed,
         )
         yield case, true
+
+
+def drawn(table: pd.DataFrame, count: int, *, seed: int) -> pd.DataFrame:
+    """So many readings of each image, drawn by the seed."""
+    mixed = table.dropna(subset=["grade"]).sample(frac=1.0, random_state=seed)
+    return mixed.groupby("image", sort=False).head(count)
 
 
 def _components(features: Floats, train: Ints) -> Floats:

@@ -25,7 +25,7 @@ from methods import METHODS, Method
 from srjt.ordinal import metrics
 
 DECAYS = (1.0, 0.3, 0.1, 0.03, 0.01)
-STEPS = 50
+STEPS = 40
 RATE = 0.05
 SCORES = ("MAE", "macro_f1", "log_loss")
 KEY = ("set", "seed", "fold", "method")
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
             done = {tuple(row[name] for name in KEY) for row in csv.DictReader(file)}
     else:
         args.out.write_text(",".join([*KEY, *SCORES]) + "\n")
-    for seed in range(args.seeds):
+    for seed in args.seeds:
         for fold, (case, true) in enumerate(cases(args.set, args.features, args.folder, seed=seed)):
             for name, method in METHODS.items():
                 key = (args.set, str(seed), str(fold), name)
@@ -112,7 +112,7 @@ def main() -> None:
         command = commands.add_parser(name)
         command.add_argument("features", type=Path)
         command.add_argument("folder", type=Path)
-        command.add_argument("--seeds", type=int, default=5)
+        command.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
         command.add_argument("--methods", nargs="+", choices=METHODS)
         command.add_argument("--out", type=Path, default=Path("ordinal_readers.csv"))
         command.set_defaults(run=run, set=name)

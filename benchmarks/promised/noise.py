@@ -37,9 +37,9 @@ from srjt.noise.quality import (
     true_grade_posterior,
 )
 from srjt.noise.verified import exact_interval, labels_to_verify
-from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decoding import highest_per_unit
 from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.ranges import patient_weights
 from srjt.training.held_out import HeldOut
 
 PROMISED = 0.9  # of ranges

@@ -19,6 +19,7 @@ from srjt.readers import Readings
 from srjt.readers.agreement import COEFFICIENTS, Agreement, agreement
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.network import compare_network
+from srjt.readers.repeats import repeats_of
 
 RESAMPLES = 300
 BLUR = 0.3  # of a reader, in severities
@@ -93,6 +94,53 @@ def agree(setting: Setting, rng: np.random.Generator) -> Held:
     pair, reader = found.pairs.iloc[0], found.by_reader.iloc[0]
     held["one pair"] = holds((pair["quadratic"], pair["low"], pair["high"]), truth["pair"])
     held["bias"] = holds((reader["bias"], reader["bias_low"], reader["bias_high"]), truth["bias"])
+    return held
+
+
+def read_twice(setting: Setting, rng: np.random.Generator) -> Readings:
+    """All readers read all items twice; half of the variance of a reader's error comes back."""
+    sample = draw(setting, rng)
+    shape = (len(sample), setting.readers)
+    own = sample.severity[:, None] + BLUR * np.sqrt(0.5) * rng.normal(size=shape)
+    noise = BLUR * np.sqrt(0.5) * rng.normal(size=(*shape, 2))
+    grade = np.searchsorted(setting.thresholds, own[:, :, None] + noise)
+    item, reader, _ = np.indices(grade.shape)
+    return Readings(
+        items=[str(place) for place in range(len(sample))],
+        readers=[f"reader {number}" for number in range(setting.readers)],
+        grades=tuple(str(one) for one in range(setting.grades)),
+        item=item.ravel(),
+        reader=reader.ravel(),
+        grade=grade.ravel(),
+        groups=sample.groups,
+    )
+
+
+OF_A_READER = ("exact", "kappa", "difference", "limit_low", "limit_high")
+
+
+@lru_cache
+def true_repeats(setting: Setting) -> dict[str, float]:
+    """Of many items."""
+    few = Setting(**{**vars(setting), "patients": max(5000, 30_000 // (setting.images or 4))})
+    found = repeats_of(read_twice(few, seeded("repeats", setting)), resamples=0)
+    assert found is not None
+    truths = {name: float(found.by_reader[name][0]) for name in OF_A_READER}
+    return truths | {"all": found.exact.value, "between": found.exact_between.value}
+
+
+def read_again(setting: Setting, rng: np.random.Generator) -> Held:
+    found = repeats_of(read_twice(setting, rng), resamples=RESAMPLES)
+    assert found is not None
+    truth = true_repeats(setting)
+    held = {
+        "all": holds(found.exact, truth["all"]),
+        "between": holds(found.exact_between, truth["between"]),
+    }
+    reader = found.by_reader.iloc[0]
+    for name in OF_A_READER:
+        interval = (reader[name], reader[f"{name}_low"], reader[f"{name}_high"])
+        held[name] = holds(interval, truth[name])
     return held
 
 

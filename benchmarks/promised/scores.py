@@ -31,7 +31,6 @@ from srjt.inference.sample_size import (
 from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.ordinal import metrics
 from srjt.ordinal.baseline import gain_over_one_grade
-from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decisions import (
     areas,
     operating_point,
@@ -39,6 +38,7 @@ from srjt.ordinal.decisions import (
     threshold_for_sensitivity,
 )
 from srjt.ordinal.metrics import METRICS, Interval
+from srjt.ordinal.ranges import patient_weights
 from srjt.reports.pages.study import learning_curve_section
 from srjt.studies.results import NAIVE_COLUMNS, StudyResults, corrected_t_test
 

@@ -339,6 +339,13 @@ SIMULATIONS = (
         settings=READERS,
     ),
     Simulation(
+        name="repeats",
+        promises=("repeats",),
+        trial=readers.read_again,
+        trials=300,
+        settings=READERS,
+    ),
+    Simulation(
         name="consensus",
         promises=("reader-rates", "reader-bias", "consensus-error", "true-scores-readings"),
         trial=readers.agreed,

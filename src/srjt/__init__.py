@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from srjt.inference.export import export as export
     from srjt.inference.predict import predict as predict
     from srjt.inference.sample_size import plan as plan
-    from srjt.ordinal.losses import keep_rate as keep_rate, soft_labels as soft_labels
+    from srjt.ordinal.losses import soft_labels as soft_labels
+    from srjt.ordinal.selection import keep_rate as keep_rate
     from srjt.ranges import OrdinalRanges as OrdinalRanges
     from srjt.reports.model_card import export_folder as export_folder
     from srjt.reports.report import report as report
@@ -46,7 +47,8 @@ __all__, __getattr__, __dir__ = lazy_names(
         "srjt.inference.export": ("export",),
         "srjt.inference.predict": ("predict",),
         "srjt.inference.sample_size": ("plan",),
-        "srjt.ordinal.losses": ("keep_rate", "soft_labels"),
+        "srjt.ordinal.losses": ("soft_labels",),
+        "srjt.ordinal.selection": ("keep_rate",),
         "srjt.ranges": ("OrdinalRanges",),
         "srjt.reports.model_card": ("export_folder",),
         "srjt.reports.report": ("report",),

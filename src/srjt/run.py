@@ -157,10 +157,11 @@ class Run(Trained, Reported):
         facts = read_facts(self.folder)
         if not samples:  # folders may name people
             made = {name: value for name, value in facts.provenance.items() if name != "command"}
-            data = dict(facts.data)
-            for name in {"source", "labels"} & data.keys():
-                data[name] = {**data[name], "path": Path(data[name]["path"]).name}
-            facts = replace(facts, data=data, provenance=made)
+            named = {}
+            for name in ("source", "labels"):
+                if (file := getattr(facts.data, name)) is not None:
+                    named[name] = file.model_copy(update={"path": Path(file.path).name})
+            facts = replace(facts, data=facts.data.model_copy(update=named), provenance=made)
         usage = f"```bash\nsrjt predict hf://{repo} SAMPLES --out predictions.csv\n```"
         with tempfile.TemporaryDirectory() as folder:
             for name in (*HUB_MODEL, *(HUB_SAMPLES if samples else ())):

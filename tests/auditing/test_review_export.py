@@ -145,8 +145,9 @@ def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
     (tmp_path / "link.csv").symlink_to(table)
     os.link(table, tmp_path / "hard.csv")
     for out in (table, "link.csv", "hard.csv"):
-        code, said = srjt("review", "export", folder, "--out", out, "--force")
-        assert (code, "never overwritten" in said) == (2, True)
+        with explained() as errors:
+            srjt("review", "export", folder, "--out", out, "--force")
+        assert [*map(about, errors)] == ["file_exists out"]
     assert table.read_bytes() == before
 
     (tmp_path / "there.csv").write_text("mine")
@@ -157,12 +158,13 @@ def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
     labels = read(table)
     labels["grade"] = labels["grade"].iloc[::-1].tolist()
     labels.to_csv(table, index=False)
-    code, said = srjt("review", "export", folder, "--out", "new.csv")
-    assert (code, "has changed since the audit" in said) == (2, True)
-    labels.drop(columns="image").to_csv(table, index=False)
-    assert "No column of" in srjt("review", "export", folder, "--out", "new.csv")[1]
-    table.unlink()
-    assert "does not exist any more" in srjt("review", "export", folder, "--out", "new.csv")[1]
+    with explained() as errors:
+        srjt("review", "export", folder, "--out", "new.csv")
+        labels.drop(columns="image").to_csv(table, index=False)
+        srjt("review", "export", folder, "--out", "new.csv")
+        table.unlink()
+        srjt("review", "export", folder, "--out", "new.csv")
+    assert [*map(about, errors)] == ["data_changed", "data_changed", "missing_file"]
     assert not (tmp_path / "new.csv").exists()
 
 

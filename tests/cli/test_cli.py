@@ -21,7 +21,7 @@ import srjt
 from srjt import cli, methods
 from srjt.cli import SUMMARIES, OptionsReporter, say, warnings_as_sentences
 from srjt.errors import Message, Option, SrjtError, warn
-from srjt.reports.shell import as_typed
+from srjt.reports.flags import as_typed
 from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter, reporter_for
@@ -228,7 +228,7 @@ def test_without_words_the_help_is_printed_as_an_error(command: Srjt) -> None:
 # only the command line, or another program's, comes here
 COMMAND_LINE = (
     "cli",
-    "reports/shell.py",
+    "reports/flags.py",
     "auditing/review",
     "studies/ray",
     "methods/__init__.py",

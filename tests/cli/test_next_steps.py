@@ -4,6 +4,7 @@ table by the file beside it.
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from srjt.cli import study
 from srjt.data.synthetic import generate
 
 from .conftest import Srjt
@@ -167,6 +169,38 @@ def test_next_steps_of_synthetic_data(command: Srjt) -> None:
     (words,) = next_steps(out)
     code, _, err = command(*words, *TINY)
     assert code == 0, err
+
+
+@pytest.mark.slow
+def test_next_step_of_the_demo(
+    command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the demo does is tested in tests/reports/test_demo.py; this is its last line, for a
+    table of that name."""
+    monkeypatch.setattr("srjt.reports.demo.run_demo", lambda out, **_: [])
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    _, out, _ = command("demo")
+    program, *words = shlex.split(out.splitlines()[-1])
+    assert (program, words) == ("srjt", ["analyse", "labels.csv"])
+    assert labelled.name == "labels.csv"
+    code, _, err = command(words[0], labelled, *TINY, "--method", "standard")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("found", "called", "printed"),
+    [
+        ("/usr/bin/srjt", "/usr/bin/srjt", "srjt"),
+        (None, ".venv/bin/srjt", ".venv/bin/srjt"),
+        (None, "/somewhere/srjt/__main__.py", f"{shlex.quote(sys.executable)} -m srjt"),
+    ],
+)
+def test_a_program_that_is_not_on_the_path_is_named_as_it_was_called(
+    found: str | None, called: str, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: found)
+    monkeypatch.setattr("sys.argv", [called, "demo"])
+    assert study._program() == printed
 
 
 @pytest.mark.slow

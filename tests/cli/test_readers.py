@@ -144,6 +144,8 @@ def test_a_language_model_is_one_more_reader(command: Srjt, table: Path, tmp_pat
     out = tmp_path / "o"
     words = ("--answers", file, "--next", 4, "--next-for", "readers", "--out", out)
     assert command("readers", table, *words)[0] == 0
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "the variance of the reader&#x27;s error rate" in page.replace("&#39;", "&#x27;")
     kept = pd.read_csv(out / "readings.csv")
     assert (kept["reader"] == "model").sum() == len(items)
     assert len(pd.read_csv(out / "worklist.csv")) == 4

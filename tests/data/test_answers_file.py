@@ -45,6 +45,16 @@ def test_answers_are_readings_of_one_more_reader(tmp_path: Path) -> None:
     assert (patients["x/a.png"], patients["x/b.png"]) == ("p", "q")
 
 
+def test_a_wide_table_and_a_program_that_answered_twice(tmp_path: Path) -> None:
+    wide = pd.DataFrame({"image": ["a", "b"], "grade_kim": [0, 2], "grade_lee": [1, None]})
+    people = read_readings(wide, grade_column="grade_*", grades=["0", "1", "2"])
+    found = with_answers(people, save(tmp_path, id=["a", "a", "b"], label=[1, 1, 0]))
+    assert found.readings.readers == ["kim", "lee", "model"]
+    own = found.readings.reader == 2
+    assert found.readings.item[own].tolist() == [0, 0, 1]  # as a person who reads an image again
+    assert found.readings.grade[own].tolist() == [1, 1, 0]
+
+
 def test_what_the_program_claims_to_be_sure_of_is_a_reader_of_its_own(tmp_path: Path) -> None:
     people = read_readings(PEOPLE)
     names = ["a.png", "b.png", "c.png"]
@@ -63,6 +73,9 @@ def test_a_file_that_holds_no_answers_is_one_sentence(tmp_path: Path) -> None:
         with_answers(people, save(tmp_path, image=["a.png"], text=["mild"]))
     with pytest.raises(SrjtError, match="no answer that is one of the readers' grades"):
         with_answers(people, save(tmp_path, image=["a.png"], answer=["mild"]))
+    crowd = read_readings(PEOPLE.drop(columns="reader"))
+    with pytest.raises(SrjtError, match="do not say whose they are"):
+        with_answers(crowd, save(tmp_path, image=["a.png"], answer=[1]))
 
 
 @pytest.mark.slow

@@ -14,9 +14,10 @@ from fixtures.dicom_files import write_dicom
 from hostile.corpus import png_of_size
 from refusals import refuses
 from srjt.data import Manifest, Problem, check, drop_unusable, from_arrays, write_problems
-from srjt.data.checks import contact_sheet, image_problem, image_sizes
+from srjt.data.checks import image_problem, image_sizes
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.problems import examples
+from srjt.data.thumbnails import contact_sheet
 
 
 def noise_image(seed: int, size: tuple[int, int] = (20, 16)) -> Image.Image:

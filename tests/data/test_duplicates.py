@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from PIL import Image
 
-import srjt.data.checks as hashing
+import srjt.data.duplicates as hashing
 from srjt.data import (
     DuplicateImagesWarning,
     LeakageWarning,
@@ -21,7 +21,7 @@ from srjt.data import (
     folds,
     group_duplicates,
 )
-from srjt.data.checks import UNKNOWN, identical, near_pairs, pixel_hash, thumbnails
+from srjt.data.duplicates import UNKNOWN, identical, near_pairs, pixel_hash, thumbnails
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import connected

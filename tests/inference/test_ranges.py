@@ -35,7 +35,7 @@ from srjt.noise.quality import (
     posterior_weights,
     scaled_joint,
 )
-from srjt.ordinal.calibration import range_scores, range_threshold
+from srjt.ordinal.ranges import range_scores, range_threshold
 from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
 

@@ -10,13 +10,8 @@ from scipy.stats import binom
 
 from refusals import refuses
 from srjt import noise
-from srjt.ordinal import calibration
-from srjt.ordinal.calibration import (
-    grade_ranges,
-    range_scores,
-    range_threshold,
-    widest_range_threshold,
-)
+from srjt.ordinal import calibration, ranges as conformal
+from srjt.ordinal.ranges import grade_ranges, range_scores, range_threshold, widest_range_threshold
 
 
 def test_bins_by_hand() -> None:
@@ -220,7 +215,7 @@ def test_one_image_per_patient_is_split_conformal_prediction(
 
 
 def test_images_share_the_weight_of_their_patient() -> None:
-    assert calibration.patient_weights(["a", "b", "a", "a"], 4) == pytest.approx(
+    assert conformal.patient_weights(["a", "b", "a", "a"], 4) == pytest.approx(
         [1 / 3, 1, 1 / 3, 1 / 3]
     )
     # copies of a patient's images change nothing

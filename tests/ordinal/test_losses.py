@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from refusals import refuses
-from srjt.ordinal import losses
+from srjt.ordinal import losses, selection
 
 grades_and_classes = st.integers(2, 12).flatmap(
     lambda c: st.tuples(st.integers(0, c - 1), st.just(c))
@@ -313,7 +313,7 @@ def test_a_temperature_is_positive_and_there_are_as_many_labels_as_samples() -> 
 def test_keep_rate_of_the_published_code() -> None:
     # ε = 0.45: linspace(0, 0.45, 10) climbs by 0.05 and starts at 0
     rates = [
-        losses.keep_rate(epoch, noise_rate=0.45, convention="published-code")
+        selection.keep_rate(epoch, noise_rate=0.45, convention="published-code")
         for epoch in range(1, 13)
     ]
     assert rates == pytest.approx([1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.55, 0.55])
@@ -321,11 +321,11 @@ def test_keep_rate_of_the_published_code() -> None:
 
 @given(st.floats(0, 0.99), st.integers(1, 30), st.integers(1, 40))
 def test_keep_rate_agrees_with_the_formulas(noise_rate: float, ramp: int, epoch: int) -> None:
-    paper = losses.keep_rate(epoch, noise_rate=noise_rate, ramp_epochs=ramp)
+    paper = selection.keep_rate(epoch, noise_rate=noise_rate, ramp_epochs=ramp)
     assert paper == pytest.approx(1 - min(epoch / ramp * noise_rate, noise_rate))
     forget = np.full(40, noise_rate)
     forget[:ramp] = np.linspace(0, noise_rate, ramp)
-    code = losses.keep_rate(
+    code = selection.keep_rate(
         epoch, noise_rate=noise_rate, ramp_epochs=ramp, convention="published-code"
     )
     assert code == pytest.approx(1 - forget[epoch - 1])
@@ -344,15 +344,15 @@ def test_keep_rate_agrees_with_the_formulas(noise_rate: float, ramp: int, epoch:
     ],
 )
 def test_keep_count(batch: int, rate: float, paper: int, code: int) -> None:
-    assert losses.keep_count(batch, rate) == paper
-    assert losses.keep_count(batch, rate, convention="published-code") == code
+    assert selection.keep_count(batch, rate) == paper
+    assert selection.keep_count(batch, rate, convention="published-code") == code
 
 
 @given(st.integers(1, 4096), st.floats(0, 1))
 def test_keep_count_is_the_smallest_set_that_is_large_enough(batch: int, rate: float) -> None:
     up, down = (
-        losses.keep_count(batch, rate),
-        losses.keep_count(batch, rate, convention="published-code"),
+        selection.keep_count(batch, rate),
+        selection.keep_count(batch, rate, convention="published-code"),
     )
     assert 1 <= down <= up <= batch
     slack = 1e-9 * batch
@@ -364,22 +364,22 @@ def test_keep_count_is_the_smallest_set_that_is_large_enough(batch: int, rate: f
 @pytest.mark.parametrize(
     ("call", "refused"),
     [
-        (lambda: losses.keep_rate(0, noise_rate=0.2), ("out_of_bounds", "epoch", "got 0")),
-        (lambda: losses.keep_rate(1, noise_rate=1.0), ("out_of_bounds", "noise_rate", "got 1")),
+        (lambda: selection.keep_rate(0, noise_rate=0.2), ("out_of_bounds", "epoch", "got 0")),
+        (lambda: selection.keep_rate(1, noise_rate=1.0), ("out_of_bounds", "noise_rate", "got 1")),
         (
-            lambda: losses.keep_rate(1, noise_rate=math.nan),
+            lambda: selection.keep_rate(1, noise_rate=math.nan),
             ("out_of_bounds", "noise_rate", "got nan"),
         ),
         (
-            lambda: losses.keep_rate(1, noise_rate=0.2, ramp_epochs=0),
+            lambda: selection.keep_rate(1, noise_rate=0.2, ramp_epochs=0),
             ("out_of_bounds", "ramp_epochs", "got 0"),
         ),
         (
-            lambda: losses.keep_rate(1, noise_rate=0.2, convention="published_code"),
+            lambda: selection.keep_rate(1, noise_rate=0.2, convention="published_code"),
             ("unknown_name", "", "'published-code'"),
         ),
-        (lambda: losses.keep_count(0, 0.5), ("out_of_bounds", "batch_size", "got 0")),
-        (lambda: losses.keep_count(4, 0.5, convention="papr"), ("unknown_name", "", "'paper'")),
+        (lambda: selection.keep_count(0, 0.5), ("out_of_bounds", "batch_size", "got 0")),
+        (lambda: selection.keep_count(4, 0.5, convention="papr"), ("unknown_name", "", "'paper'")),
     ],
 )
 def test_impossible_rates_are_named(call, refused: tuple[str, ...]) -> None:
@@ -416,10 +416,10 @@ def test_selection_by_hand() -> None:
     """Keep 4 of 8: grade 0 (5 samples) ceil(2.5) = 3, grade 2 (2) 1, grade 1 (1) ceil(0.5) = 1."""
     labels = torch.tensor([0, 0, 2, 0, 1, 0, 2, 0])
     graded = torch.tensor([5.0, 1.0, 9.0, 2.0, 99.0, 3.0, 8.0, 4.0])
-    assert indices(losses.select_smallest(graded, keep=4, labels=labels)) == {1, 3, 5, 6, 4}
+    assert indices(selection.select_smallest(graded, keep=4, labels=labels)) == {1, 3, 5, 6, 4}
     scores = torch.tensor([3.0, 1.0, 2.0, 1.0, 0.5])
-    assert losses.select_smallest(scores, keep=2).tolist() == [False, True, False, False, True]
-    assert losses.select_smallest(scores, keep=3).tolist() == [False, True, False, True, True]
+    assert selection.select_smallest(scores, keep=2).tolist() == [False, True, False, False, True]
+    assert selection.select_smallest(scores, keep=3).tolist() == [False, True, False, True, True]
 
 
 @given(batches)
@@ -427,7 +427,7 @@ def test_exactly_the_smallest_are_kept_and_per_class_the_same_share_of_each_grad
     case: tuple,
 ) -> None:
     scores, labels, keep = case
-    assert indices(losses.select_smallest(torch.tensor(scores), keep=keep)) == smallest(
+    assert indices(selection.select_smallest(torch.tensor(scores), keep=keep)) == smallest(
         scores, keep
     )
     size = len(scores)
@@ -436,15 +436,15 @@ def test_exactly_the_smallest_are_kept_and_per_class_the_same_share_of_each_grad
         members = [i for i in range(size) if labels[i] == grade]
         quota = math.ceil(keep * len(members) / size)
         expected |= {members[i] for i in smallest([scores[m] for m in members], quota)}
-    mask = losses.select_smallest(torch.tensor(scores), keep=keep, labels=torch.tensor(labels))
+    mask = selection.select_smallest(torch.tensor(scores), keep=keep, labels=torch.tensor(labels))
     assert indices(mask) == expected
     assert set(labels) == {labels[i] for i in indices(mask)}  # no grade is starved
     scores = torch.zeros(
         1000
     )  # ties go to the earlier sample; unstable sorting shows only in larger batches
-    assert indices(losses.select_smallest(scores, keep=300)) == set(range(300))
+    assert indices(selection.select_smallest(scores, keep=300)) == set(range(300))
     labels = torch.arange(1000) % 4
-    assert indices(losses.select_smallest(scores, keep=300, labels=labels)) == set(range(300))
+    assert indices(selection.select_smallest(scores, keep=300, labels=labels)) == set(range(300))
 
 
 @given(batches)
@@ -453,9 +453,9 @@ def test_a_tensor_keep_and_rows_of_scores_make_no_difference(case: tuple) -> Non
     one, labels = torch.tensor(listed), torch.tensor(grades)
     rows = torch.stack([one, one.flip(0), torch.zeros_like(one)])
     for given_labels in (None, labels):
-        by_int = losses.select_smallest(rows, keep=keep, labels=given_labels)
+        by_int = selection.select_smallest(rows, keep=keep, labels=given_labels)
         assert torch.equal(
-            by_int, losses.select_smallest(rows, keep=torch.tensor(keep), labels=given_labels)
+            by_int, selection.select_smallest(rows, keep=torch.tensor(keep), labels=given_labels)
         )
         for row, mask in zip(rows, by_int, strict=True):
-            assert torch.equal(mask, losses.select_smallest(row, keep=keep, labels=given_labels))
+            assert torch.equal(mask, selection.select_smallest(row, keep=keep, labels=given_labels))

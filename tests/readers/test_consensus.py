@@ -593,7 +593,7 @@ def test_a_crowd_averages_all_variants_and_fewer_readers_the_likeliest() -> None
     variants = model.fit_variants(evidence)
     assert set(variants.weights) == {1.0 / len(variants.fits)}
     assert {len(fit.states.grade) for fit in variants.fits} == {3, 18}
-    assert not evidence_of(make(readers=49, count=3)[0], repeats="one reading").crowd
+    assert not evidence_of(make(readers=50, count=3)[0], repeats="one reading").crowd
 
 
 def test_errors_are_shared_by_those_who_look() -> None:

@@ -21,7 +21,7 @@ from srjt.reports.pages.run import run_page
 from srjt.reports.sections import settings_section
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.folder import RunFacts, read_facts, write_facts
+from srjt.training.folder import DataFacts, RunFacts, read_facts, write_facts
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
@@ -41,9 +41,13 @@ def write_run(folder: Path, *, finished: bool = True, truth: bool = True, **sett
     facts = RunFacts(
         config=TrainConfig(**given).for_data(features=False, samples=8),
         grades=Grades(("low", HOSTILE)),
-        data={"samples": {"train": 4, "validation": 2, "test": 2}, "class_counts": [2, 2], "in_shape": [3, 8, 8],
-              "fingerprint": "abc123"},
-    )  # fmt: skip
+        data=DataFacts(
+            samples={"train": 4, "validation": 2, "test": 2},
+            class_counts=[2, 2],
+            in_shape=[3, 8, 8],
+            fingerprint="abc123",
+        ),
+    )
     write_facts(folder, facts)
     lines = ["epoch,split,network,metric,value"]
     for epoch in (1, 2):

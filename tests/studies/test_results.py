@@ -11,7 +11,7 @@ import pytest
 from refusals import refuses
 from srjt import noise
 from srjt.errors import Option, SrjtError
-from srjt.reports.shell import as_typed
+from srjt.reports.flags import as_typed
 from srjt.studies.folder import (
     error_file,
     forget_error,

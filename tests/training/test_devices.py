@@ -35,7 +35,7 @@ from srjt.training.devices import (
     backward_kernels,
     compile_networks,
 )
-from srjt.training.folder import RunFacts
+from srjt.training.folder import DataFacts, RunFacts
 from srjt.training.trained import Setup, build_method, ready_to_compute
 
 
@@ -105,7 +105,7 @@ def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> No
     sides = [torch.arange(300), torch.arange(300, 370), torch.arange(370, 500)]
     method = build_method(TrainConfig(method="standard", network="mlp"), num_classes=2)
     config = TrainConfig(method="standard", network="mlp", eval_batch_size=200)
-    facts = RunFacts(config=config, grades=Grades(("0", "1")), data={"in_shape": (3,)})
+    facts = RunFacts(config=config, grades=Grades(("0", "1")), data=DataFacts(in_shape=[3]))
     run = ready_to_compute(networks, method, facts, Setup(device="cpu"))
     forward = run.forward(feed, sides=sides)
     for rows in sides:

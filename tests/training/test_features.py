@@ -126,11 +126,11 @@ def test_a_run_knows_the_file_of_its_labels(tmp_path: Path) -> None:
     data = srjt.data.read(tmp_path / "rows.npy", labels=tmp_path / "labels.csv")
     srjt.train(data, out=tmp_path / "run", **{**SETTINGS, "epochs": 1})
     recorded = srjt.load_run(tmp_path / "run").facts.data
-    assert [Path(recorded[name]["path"]).name for name in ("source", "labels")] == [
-        "rows.npy",
-        "labels.csv",
-    ]
-    assert len(recorded["labels"]["sha256"]) == 64
+    assert recorded.source is not None
+    assert recorded.labels is not None
+    assert Path(recorded.source.path).name == "rows.npy"
+    assert Path(recorded.labels.path).name == "labels.csv"
+    assert len(recorded.labels.sha256) == 64
 
 
 def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained) -> None:

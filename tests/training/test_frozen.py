@@ -296,5 +296,5 @@ def test_the_run_says_what_became_of_the_images(wide: Path, tmp_path: Path) -> N
     about = next(section for section in page.sections if section.slug == "data")
     assert "stayed frozen" in about.text[0]
     assert "padded to a square" in about.text[1]
-    facts = run.facts.data["frozen"]
+    facts = run.facts.data.frozen
     assert (facts["median_size"], facts["not_square"], facts["images"]) == ([40, 20], 1.0, 24)

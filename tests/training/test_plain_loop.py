@@ -16,7 +16,7 @@ from srjt.data.images.feed import normalise, open_feed
 from srjt.training.batches import Preprocess, TrainingSet, draw_plan
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, StackedNetworks
-from srjt.training.folder import RunFacts
+from srjt.training.folder import DataFacts, RunFacts
 from srjt.training.loop import fit
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Setup, Trained, build_method, build_networks, ready_to_compute
@@ -72,7 +72,7 @@ def trained(data: Any, method: str, **settings: Any) -> Trained:
     config, committee = first_committee(method, **settings)
     rows = data.split.train
     facts = RunFacts(
-        config=config, grades=Grades(data.manifest.grades), data={"in_shape": (3, CROP, CROP)}
+        config=config, grades=Grades(data.manifest.grades), data=DataFacts(in_shape=[3, CROP, CROP])
     )
     run = ready_to_compute(
         committee, build_method(config, num_classes=4), facts, Setup(device="cpu")

@@ -25,12 +25,12 @@ from srjt._version import __version__
 from srjt.auditing import scores as scoring
 from srjt.auditing.folder import FORMAT, TRAININGS, AuditFolder, image_file
 from srjt.choose import pick
-from srjt.data.checks import thumbnail
 from srjt.data.grades import Grades, positions
 from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.sources.readings import select_readings
+from srjt.data.thumbnails import thumbnail
 from srjt.errors import Option, SrjtError, count_of, unknown_name
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text

@@ -83,7 +83,9 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     if not named_by or "reader" not in frame:
         raise SrjtError(
             f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE"
-            " --next 50 --out DIR writes one."
+            " --next 50 --out DIR writes one.",
+            code="wrong_file",
+            option="worklist",
         )
     rows = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
     if not len(rows) and reviewer not in (source.readers or ()):
@@ -92,7 +94,9 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
         names = ", ".join(sorted(set(frame["reader"]))[:8])
         raise SrjtError(
             f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name"
-            " with --reviewer."
+            " with --reviewer.",
+            code="no_match",
+            option="reviewer",
         )
     wanted = list(dict.fromkeys(rows[named_by[0]]))
     joined = join_all_names(wanted, source.ids, wanted_in=str(path), known_in=str(source.folder))
@@ -100,7 +104,9 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     if not any(pick(source.images, lines)):
         raise SrjtError(
             f"{source.folder} has no image files to show: run srjt readers again with --images DIR,"
-            " the folder of the images."
+            " the folder of the images.",
+            code="missing_file",
+            option="images",
         )
     return lines
 

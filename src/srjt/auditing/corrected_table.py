@@ -60,7 +60,8 @@ def corrected_table(
         if decision.to_grade not in audit.grades:
             raise SrjtError(
                 f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is"
-                " not a grade of this audit: decide it again in srjt review."
+                " not a grade of this audit: decide it again in srjt review.",
+                code="unknown_grade",
             )
         if decision.to_grade != audit.grades[audit.labels[line]]:
             grades[row] = spellings[decision.to_grade]
@@ -117,7 +118,9 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
         and os.path.samefile(out, original)
     ):
         raise SrjtError(
-            f"{out} is the original table, which is never overwritten: choose another file."
+            f"{out} is the original table, which is never overwritten: choose another file.",
+            code="file_exists",
+            option="out",
         )
     if out.exists() and not overwrite:
         raise exists_already(out)
@@ -216,12 +219,17 @@ def _read_original(
     audit: AuditFolder, path: Path
 ) -> tuple[pd.DataFrame, list[int | None], str, list[str]]:
     if not path.exists():
-        raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
+        raise SrjtError(
+            f"The audited table {path} does not exist any more: restore it.", code="missing_file"
+        )
     loaded = load_table(path)
     frame = loaded.frame
     column = audit.facts.label_column
     if column not in frame:
-        raise SrjtError(f"{path} has no column {column!r} any more: restore the audited table.")
+        raise SrjtError(
+            f"{path} has no column {column!r} any more: restore the audited table.",
+            code="missing_column",
+        )
     lines = _match_rows(audit, frame, path)
     notes = []
     if loaded.problems:
@@ -239,7 +247,8 @@ def _read_original(
         raise SrjtError(
             f"{path} has changed since the audit: {loaded.lines[edited[0]]} now has the grade"
             f" {frame[column].iloc[edited[0]]!r} (changed rows: {len(edited):,}). Restore the"
-            " audited table, or audit the new one."
+            " audited table, or audit the new one.",
+            code="data_changed",
         )
     return frame, lines, column, notes
 
@@ -254,7 +263,8 @@ def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int
             return lines
     raise SrjtError(
         f"No column of {path} contains the ids of all audited samples: it has changed since the"
-        " audit. Restore the audited table."
+        " audit. Restore the audited table.",
+        code="data_changed",
     )
 
 

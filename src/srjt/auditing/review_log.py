@@ -307,7 +307,7 @@ class Decisions:
                 raise _damaged(self.path, f"is damaged ({problem})") from problem
             reason = getattr(problem, "strerror", None) or problem
             raise SrjtError(
-                f"The decisions in {self.path} cannot be {verb}: {reason}."
+                f"The decisions in {self.path} cannot be {verb}: {reason}.", code="unreadable_file"
             ) from problem
 
 
@@ -340,7 +340,8 @@ def log_exists(path: Path) -> bool:
     """
     if os.path.islink(path):  # a folder from somebody else must not write to another log
         raise SrjtError(
-            f"{path} is a link: replace it by the file that it points to, or delete it."
+            f"{path} is a link: replace it by the file that it points to, or delete it.",
+            code="unsafe_file",
         )
     pending = _pending_files(path)  # first: another server creates the log before its -wal
     if not os.path.exists(path):
@@ -365,7 +366,8 @@ def _pending_files(path: Path) -> list[Path]:
 def _damaged(path: Path, how: str) -> SrjtError:
     return SrjtError(
         f"{path} {how}, so decisions may have been lost: restore a copy of it, or delete"
-        f" {path.name}* in that folder to start again."
+        f" {path.name}* in that folder to start again.",
+        code="damaged_file",
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.checks import contradictory_twins
+from srjt.data.duplicates import contradictory_twins
 from srjt.data.manifest import neutralise_formula
 from srjt.data.sources.readings import combine
 from srjt.errors import count_of

@@ -27,7 +27,7 @@ from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError, printable, printable_lines, text_of
 from srjt.process import STOPPED
 from srjt.progress import Forwarding
-from srjt.reports.shell import as_typed
+from srjt.reports.flags import as_typed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -219,8 +219,8 @@ def readers(
     ),
     next_for: Literal["consensus", "readers", "model"] = option(
         "consensus",
-        "With --next: what is to be known: the true grades, the readers' error rates, or the error"
-        " of the network of --probabilities.",
+        "With --next: prefer readings that tell most about the true grades (consensus), the error"
+        " rates of the readers, or the error of the network of --probabilities (model).",
     ),
     per_reader: int | None = option(
         None,
@@ -274,7 +274,11 @@ def readers(
             option="per_reader",
         )
     if next_for == "model" and probabilities is None:
-        raise SrjtError("--next-for model is about a network: add its --probabilities.")
+        raise SrjtError(
+            "--next-for model is about a network: add its --probabilities.",
+            code="missing_option",
+            option="next_for",
+        )
     data = replace(data, source=table).with_reading_file()
     reading = {name: value for name, value in data.reading_options.items() if name in TABLES}
     images = reading.pop("images", None)

@@ -98,8 +98,8 @@ def show_inspection(inspection: Inspection) -> None:
 def write_inspection(inspection: Inspection, out: Path, *, next_command: str = "") -> None:
     """Write the page, the pictures, the list of problems and the table without what cannot be
     used."""
-    from srjt.data.checks import contact_sheet, pair_sheet
     from srjt.data.sources.table import write_table
+    from srjt.data.thumbnails import contact_sheet, pair_sheet
     from srjt.reports.pages.inspection import inspection_page
 
     manifest = inspection.manifest

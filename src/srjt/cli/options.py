@@ -39,7 +39,7 @@ from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.inference.options import COMPUTING, EVALUATION
 from srjt.methods import import_modules
 from srjt.progress import progress_bar
-from srjt.reports.shell import as_typed
+from srjt.reports.flags import as_typed
 from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
 from srjt.training.config import TrainConfig
 
@@ -558,7 +558,10 @@ class Splitting:
 
 
 Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
-ONE_SIDE = "Keep nearly identical images on the same side of a split. Identical images always are."
+ONE_SIDE = (
+    "Keep nearly identical images on the same side of a split. Identical images"
+    " always stay together."
+)
 NearDuplicates = Annotated[bool, about(ONE_SIDE, "--group-near-duplicates", panel=EVALUATION)]
 
 

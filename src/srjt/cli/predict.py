@@ -23,7 +23,7 @@ from srjt.inference.options import (
     Grading,
     Planning,
     as_columns,
-    with_aspects,
+    with_installed_aspects,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def predict(
     without_ids: options.WithoutIds = False,
     force: options.Force = False,
     *,
-    answering: Annotated[Answering, Fields(with_aspects(Answering))],
+    answering: Annotated[Answering, Fields(with_installed_aspects(Answering))],
     keep: list[str] | None = option(
         None, "Copy this column of the table to the predictions. Repeatable.", metavar="COLUMN"
     ),
@@ -241,7 +241,7 @@ def _write_dicom_reports(
 def evaluate(
     run: options.Run,
     *,
-    evaluating: Annotated[Evaluating, Fields(with_aspects(Evaluating))],
+    evaluating: Annotated[Evaluating, Fields(with_installed_aspects(Evaluating))],
     side: str | None = option(
         None,
         "Evaluate this side only. [default: test, if --fold or --splits is given]",
@@ -265,7 +265,7 @@ def evaluate(
 
     With --refer-from, the decision to refer is evaluated too: sensitivity,
     specificity, predictive values and areas under the curves. With --per patient,
-    there is one answer per patient. The intervals resample patients.
+    there is one answer per patient. Intervals are computed by resampling patients.
 
     Predictions are compared with the true grades if the data have them, otherwise
     with the given grades. With --several-readings consensus, they are compared with
@@ -375,8 +375,8 @@ def compare(
     """Compare runs on the same images, with 95 % intervals of their differences.
 
     The runs must have the same test side. If they do not, give other labelled
-    images with --test. Each run is compared with the first. The intervals resample
-    patients.
+    images with --test. Each run is compared with the first. Intervals are
+    computed by resampling patients.
     """
     from srjt.inference.predict import refuse_other_options
 

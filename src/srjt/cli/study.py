@@ -160,7 +160,7 @@ def _print_results(folder: Path) -> None:
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
     """How many runs, and what the user should know before they begin."""
-    from srjt.data.checks import describe_duplicates
+    from srjt.data.duplicates import describe_duplicates
 
     samples = options.samples_noun(data.manifest)
     folds = count_of(len(data.fold_numbers), "fold")
@@ -317,13 +317,20 @@ def demo(
     """
     from srjt.reports.demo import run_demo
 
-    # In a clone set up by make the command is not on the PATH.
-    command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
     pages = run_demo(out, images=images, epochs=epochs, tell=lambda text: say(f"{text}\n"))
     say("The pages:")
     for page in pages:
         print_line(f"  {page}")
     say("To analyse your own table, labels.csv with the columns image, grade and patient:")
-    print_line(f"  {command} analyse labels.csv")
+    print_line(f"  {_program()} analyse labels.csv")
     if open_:
         webbrowser.open(pages[0].absolute().as_uri())
+
+
+def _program() -> str:
+    """How srjt is called here: in a clone set up by make it is not on the PATH."""
+    if shutil.which("srjt"):
+        return "srjt"
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m srjt"
+    return shlex.quote(sys.argv[0])

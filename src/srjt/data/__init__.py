@@ -12,9 +12,9 @@ from srjt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from srjt.data import synthetic as synthetic
-    from srjt.data.checks import (
+    from srjt.data.checks import check as check
+    from srjt.data.duplicates import (
         DuplicateImagesWarning as DuplicateImagesWarning,
-        check as check,
         group_duplicates as group_duplicates,
     )
     from srjt.data.manifest import (
@@ -42,7 +42,8 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "srjt.data": ("synthetic",),
-        "srjt.data.checks": ("DuplicateImagesWarning", "check", "group_duplicates"),
+        "srjt.data.checks": ("check",),
+        "srjt.data.duplicates": ("DuplicateImagesWarning", "group_duplicates"),
         "srjt.data.manifest": ("LeakageWarning", "Manifest", "drop_unusable", "write_problems"),
         "srjt.data.problems": ("Problem", "ReadReport"),
         "srjt.data.sources": ("LoadedData", "from_arrays", "read"),

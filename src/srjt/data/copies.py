@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.choose import pick
-from srjt.data.checks import THUMBNAILS, image_hashes, near_across, near_pairs
+from srjt.data.duplicates import THUMBNAILS, image_hashes, near_across, near_pairs
 from srjt.data.manifest import Features, Ints, Manifest
 from srjt.data.options import picked, without_none
 from srjt.files import load_arrays, save_arrays

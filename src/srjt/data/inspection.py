@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from srjt.data.checks import Progress, examine_images, few_patients, image_sizes
+from srjt.data.checks import examine_images, few_patients, image_sizes
+from srjt.data.duplicates import Progress
 from srjt.data.guesses import Guesses, guess_options
 from srjt.data.manifest import Ints, Manifest, unusable_rows
 from srjt.data.options import ReadOptions, picked

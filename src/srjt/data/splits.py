@@ -17,7 +17,7 @@ import pandas as pd
 
 from srjt import noise as noises
 from srjt.choose import absent, pick
-from srjt.data.checks import group_duplicates, image_hashes, with_hashes
+from srjt.data.duplicates import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text, positions
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
 from srjt.data.names import join_names

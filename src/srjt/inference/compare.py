@@ -316,7 +316,7 @@ def _gain(
     resamples: int,
 ) -> Gain | None:
     """What a run gains over one grade for all; None if it does not know its training labels."""
-    counts = run.facts.data.get("class_counts") or []
+    counts = run.facts.data.class_counts
     if not any(counts):
         return None
     return gain_over_one_grade(

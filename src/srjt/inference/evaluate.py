@@ -34,7 +34,7 @@ from srjt.inference.aspects import (
     registered_aspects,
 )
 from srjt.inference.labels import ValidationLabels
-from srjt.inference.options import Answering, Evaluating, with_aspects
+from srjt.inference.options import Answering, Evaluating, with_installed_aspects
 from srjt.inference.prepare import (
     JudgedBy,
     Prepared,
@@ -351,7 +351,7 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    evaluating = from_names(with_aspects(Evaluating), options, kind="option")
+    evaluating = from_names(with_installed_aspects(Evaluating), options, kind="option")
     run = open_run(run)
     prepared = None
     if not isinstance(evaluating.calibrate_on, float):
@@ -443,7 +443,7 @@ def judge(
         training_counts = counts
         naive: NaiveBaseline | None = naive_baseline(counts, counts)
     else:
-        training_counts = run.facts.data.get("class_counts", [])
+        training_counts = run.facts.data.class_counts
         naive = baseline_from(run.facts, counts)
     purpose = prepared.options.optimise or run.config.optimise
     gain = None

@@ -20,6 +20,7 @@ from srjt.inference.aspects import (
     as_columns as as_columns,
     registered_aspects,
 )
+from srjt.methods import load_entry_points
 from srjt.ordinal import Purpose
 from srjt.settings import check_types, documented, setting
 
@@ -33,12 +34,16 @@ PlannedMetric = Literal["mae", "accuracy", "qwk", "sensitivity", "specificity", 
 # Options of a run's answers and of every aspect, as one class.
 
 
-def with_aspects(options: type[Options]) -> type[Options]:
-    """The class with the options of all aspects that it lacks, each in its panel of the help.
+def with_installed_aspects(options: type[Options]) -> type[Options]:
+    """The class with the options of all aspects, also of those that installed packages announce by
+    an entry point, or that were registered later."""
+    load_entry_points("srjt.aspects")
+    return with_aspects(options)
 
-    A decorator of the classes here, which know the aspects of srjt; ``srjt.predict`` and
-    ``srjt.evaluate`` call it for those that were registered later.
-    """
+
+def with_aspects(options: type[Options]) -> type[Options]:
+    """The class with the options of all registered aspects that it lacks, each in its panel of the
+    help. A decorator of the classes here, which know the aspects of srjt."""
     key: Any = options
     made: type[Options] = _with_aspects(key, tuple(registered_aspects()))
     return made
@@ -94,7 +99,7 @@ class Grading:
     optimise: Purpose | None = setting(
         None,
         "Metric to optimise when probabilities are turned into grades.",
-        shown="the run's; mae if it was trained with none",
+        shown="that of the run, or mae if it has none",
     )
     decoding: Literal["argmax", "median", "expected"] | None = setting(
         None,

@@ -24,7 +24,7 @@ from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers, units_of
 from srjt.inference.aspects import registered_aspects
-from srjt.inference.options import Answering, as_columns, with_aspects
+from srjt.inference.options import Answering, as_columns, with_installed_aspects
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.plain import plain
 from srjt.progress import ProgressOption, page_of, progress_bar
@@ -210,7 +210,8 @@ def predict(
     (['image', 'patient', 'grade'], 60)
     """
     keep = as_columns(keep)
-    prepared = prepare(run, from_names(with_aspects(Answering), options, kind="option"))
+    known_options = with_installed_aspects(Answering)
+    prepared = prepare(run, from_names(known_options, options, kind="option"))
     run = prepared.run
     answering = prepared.options
     for rule in prepared.rules.values():

@@ -22,8 +22,7 @@ from srjt.inference.options import Answering
 from srjt.noise import quality
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import LabelNoise, NoiseBounds, posterior_weights
-from srjt.ordinal import calibration
-from srjt.ordinal.calibration import range_scores, range_threshold
+from srjt.ordinal import calibration, ranges as conformal
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, highest_per_unit, pool_probabilities
 from srjt.ordinal.metrics import (
@@ -34,6 +33,7 @@ from srjt.ordinal.metrics import (
     patient_draws,
     percentile_interval,
 )
+from srjt.ordinal.ranges import range_scores, range_threshold
 from srjt.progress import plain
 from srjt.training.held_out import HeldOut
 
@@ -177,7 +177,7 @@ class RangeRule:
         p = np.asarray(probabilities)
         units = _units(table, self.options)
         if not self.parts:
-            return calibration.grade_ranges(self.scores(p, units), self.thresholds)
+            return conformal.grade_ranges(self.scores(p, units), self.thresholds)
         values = _values(table, units, self.options)
         low = np.zeros(len(values), dtype=np.int64)
         high = np.full(len(values), p.shape[1] - 1)
@@ -451,7 +451,7 @@ def unit_evidence(
     by_unit = by_unit and side.verified_probability is None
     first = np.unique(units, return_index=True)[1]
     groups = pick_known(side.groups, first)
-    shares = calibration.patient_weights(groups, len(sizes))
+    shares = conformal.patient_weights(groups, len(sizes))
     right = np.eye(probabilities.shape[1])[highest]
     evidence = Evidence(
         labels=highest,
@@ -568,7 +568,7 @@ def calibrate_ranges(
     rule = RangeRule(
         options=options,
         thresholds=np.full(p.shape[1], np.inf),
-        patients=round(float(calibration.patient_weights(evidence.groups, answers).sum())),
+        patients=round(float(conformal.patient_weights(evidence.groups, answers).sum())),
         answers=answers,
         samples=len(side),
         by_patient=side.patients is not None,
@@ -596,7 +596,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
         thresholds=thresholds,
         basis="verified",
         assumptions=(Assumption(kind="random"),),
-        patients=round(float(calibration.patient_weights(groups, len(rows)).sum())),
+        patients=round(float(conformal.patient_weights(groups, len(rows)).sum())),
         answers=len(rows),
         samples=int(np.isin(units, rows).sum()),
     )
@@ -685,7 +685,7 @@ def _threshold(
     coverage = rule.coverage
     if parts is None:  # weights may be negative
         return range_threshold(scores, candidates[0], coverage=coverage, groups=groups)
-    return calibration.widest_range_threshold(
+    return conformal.widest_range_threshold(
         scores, candidates, parts=parts, coverage=coverage, groups=groups
     )
 
@@ -748,7 +748,7 @@ def evaluate_ranges(
     low, high = answers.ranges
     labels = answers.labels
     groups = answers.groups
-    weights = calibration.patient_weights(groups, len(labels))
+    weights = conformal.patient_weights(groups, len(labels))
     inside = (low <= labels) & (labels <= high)
 
     def covered(of: npt.NDArray[np.bool_]) -> Interval:

@@ -18,7 +18,7 @@ from srjt.errors import Option, SrjtError, unknown_name
 from srjt.inference.answers import Answers, number_of_patients
 from srjt.inference.aspects import Calibration
 from srjt.inference.prepare import judging_labels, prepare_grades
-from srjt.ordinal import calibration, metrics
+from srjt.ordinal import calibration, metrics, ranges as conformal
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval, Ints, ScoreDraws, holm
@@ -290,7 +290,7 @@ def judge_subgroups(
             )
             if inside is not None:
                 owners = answers.groups_of(rows)
-                equal = calibration.patient_weights(owners, len(rows))
+                equal = conformal.patient_weights(owners, len(rows))
                 scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
             if outside >= TOO_FEW:
                 rest_draws = metrics.score_draws(tables(of_rest), tables(total - draws), seed=1)

@@ -308,7 +308,7 @@ def _by_verified(table: _Table, verified: Verified, guesses: Floats) -> Scores:
         influence = by @ factors / total
         influence[rows] += weights * (left - float(weights @ left))
         together = np.bincount(table.owner, influence)
-        estimated = min(max(np.count_nonzero(factors), 1), patients - 1.0)
+        estimated = min(max(float(np.count_nonzero(factors)), 1.0), patients - 1.0)
         variance = float(together @ together) * patients / (patients - estimated)
         if name in ("mae", "qwk"):
             # Errors may be too rare for the sample: as Agresti and Coull do, two that are a grade

@@ -23,7 +23,7 @@ from srjt.methods.table import METHODS, Recipe, RegisteredMethod
 if TYPE_CHECKING:
     from srjt.methods.base import Loss as Loss, Method as Method, SingleNetwork as SingleNetwork
     from srjt.methods.joint import JointTraining as JointTraining
-    from srjt.ordinal.losses import Convention
+    from srjt.ordinal.selection import Convention
 
 # Methods from outside: modules named by ``--import``, and installed packages with an entry point
 # ``srjt.methods``.
@@ -48,16 +48,16 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 @cache
-def load_entry_points() -> frozenset[str]:
+def load_entry_points(group: str = GROUP) -> frozenset[str]:
     """Load the methods of installed packages, once, when methods are first listed or looked up: the
-    packages.
+    packages. group: of the entry points; "srjt.aspects" for aspects of answers.
 
-    A broken plug-in is a warning: all other methods still work.
+    A broken plug-in is a warning: all others still work.
     """
     # here: it takes a while, and a help page needs none
     from importlib.metadata import entry_points
 
-    plugins = entry_points(group=GROUP)
+    plugins = entry_points(group=group)
     for plugin in plugins:
         try:
             plugin.load()
@@ -65,7 +65,7 @@ def load_entry_points() -> frozenset[str]:
             package = plugin.dist.name if plugin.dist is not None else plugin.value
             warn(
                 f"The plug-in {plugin.name!r} of the package {package} cannot be loaded, so its"
-                f" methods are missing ({_reason(problem)})."
+                f" {group.removeprefix('srjt.')} are missing ({_reason(problem)})."
             )
     return frozenset(plugin.module.partition(".")[0] for plugin in plugins)
 

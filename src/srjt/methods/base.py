@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from srjt import noise
 from srjt.errors import SrjtError
-from srjt.ordinal.losses import Convention, log_probabilities
+from srjt.ordinal.losses import log_probabilities
+from srjt.ordinal.selection import Convention
 from srjt.settings import check_types, setting, show
 
 Self = TypeVar("Self", bound="Method")

@@ -13,6 +13,7 @@ from torch import Tensor
 from srjt.errors import SrjtError
 from srjt.methods.base import Keep, Loss, Memory, Method, remembered
 from srjt.ordinal import losses
+from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
 from srjt.settings import setting
 
 # Joint training: two networks select clean samples for each other. One framework, three switches.
@@ -144,13 +145,13 @@ class JointTraining(Method):
                 code="missing_option",
                 option="noise_rate",
             )
-        rate = losses.keep_rate(
+        rate = keep_rate(
             epoch,
             noise_rate=self.noise_rate,
             ramp_epochs=self.ramp_epochs,
             convention=self.convention,
         )
-        return losses.keep_count(batch_size, rate, convention=self.convention)
+        return keep_count(batch_size, rate, convention=self.convention)
 
     def loss(
         self,
@@ -176,7 +177,7 @@ class JointTraining(Method):
             ranking = self._losses(logits, labels, targets, self.select, self.tau)
             if self.per_class:
                 scores = self.score(ranking, logits)
-                selected = losses.select_smallest(scores, keep=keep, labels=labels)
+                selected = select_smallest(scores, keep=keep, labels=labels)
             else:
                 mask = self.selection(ranking, logits, keep, **remembered(memory, rows))
                 selected = self._checked_mask(mask, ranking)
@@ -239,7 +240,7 @@ class JointTraining(Method):
             The samples that network k selects, or those that both select. A network whose peer
             selects nothing learns nothing from the batch.
         """
-        return losses.select_smallest(self.score(losses_KB, logits), keep=keep)
+        return select_smallest(self.score(losses_KB, logits), keep=keep)
 
     def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         """(2, B) losses at the selection's τ, (2, B, C) logits → (2, B) scores, small = clean."""

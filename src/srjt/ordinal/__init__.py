@@ -21,28 +21,23 @@ if TYPE_CHECKING:
         median_grade as median_grade,
     )
     from srjt.ordinal.losses import (
-        keep_count as keep_count,
-        keep_rate as keep_rate,
         one_hot as one_hot,
-        select_smallest as select_smallest,
         smooth_labels as smooth_labels,
         soft_label_matrix as soft_label_matrix,
         soft_labels as soft_labels,
+    )
+    from srjt.ordinal.selection import (
+        keep_count as keep_count,
+        keep_rate as keep_rate,
+        select_smallest as select_smallest,
     )
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "srjt.ordinal.decoding": ("decode", "expected_grade", "median_grade"),
-        "srjt.ordinal.losses": (
-            "keep_count",
-            "keep_rate",
-            "one_hot",
-            "select_smallest",
-            "smooth_labels",
-            "soft_label_matrix",
-            "soft_labels",
-        ),
+        "srjt.ordinal.losses": ("one_hot", "smooth_labels", "soft_label_matrix", "soft_labels"),
+        "srjt.ordinal.selection": ("keep_count", "keep_rate", "select_smallest"),
     },
 )
 

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
-from srjt.ordinal.calibration import range_threshold
 from srjt.ordinal.metrics import (
     Floats,
     Groups,
@@ -21,6 +20,7 @@ from srjt.ordinal.metrics import (
     patient_draws,
     percentile_interval,
 )
+from srjt.ordinal.ranges import range_threshold
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
 #
@@ -167,7 +167,7 @@ def threshold_for_sensitivity(
     (n + 1) if all are exchangeable. So k is the smallest number with k / (n + 1) ≥ sensitivity. The
     threshold that has the sensitivity on the n samples themselves would have less on new ones. With
     groups, G patients are exchangeable, not their samples, which share the weight 1: the promise is
-    for a sample of a new patient, as of ``srjt.ordinal.calibration.range_threshold``.
+    for a sample of a new patient, as of ``srjt.ordinal.ranges.range_threshold``.
 
     positive: (N,) of bool. score: (N,) the probability of being positive. groups: (N,) patients;
     without, every sample is its own.

@@ -236,7 +236,7 @@ def two_readings(readings: Readings) -> TwoReadings:
 # The readings as the consensus model takes them: a sparse matrix of items × reader and grade.
 
 ENOUGH = 20  # items that show something
-_CROWD = 50  # readers: enough to see that some hardly look
+_CROWD = 50  # more readers are enough to see that some hardly look
 _CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
 _HELD_OUT_ITEMS = 20_000
 
@@ -264,7 +264,7 @@ class Evidence:
     @property
     def crowd(self) -> bool:
         """Whether there are so many readers that some may hardly look at the items."""
-        return self.readers >= _CROWD
+        return self.readers > _CROWD
 
     @cached_property
     def weight(self) -> Floats:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.auditing.audit import Audit, LabelFile, audit
-from srjt.data.checks import group_duplicates
+from srjt.data.duplicates import group_duplicates
 from srjt.data.images.decode import OnBadImage
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest

@@ -35,7 +35,7 @@ from srjt.reports.sections import interval_text, source_name, versions
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
 from srjt.training.config import ODDS
-from srjt.training.folder import RunFacts, read_facts, read_noise_estimate, read_summary
+from srjt.training.folder import DataFacts, RunFacts, read_facts, read_noise_estimate, read_summary
 from srjt.training.train import head_sentence
 
 CHECKLISTS = {
@@ -184,24 +184,21 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     data = facts.data
     made = facts.provenance
     source = source_name(facts)
-    features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
-    if source:
+    features = data.in_shape[0] if data.are_features else 0
+    if data.source is not None and source:
         yield "source", f"The data were read from {source}."
-        if sha256 := data["source"].get("sha256"):
-            yield "sha256", f"Its SHA-256 is {sha256}."
+        if data.source.sha256:
+            yield "sha256", f"Its SHA-256 is {data.source.sha256}."
     yield from _flow(data, "rows of features" if features else "images")
-    if (left_out := data.get("left_out")) is not None:
-        reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in left_out.items())
+    if data.left_out is not None:
+        reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in data.left_out.items())
         if reasons:
             yield "left_out", f"Left out, by reason: {reasons}."
         else:
             yield "left_out", "No row of the table was left out."
-    for side, name in (("training", "class_counts"), ("validation", "validation_counts")):
-        if any(data.get(name) or []):
-            yield (
-                "counts",
-                f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}.",
-            )
+    for side, counts in (("training", data.class_counts), ("validation", data.validation_counts)):
+        if any(counts):
+            yield "counts", f"Labels of the {side} side: {_counted(facts.grades.shown, counts)}."
     yield (
         "grades",
         f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}.",
@@ -283,11 +280,11 @@ def _settings_facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "command", f"Command: “{made['command']}”."
 
 
-def _flow(data: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
+def _flow(data: DataFacts, what: str) -> Iterator[tuple[str, str]]:
     """How many samples and patients each side has, and whether a patient is on two."""
-    patients = data.get("patients")
-    by_side = data.get("side_patients") or {}
-    sizes = data.get("samples", {})
+    patients = data.patients
+    by_side = data.side_patients or {}
+    sizes = data.samples
     sides = []
     for name, number in sizes.items():
         if not number:
@@ -319,7 +316,7 @@ def _beginning(facts: RunFacts) -> str:
     if config.weights is not None:
         return f"It started from the weights in {Path(config.weights).name}."
     row = registry.known(config.backbone or config.network)
-    published = row is not None and row.may_be_pretrained and len(facts.data["in_shape"]) > 1
+    published = row is not None and row.may_be_pretrained and not facts.data.are_features
     if config.pretrained and published:
         return "It started from published ImageNet weights."
     return "It started from random weights."

@@ -82,8 +82,8 @@ def model_card(
         sides = stored_sides(folder, facts.grades)
     evaluated = sides.get("test") or sides.get("validation")
     known = run_facts(folder, facts)
-    features = len(facts.data["in_shape"]) == 1
-    sizes = facts.data.get("samples", {})
+    features = facts.data.are_features
+    sizes = facts.data.samples
     held_out = bool(sizes.get("test") or sizes.get("validation"))
     task = "tabular-classification" if features else "image-classification"
     tags = ["ordinal-classification", "label-noise", facts.config.method]

@@ -16,10 +16,10 @@ import pandas as pd
 from PIL import Image
 
 from srjt._version import __version__
-from srjt.data.checks import data_uri, thumbnail as sample_thumbnail
 from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
+from srjt.data.thumbnails import data_uri, thumbnail as sample_thumbnail
 from srjt.errors import duration
 from srjt.networks import registry
 from srjt.ordinal.metrics import Interval
@@ -27,7 +27,7 @@ from srjt.reports.page import Section
 from srjt.reports.table import Table, between, data_table
 from srjt.studies.results import display_name
 from srjt.training.folder import RunFacts
-from srjt.training.provenance import describe_provenance, describe_source
+from srjt.training.provenance import SourceFile, describe_provenance, describe_source
 from srjt.training.trained import Trained
 
 # The settings of a run or a study as a section of a page.
@@ -140,7 +140,7 @@ def run_section(
 ) -> Section:
     """Which run answered, and how a page about new samples was made: enough to make it again."""
     started = str(run.facts.provenance.get("started", ""))[:10]
-    samples = run.facts.data.get("samples") or {}
+    samples = run.facts.data.samples
     facts = [
         ("run", run_name(run)),
         ("method", display_name(run.config.method)),
@@ -158,28 +158,26 @@ def run_section(
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     """How a run was made, as far as it has recorded it."""
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
-    source = facts.data.get("source")
-    labels = facts.data.get("labels")
-    features = len(facts.data["in_shape"]) == 1
+    labels = facts.data.labels
     settings = settings_section(
-        facts.config.to_dict(), own_network=facts.own_network, features=features
+        facts.config.to_dict(), own_network=facts.own_network, features=facts.data.are_features
     )
     trained_for = ""
     if len(seconds):
         trained_for = duration(float(seconds.sum()))
     data = [
-        *_file_facts("features from" if labels else "labels from", source),
+        *_file_facts("features from" if labels else "labels from", facts.data.source),
         *_file_facts("labels from", labels),
-        ("data fingerprint", str(facts.data.get("fingerprint", ""))),
+        ("data fingerprint", facts.data.fingerprint),
         ("training time", trained_for),
     ]
     return _reproduce(facts.provenance, facts.version, data, settings)
 
 
-def _file_facts(term: str, source: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    if not source:
+def _file_facts(term: str, source: SourceFile | None) -> list[tuple[str, str]]:
+    if source is None:
         return []
-    return [(term, source["path"]), ("… SHA-256", source.get("sha256", ""))]
+    return [(term, source.path), ("… SHA-256", source.sha256)]
 
 
 def _reproduce(
@@ -214,10 +212,9 @@ def versions(made: Mapping[str, Any], version: str) -> str:
 
 def source_name(facts: RunFacts) -> str:
     """The name of the file or folder that the labels were read from; empty if it is not known."""
-    source = facts.data.get("source")
-    if not source:
+    if facts.data.source is None:
         return ""
-    return Path(source["path"]).name
+    return Path(facts.data.source.path).name
 
 
 # Scores with their intervals.

@@ -299,8 +299,8 @@ class StudyConfig(Plain):
     )
     learning_curve: bool = setting(
         False,
-        "Also train on a quarter and half of the training patients; and with better labels: half of"
-        " the injected noise, or the true or verified grades.",
+        "Also train on a quarter and on half of the training patients, and on better labels: half"
+        " of the injected noise, or the true or verified grades.",
         more="These then judge the test side.",
         flag="--learning-curve",
         takes="true or false",
@@ -308,9 +308,9 @@ class StudyConfig(Plain):
     noise_rate: float | Literal["auto"] | None = setting(
         None,
         Message(
-            "ε, the share of wrong labels of data that are noisy already (",
+            "With ",
             Option("noises", "none"),
-            "); auto estimates it.",
+            ": ε, the share of wrong labels in the data; auto estimates it.",
         ),
         more="From the training labels, also if noise is injected.",
         metavar="RATE|auto",
@@ -318,7 +318,7 @@ class StudyConfig(Plain):
     )
     transition: tuple[tuple[float, ...], ...] | None = setting(
         None,
-        "P, the matrix Pr(label | true grade) of such data. On the command line a CSV file.",
+        "P, the matrix Pr(label | true grade) of these data. The command line takes a CSV file.",
         shown="quasi, for ε",
         metavar="FILE",
         takes="a matrix, one list of numbers per row",
@@ -351,7 +351,8 @@ class StudyConfig(Plain):
     )
     group_near_duplicates: bool = setting(
         False,
-        "Keep nearly identical images on one side of a split, as identical ones always are.",
+        "Keep nearly identical images on the same side of a split. Identical images always stay"
+        " together.",
         flag="--group-near-duplicates",
         takes="true or false",
     )

@@ -26,7 +26,7 @@ import torch
 from srjt import noise
 from srjt._version import __version__
 from srjt.choose import pick
-from srjt.data.checks import UNKNOWN, file_facts, group_duplicates
+from srjt.data.duplicates import UNKNOWN, file_facts, group_duplicates
 from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store

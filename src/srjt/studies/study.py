@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from srjt.choose import pick
-from srjt.data.checks import warn_of_duplicates
+from srjt.data.duplicates import warn_of_duplicates
 from srjt.data.options import without_none
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import is_locked

@@ -30,7 +30,7 @@ def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:
     """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no
     samples, or if the run does not know its training labels."""
-    training = facts.data.get("class_counts", [])
+    training = facts.data.class_counts
     if not len(training) == len(np.asarray(counts)) == len(facts.grades):
         return None
     if any(training) and np.any(counts):

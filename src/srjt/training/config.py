@@ -134,8 +134,8 @@ class TrainConfig(Plain):
     )
     transition: tuple[tuple[float, ...], ...] | None = setting(
         None,
-        "P, the matrix Pr(label | true grade), if the method needs it. On the command line a CSV"
-        " file.",
+        "P, the matrix Pr(label | true grade), for methods that need it. The command line takes a"
+        " CSV file.",
         metavar="FILE",
         takes="a matrix, one list of numbers per row",
     )
@@ -155,9 +155,10 @@ class TrainConfig(Plain):
         Message(
             "With ",
             Option("several_readings", "consensus"),
-            ": learn from the consensus, the posterior (auto, where the method takes it), the"
-            " likelihood of the readings, draws from the posterior in each epoch, or the consensus"
-            " weighted by its certainty.",
+            ": learn the consensus, the posterior probabilities, the likelihood of the readings"
+            " (readers), a new draw from the posterior in each epoch (resample), or the consensus"
+            " weighted by its certainty. auto is the posterior, or the consensus if the method"
+            " takes only grades.",
         ),
     )
     method_options: Mapping[str, Any] = setting(
@@ -196,7 +197,7 @@ class TrainConfig(Plain):
             " penalty, is fitted at once, by the methods standard, f-correction and srjt: epochs,"
             " batch size, learning rate and seed do not apply to it."
         ),
-        shown="resnet18; for features auto for srjt, else mlp",
+        shown="resnet18; for features mlp, or auto for srjt",
     )
     backbone: str | None = setting(
         None,
@@ -215,7 +216,7 @@ class TrainConfig(Plain):
     )
     pretrained: bool = setting(True, "Start from ImageNet weights.")
     weights: str | None = setting(
-        None, "Start from a local file of weights instead.", metavar="FILE"
+        None, "Start from the weights in this file, not from ImageNet weights.", metavar="FILE"
     )
 
     # the images
@@ -223,10 +224,14 @@ class TrainConfig(Plain):
         256, "Side of the stored, square images in pixels.", panel="Images", gt=0, le=2**14
     )
     crop: int = setting(
-        224, "Side of the random crop from them, and of the centre crop in evaluation.", gt=0
+        224,
+        "Side of the square that the network sees: cut out at random in training, else the centre.",
+        gt=0,
     )
     resize: Literal["squash", "crop", "pad"] = setting(
-        "squash", "Resize to a square, or the short side, then crop, or the long side, then pad."
+        "squash",
+        "How an image becomes square: squash changes its shape, crop cuts off the ends of its long"
+        " side, pad fills up its short side.",
     )
     flip: bool = setting(True, "Mirror training images at random.")
     augment: Literal["paper", "light", "strong"] = setting(
@@ -245,14 +250,14 @@ class TrainConfig(Plain):
         None,
         "Passes over the samples.",
         panel="Optimisation",
-        shown="150; srjt on images 40, 20 of 3,000 or more",
+        shown="150; for srjt on images 40, or 20 with 3,000 images or more",
         gt=0,
         le=MANY,
     )
     batch_size: int | None = setting(
         None,
         "Samples per step.",
-        shown="64; srjt on fewer than 1,280 images 32 or 16",
+        shown="64; for srjt with fewer than 1,280 images 16 or 32",
         gt=0,
         le=MANY,
     )
@@ -331,7 +336,7 @@ class TrainConfig(Plain):
             ".",
         ),
         metavar="COLUMN",
-        shown="none but the patient",
+        shown="only the patient",
         takes="names of columns, such as [eye, centre]",
     )
     track_wrong_labels: bool = setting(

@@ -39,18 +39,53 @@ from srjt.errors import Option, SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import ResolvedConfig
 from srjt.training.image_identity import HASHES_FILE, check_images
+from srjt.training.provenance import SourceFile
 
 FORMAT = 2
-PLAIN = (
-    "data",
-    "own_network",
-    "noise",
-    "head",
-    "provenance",
-)  # of ``run.json``, as they are in memory
+# of ``run.json``, as they are in memory
+PLAIN = ("own_network", "noise", "head", "provenance")
 # written by the noise estimate, and by --log html, before the run itself begins
 SKIPPED = "skipped.csv"
 NOISE_FILES = ("noise.json", "head.json", "warmup", "live.html")
+
+
+class DataFacts(BaseModel, extra="allow"):
+    """``data`` of ``run.json``: what a run was trained on. What is not known has its default, and
+    is not written."""
+
+    samples: dict[str, NonNegativeInt] = {}  # side → number
+    class_counts: list[NonNegativeInt] = []  # (C,) of the training labels
+    validation_counts: list[NonNegativeInt] = []
+    in_shape: list[Annotated[int, Field(ge=1, le=10**6)]] = []  # of a sample
+    fingerprint: str = ""
+    images: str | None = None  # one hash of all; None for features
+    feature_names: list[str] = []
+    made: str = ""
+    source: SourceFile | None = None
+    labels: SourceFile | None = None  # if they stand in another file than the features
+    several_readings: Literal["consensus"] | None = None
+    patients: int | None = None
+    side_patients: dict[str, NonNegativeInt] | None = None
+    left_out: dict[str, NonNegativeInt] | None = None
+    # a small network was trained, because there were no pretrained weights
+    weights_missing: bool = False
+    frozen: dict[str, Any] | None = None  # how images became features of a frozen backbone
+
+    @property
+    def are_features(self) -> bool:
+        return len(self.in_shape) == 1
+
+    @model_validator(mode="after")
+    def _one_name_per_feature(self) -> DataFacts:
+        if self.feature_names and [len(set(self.feature_names))] != self.in_shape:
+            raise ValueError(f"{len(set(self.feature_names))} names for {self.in_shape} features")
+        return self
+
+
+def _has_shape(data: DataFacts) -> DataFacts:
+    if not data.in_shape:
+        raise ValueError("in_shape is missing")
+    return data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +94,7 @@ class RunFacts:
 
     config: ResolvedConfig
     grades: Grades
-    data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
+    data: DataFacts = field(default_factory=DataFacts)
     own_network: bool = False  # from a Python function, which a folder cannot contain
     noise: dict[str, Any] | None = (
         None  # the rate requested, estimated and used, and why; None: unknown
@@ -75,49 +110,17 @@ class RunFacts:
     def identity(self) -> dict[str, Any]:
         """What makes it another run if it differs."""
         own = {"grades": tuple(self.grades), "own_network": self.own_network}
-        return {**self.config.identity(), "fingerprint": self.data.get("fingerprint"), **own}
+        return {**self.config.identity(), "fingerprint": self.data.fingerprint, **own}
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
     with files.explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         grades = {"grades": facts.grades, "grade_names": facts.grades.names}
-        plain = {name: getattr(facts, name) for name in ("config", *PLAIN)}
-        files.write_json(
-            folder / "run.json", {"format": FORMAT, "srjt": facts.version, **grades, **plain}
-        )
-
-
-class _Source(BaseModel, extra="forbid"):
-    path: str
-    sha256: str = ""
-
-
-class _Data(BaseModel, extra="allow"):
-    in_shape: list[Annotated[int, Field(ge=1, le=10**6)]]
-    samples: dict[str, NonNegativeInt] = {}
-    class_counts: list[NonNegativeInt] = []
-    validation_counts: list[NonNegativeInt] = []
-    feature_names: list[str] = []
-    fingerprint: str = ""
-    images: str | None = None
-    made: str = ""
-    source: _Source | None = None
-    labels: _Source | None = None  # if they stand in another file than the features
-    patients: int | None = None
-    side_patients: dict[str, NonNegativeInt] | None = None
-    left_out: dict[str, NonNegativeInt] | None = None
-    several_readings: Literal["consensus"] | None = None
-    frozen: dict[str, Any] | None = None  # how images became features of a frozen backbone
-    weights_missing: bool = (
-        False  # a small network was trained, because there were no pretrained weights
-    )
-
-    @model_validator(mode="after")
-    def _one_name_per_feature(self) -> _Data:
-        if self.feature_names and [len(set(self.feature_names))] != self.in_shape:
-            raise ValueError(f"{len(set(self.feature_names))} names for {self.in_shape} features")
-        return self
+        data = {"data": facts.data.model_dump(exclude_unset=True)}
+        plain = {name: getattr(facts, name) for name in PLAIN}
+        about = {"format": FORMAT, "srjt": facts.version, **grades, "config": facts.config}
+        files.write_json(folder / "run.json", {**about, **data, **plain})
 
 
 class _Noise(BaseModel, extra="allow"):
@@ -142,7 +145,7 @@ class RunFile(BaseModel, extra="forbid"):
     config: Annotated[ResolvedConfig, files.made_by(ResolvedConfig.from_dict)]
     grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str]
-    data: _Data
+    data: Annotated[DataFacts, AfterValidator(_has_shape)]
     own_network: bool
     noise: _Noise | None
     head: dict[str, float] | None = None
@@ -166,7 +169,7 @@ def read_facts(folder: Path) -> RunFacts:
         files.check_checksums(folder, *SMALL_FILES, advice=RESTORE)
     plain = file.model_dump(include=set(PLAIN), exclude_unset=True)
     grades = Grades(file.grades, file.grade_names)
-    return RunFacts(config=file.config, grades=grades, version=file.srjt, **plain)
+    return RunFacts(config=file.config, grades=grades, data=file.data, version=file.srjt, **plain)
 
 
 def is_finished(folder: Path) -> bool:
@@ -315,7 +318,7 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
         begun = read_facts(folder)
         what = f"{folder} contains a run of another configuration"
         refuse_differences(what, begun.identity(), requested.identity())
-    check_images(folder, samples, recorded=begun.data.get("images"))
+    check_images(folder, samples, recorded=begun.data.images)
     if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
         begun = replace(begun, grades=requested.grades)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from srjt import files
-from srjt.data.checks import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
+from srjt.data.duplicates import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
 from srjt.data.manifest import Manifest
 from srjt.errors import Option, SrjtError
 from srjt.ordinal.metrics import Ints

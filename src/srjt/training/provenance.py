@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from srjt import files
 from srjt.training.devices import device_name
@@ -34,12 +35,18 @@ def describe_provenance(
     }
 
 
-def describe_source(path: str) -> dict[str, str]:
+class SourceFile(BaseModel, extra="forbid"):
+    """The file or folder that was read, and the hash of a file."""
+
+    path: str
+    sha256: str = ""
+
+
+def describe_source(path: str) -> SourceFile:
     """The file or folder that the labels were read from, and the hash of a file as it is now."""
-    facts = {"path": os.path.abspath(path)}
     with contextlib.suppress(OSError):
-        facts["sha256"] = files.sha256_of(Path(path))
-    return facts
+        return SourceFile(path=os.path.abspath(path), sha256=files.sha256_of(Path(path)))
+    return SourceFile(path=os.path.abspath(path))
 
 
 @cache  # searching the installed packages takes as long as an epoch of a small run

@@ -302,10 +302,10 @@ def single_run(
     facts = run_folder.RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
-        data={
+        data=run_folder.DataFacts(
             **_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
             **about,
-        },
+        ),
         own_network=setup.network is not None,
         noise=noise,
         head=head,

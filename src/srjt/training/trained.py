@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from srjt import methods, networks
-from srjt.data.checks import warn_of_duplicates
 from srjt.data.copies import Known, Traces, find_copies, read_traces
+from srjt.data.duplicates import warn_of_duplicates
 from srjt.data.grades import UNKNOWN_PATIENT, Grades
 from srjt.data.images.augment import AUGMENTATIONS
 from srjt.data.images.decode import OnBadImage
@@ -618,7 +618,7 @@ def load_run(
         )
     setup = Setup(device=device, network=network, eval_transform=eval_transform)
     method = build_method(facts.config, num_classes=len(facts.grades))
-    shape = tuple(facts.data["in_shape"])
+    shape = tuple(facts.data.in_shape)
     tensors, _ = checkpoint.read(
         weights_file
     )  # a damaged file is noticed before networks are built
@@ -680,9 +680,9 @@ def ready_to_compute(
             eval_transform=setup.eval_transform,
             augmentation=AUGMENTATIONS.get(config.augment),
         ),
-        in_shape=tuple(facts.data["in_shape"]),
-        feature_names=tuple(facts.data.get("feature_names", ())),
-        feature_settings=str(facts.data.get("made", "")),
+        in_shape=tuple(facts.data.in_shape),
+        feature_names=tuple(facts.data.feature_names),
+        feature_settings=facts.data.made,
         device=device,
         folder=folder,
         facts=facts,

@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from srjt import files
-from srjt.data.checks import HASHED_SIZE, Progress, file_facts, image_hashes, with_hashes
+from srjt.data.duplicates import HASHED_SIZE, Progress, file_facts, image_hashes, with_hashes
 from srjt.data.images import decode
 from srjt.data.images.decode import BadImageError, OnBadImage, Resize, UInt8Array, read_image
 from srjt.data.manifest import Features, Manifest, as_features

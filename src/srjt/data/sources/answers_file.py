@@ -15,7 +15,7 @@ import pandas as pd
 
 from srjt.choose import present
 from srjt.data.names import join_names
-from srjt.data.sources.readings import ReadingsTable, read_readings
+from srjt.data.sources.readings import NO_READER, ReadingsTable, read_readings
 from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError
 
@@ -46,11 +46,20 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     >>> with_answers(people, Path("model.csv")).readings.readers  # doctest: +SKIP
     ['model', 'x', 'y']
     """
+    if reading.readings.readers == [NO_READER]:
+        raise SrjtError(
+            "Answers are compared with readers, but the readings do not say whose they are: add a"
+            " column of readers.",
+            code="missing_column",
+        )
     frame = load_table(path).frame
     columns = [present(names, frame) for names in (ITEM, ANSWER)]
-    for wanted, found in zip((ITEM, ANSWER), columns, strict=True):
-        if not found:
-            raise SrjtError(f"{path} has no column {', '.join(wanted[:-1])} or {wanted[-1]}.")
+    for wanted, there in zip((ITEM, ANSWER), columns, strict=True):
+        if not there:
+            raise SrjtError(
+                f"{path} has no column {', '.join(wanted[:-1])} or {wanted[-1]}.",
+                code="missing_column",
+            )
     (item, *_), (answer, *_) = columns
     people = _long_table(reading)
     names = reading.readings.items
@@ -68,7 +77,9 @@ def with_answers(reading: ReadingsTable, path: Path) -> ReadingsTable:
     both = pd.concat([people, answers.merge(about, on=noun, how="left")], ignore_index=True)
     found = read_readings(both.fillna(""), grades=reading.readings.grades)
     if not set(found.readings.readers) - set(reading.readings.readers):
-        raise SrjtError(f"{path} has no answer that is one of the readers' grades.")
+        raise SrjtError(
+            f"{path} has no answer that is one of the readers' grades.", code="unknown_grade"
+        )
     return found
 
 
@@ -108,4 +119,5 @@ def _reader_of_each(frame: pd.DataFrame, path: Path) -> list[str]:
         certain = claimed > middle
     if certain.all() or not certain.any():
         return [path.stem] * len(frame)
-    return np.where(certain, f"{path.stem} (certain)", f"{path.stem} (less certain)").tolist()
+    names = (f"{path.stem} (less certain)", f"{path.stem} (certain)")
+    return [names[int(one)] for one in certain]

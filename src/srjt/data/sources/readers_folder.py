@@ -142,9 +142,10 @@ def worklist_table(
                 answers=answers,
             )
     names = {name: wanted[name].map(neutralise_formula) for name in ("item", "reader")}
-    return wanted.assign(**names, gain=wanted["gain"].round(6)).rename(
-        columns={"item": reading.columns.noun}
-    )
+    table = wanted.assign(**names, gain=wanted["gain"].round(6))
+    table = table.rename(columns={"item": reading.columns.noun})
+    table.attrs["goal"] = goal
+    return table
 
 
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:

@@ -46,7 +46,7 @@ class Referral(Aspect):
         Message(
             "Refer a sample if the probability of ",
             Option("refer_from"),
-            " or a higher grade is at least P, or (grade) by its predicted grade.",
+            " or a higher grade is at least P. With grade, the predicted grade decides.",
         ),
         shown="0.5",
         metavar="P|grade",
@@ -55,7 +55,7 @@ class Referral(Aspect):
         le=1,
     )
     sensitivity: float | None = setting(
-        None, "Choose the threshold on the validation side that has this sensitivity.", metavar="S"
+        None, "Choose the threshold that has this sensitivity on the validation side.", metavar="S"
     )
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class ReferralRule(Rule):
         import numpy as np
 
         from srjt.ordinal import decisions
-        from srjt.ordinal.calibration import patient_weights
+        from srjt.ordinal.ranges import patient_weights
 
         rows = np.flatnonzero(answers.labels >= self.position)
         groups = answers.groups_of(rows)

@@ -101,7 +101,8 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
         yield f"More images of the rare grades. {f.missed} never predicted."
     if f.scarce and not f.missed:
         yield (
-            f"More images of the rare grades: {f.scarce} with fewer than {SCARCE} training images."
+            f"More images of the rare grades. {f.scarce} represented by fewer than {SCARCE}"
+            " training images."
         )
     if f.wrong is not None and f.wrong >= 0.05:
         yield (
@@ -111,7 +112,7 @@ def what_would_help(f: AnalysisFacts) -> Iterator[str]:
     if f.verify:
         yield (
             "Verified labels: how many labels are wrong is not determined by the labels alone."
-            f" {f.verify:,} labels, drawn at random, would tell it within ±5 %."
+            f" {f.verify:,} labels that srjt review --sample draws would tell it within ±5 %."
         )
     if f.no_patients:
         yield (
@@ -187,7 +188,7 @@ def analysis_facts(done: Analysis, verdict: Verdict | None = None) -> AnalysisFa
     """What the sentences are about. verdict: default: that of the test side."""
     config = done.run.config
     audited = done.audited.summary
-    counts = done.run.facts.data.get("class_counts") or []
+    counts = done.run.facts.data.class_counts
     scarce = [place for place, count in enumerate(counts) if count < SCARCE]
     judged = bool(done.audited.facts["judged"])
     facts = AnalysisFacts(
@@ -304,9 +305,7 @@ def _data(done: Analysis) -> Section:
             f"{count_of(left, 'row cannot be used and is', 'rows cannot be used and are')} left"
             " out."
         )
-    sides = ", ".join(
-        f"{count:,} {side}" for side, count in (done.run.facts.data.get("samples") or {}).items()
-    )
+    sides = ", ".join(f"{count:,} {side}" for side, count in done.run.facts.data.samples.items())
     if manifest.patients is None:
         said.append(f"Sides: {sides}. They may share a patient, because there are no ids.")
     else:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.data.checks import data_uri, thumbnail
 from srjt.data.manifest import Manifest
+from srjt.data.thumbnails import data_uri, thumbnail
 from srjt.errors import count_of
 from srjt.inference.aspects import registered_aspects
 from srjt.inference.evaluate import Evaluation, best_side
@@ -209,7 +209,7 @@ def _outside_ranges(predictions: Predictions) -> list[int]:
     low = predictions["grade_low"].map(grades.index)
     high = predictions["grade_high"].map(grades.index)
     outside = []
-    for place, labels in enumerate(predictions.run.facts.data.get("class_counts") or []):
+    for place, labels in enumerate(predictions.run.facts.data.class_counts):
         if labels and not ((low <= place) & (place <= high)).any():
             outside.append(place)
     return outside
@@ -268,7 +268,7 @@ def _key_numbers(predictions: Predictions, facts: PredictionFacts) -> list[KeyNu
     run = predictions.run
     trained: Sequence[int] = []
     if not facts.per:  # labels are of images
-        trained = run.facts.data.get("class_counts", [])
+        trained = run.facts.data.class_counts
     numbers = aspect_predicted_numbers(predictions)
     for place, (grade, count) in enumerate(facts.counts.items()):
         beside = ""

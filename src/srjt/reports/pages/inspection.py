@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from srjt.data.checks import example_rows, thumbnail
 from srjt.data.inspection import Inspection
 from srjt.data.manifest import Manifest
 from srjt.data.problems import KINDS, examples
+from srjt.data.thumbnails import example_rows, thumbnail
 from srjt.errors import count_of
+from srjt.reports.flags import as_typed
 from srjt.reports.page import KeyNumber, Page, Section, Tile, page_of
 from srjt.reports.sections import PICTURE, counts_table
-from srjt.reports.shell import as_typed
 from srjt.reports.table import data_table
 
 PER_GRADE = 6  # examples

@@ -23,6 +23,7 @@ from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure
 from srjt.reports.page import KeyNumber, Page, Section, page_of
 from srjt.reports.pages.audit import doubtful_section
+from srjt.reports.pages.repeats import repeats_sections
 from srjt.reports.sections import counts_table, interval_frame, thumbnail
 from srjt.reports.table import MISSING, Format, Table, between, data_table
 
@@ -210,6 +211,7 @@ def readers_page(
         most_read, section = _readers(frame, [_matrices(agreed, shown)])
         doubtful = _doubtful(readings, agreed, shown, images or [""] * f.items)
         sections = [section, doubtful, _counts(agreed, shown, f"{f.noun}s"), *_agreement(agree)]
+        sections += [] if crowd else repeats_sections(readings, f.noun)
     if worklist is not None and len(worklist):
         sections.append(_next(worklist, brief=images is None))
     problems = []
@@ -474,16 +476,21 @@ def _counts(agreed: Consensus, shown: Sequence[str], counted: str) -> Section:
     return Section("grades", "Consensus", tables=[counts_table(shown, counts, counted)])
 
 
+REDUCED = {
+    "consensus": "the error of the consensus, in grades",
+    "readers": "the variance of the reader's error rate",
+    "model": "the variance of the network's absolute error",
+}
+
+
 def _next(worklist: pd.DataFrame, *, brief: bool) -> Section:
     few = worklist.head(NEXT)
+    reduced = REDUCED[worklist.attrs.get("goal", "consensus")]
     table = data_table(
         few.astype({"reader": str}),
         title=f"The first {len(few)} of {len(worklist):,}",
         slug="next",
-        caption=(
-            "Gain: by how much the reading is expected to reduce the error of the consensus, in"
-            " grades."
-        ),
+        caption=f"Gain: the expected reduction of {reduced}.",
     )
     text = ["One more reading of these helps most."]
     return Section("next", "What to read next", text=text, tables=[table], brief=brief)

@@ -252,7 +252,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
     metrics = record.metrics
     config = record.facts.config
     side = next(iter(record.shown_sides), "")
-    sizes: Mapping[str, int] = record.facts.data.get("samples") or {}
+    sizes: Mapping[str, int] = record.facts.data.samples
     averages = last_epochs(metrics, pooled=record.pooled)
     means = averages[averages["split"] == side]
     scores = dict(zip(means["metric"], means["value"].astype(float), strict=True))
@@ -269,7 +269,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         reached = int(metrics["epoch"].max())
         averaged = int(epochs[epochs > epochs.max() - LAST].nunique())
     frozen: Sequence[str] = []
-    if backbone := record.facts.data.get("frozen"):
+    if backbone := record.facts.data.frozen:
         frozen = frozen_sentences(config, backbone)
     head = ""
     if record.facts.head is not None:
@@ -297,7 +297,7 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         truth="label_precision" in set(metrics["metric"]),
         wrong=_wrong_labels(record),
         frozen=frozen,
-        weights_missing=bool(record.facts.data.get("weights_missing")),
+        weights_missing=record.facts.data.weights_missing,
         head=head,
         starved=", ".join(grade for grade in grades if grade in starved),
         starved_advice=_starved_advice(config.method),
@@ -350,7 +350,7 @@ def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
         return run_baselines(record.folder).get(side)
     if side != "validation":
         return None
-    counts = record.facts.data.get("validation_counts") or []
+    counts = record.facts.data.validation_counts
     return baseline_from(record.facts, counts)
 
 
@@ -479,10 +479,10 @@ def _sections(
         yield from evaluation.examples_section(judged)
         yield evaluation.calibration_section(judged)
     noise = facts.noise or {}
-    sizes = facts.data.get("samples", {})
+    sizes = facts.data.samples
     known = [(f"{side} samples", f"{count:,}") for side, count in sizes.items() if count]
-    if facts.data.get("patients"):
-        known.append(("patients", f"{facts.data['patients']:,}"))
+    if facts.data.patients:
+        known.append(("patients", f"{facts.data.patients:,}"))
     if noise.get("used") is not None:
         known.append(("noise rate used", f"{noise['used']:.2f}"))
     if not math.isnan(f.wrong):
@@ -490,7 +490,7 @@ def _sections(
     text = list(f.frozen[:2])
     if noise.get("why"):
         text.append(str(noise["why"]))
-    labels = facts.data.get("class_counts") or []
+    labels = facts.data.class_counts
     tables = []
     if any(labels):
         tables.append(counts_table(facts.grades.shown, labels, "training labels"))

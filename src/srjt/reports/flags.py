@@ -1,4 +1,4 @@
-"""Options as they are typed in a shell: messages name them as Python does."""
+"""Options as flags: messages name them as Python does, the command line as they are typed."""
 
 from __future__ import annotations
 
