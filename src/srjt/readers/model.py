@@ -174,7 +174,7 @@ def reader_family(states: States, *, favourites: bool, crowd: bool = False) -> F
     any_grade = _LAPSE[lapse][:, None, None]
     matrices = (1.0 - any_grade) * said + any_grade / classes
     usual = (bias == 0) & (slope == 1)
-    levels = _FAVOURITE
+    levels: tuple[float, ...] = _FAVOURITE
     kernels = np.flatnonzero(usual & (spread == _SPREAD[3]) & (lapse == 1))
     prior = _LAPSE_PRIOR
     if crowd:
