@@ -268,11 +268,6 @@ SENTENCES: list[tuple[str, str]] = [
         "--checklist cannot be combined with --figures or --tables.",
     ),
     ("study status EMPTY", "EMPTY is not the folder of a study: there is no study.json in it."),
-    (
-        "weights fetch densenet121",
-        "densenet121 has no published weights. There are weights of resnet18, resnet34,"
-        " resnet50, efficientnet-lite0.",
-    ),
 ]
 
 
