@@ -577,7 +577,7 @@ def export(
     ),
     readings: bool = option(
         False,
-        "Write a table of readings instead, for srjt readers: those that it has read, and those of"
+        "Write a table of readings instead, for srjt readers: the earlier readings and those of"
         " the worklist.",
     ),
     to: Literal["label-studio"] | None = option(
@@ -597,7 +597,7 @@ def export(
     """Write the corrected table, with the reviewer and the time of each decision.
 
     The original table is not changed. If several reviewers decided about a sample,
-    the last decision counts. How well they agree is printed.
+    the last decision counts. The command prints how well they agree.
     """
     from srjt.auditing import corrected_table, review_log
     from srjt.auditing.blind_readings import read_verified_grades

@@ -281,7 +281,7 @@ def split(
     ),
     hold_out: str | None = option(
         None,
-        "Make one fold for each value of this column, such as a site, which is its test side.",
+        "Make one fold for each value of this column, such as a site, and test on it.",
         metavar="COLUMN",
     ),
     out: Path = option(Path("splits.csv"), "CSV file to write, with columns id, fold and split."),
@@ -345,7 +345,7 @@ def corrupt(
     *,
     data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
-    """Write a copy of the labels, some of which are changed at random.
+    """Write a copy of the labels in which some are changed at random.
 
     The column grade contains the noisy labels, and true_grade the original ones. A
     noisy label depends on the seed and on the id of the sample, not on other rows.
@@ -426,7 +426,7 @@ def limuc(
 ) -> None:
     """Download LIMUC, 11,276 endoscopic images of 564 patients with Mayo scores, from Zenodo.
 
-    It is record 5827695. Run the same command again to resume an interrupted
+    This downloads record 5827695. Run the same command again to resume an interrupted
     download. The SHA-256 of the archive is kept in a file, and compared if the
     archive is downloaded again.
     """

@@ -265,8 +265,8 @@ Config = Annotated[
     Path | None, about("YAML file of settings; other options override them.", metavar="FILE")
 ]
 A_SETTING = (
-    "Change a setting, as in weight_decay=0.001 or, except in a study,"
-    " method_options.ramp_epochs=10. Repeatable."
+    "Change a setting, such as weight_decay=0.001. Except in a study, this may be an option of the"
+    " method: method_options.ramp_epochs=10. Repeatable."
 )
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training

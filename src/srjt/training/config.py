@@ -142,7 +142,8 @@ class TrainConfig(Plain):
     soft_labels: Literal["paper", "estimated"] = setting(
         "paper",
         Message(
-            "Soft labels of +ours and sord: those of Eq. 3, or the estimated p(true grade | label),"
+            "Soft labels of +ours and sord: those of the paper, or the estimated p(true grade |"
+            " label),"
             " which needs ",
             Option("noise_rate", "auto"),
             ".",
@@ -168,8 +169,8 @@ class TrainConfig(Plain):
     )
     convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
-        "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and"
-        " Co-teaching.",
+        "Where they differ, follow the paper, its code (published-code), or the papers of JoCoR,"
+        " CoDis and Co-teaching (original).",
         more=(
             "It matters where the descriptions of a method differ. For other methods original is"
             " the same as paper."
@@ -281,7 +282,7 @@ class TrainConfig(Plain):
     learning_rate: float | None = setting(
         None,
         "Learning rate.",
-        shown="srjt 1e-3, others and transformers 1e-4; mlp 3e-4, linear 1e-3, odds none",
+        shown="1e-3 for srjt, else 1e-4, also for transformers; mlp 3e-4, linear 1e-3, odds none",
         gt=0,
         lt=math.inf,
     )
@@ -292,7 +293,7 @@ class TrainConfig(Plain):
         None,
         "Epochs after which the learning rate falls.",
         metavar="LIST",
-        shown="90,120,140 of 150, scaled",
+        shown="90,120,140 for 150 epochs, else in proportion",
         takes="a list of epochs such as [90, 120, 140]",
     )
     gamma: float = setting(0.1, "Factor of the learning rate at each milestone.", gt=0, le=1)
@@ -300,7 +301,7 @@ class TrainConfig(Plain):
         None,
         "How grades are drawn: 0 as often as they occur, 1 equally often.",
         more="Grade c is drawn with probability ∝ n_c^(1 − balance).",
-        shown="the method's; 0 for the paper's",
+        shown="0, unless the method sets it",
         ge=0,
         le=1,
     )
