@@ -263,11 +263,10 @@ def usable_samples(
     listed_in: a file that these are also written to. reading: options of reading; a column of
     images, or columns of features, say themselves what a table has.
     """
-    paths = [source] if isinstance(source, (str, os.PathLike)) else source
-    are_paths = isinstance(paths, (list, tuple)) and all(
-        isinstance(path, (str, os.PathLike)) for path in paths
-    )
-    if are_paths and not reading.keys() & {"feature_columns", "image_column"}:
+    given = source if isinstance(source, (list, tuple)) else [source]
+    paths = [path for path in given if isinstance(path, (str, os.PathLike))]
+    says_itself = reading.keys() & {"feature_columns", "image_column"}
+    if len(paths) == len(given) and not says_itself:
         refuse_other_kind(run, paths)
     samples = unlabelled_samples(
         source,
