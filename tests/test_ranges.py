@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from refusals import refuses
 from srjt import OrdinalRanges, noise
+from srjt.reports.aspects.ranges import promise_in_words
 
 MATRIX = noise.transition_matrix("truncated", num_classes=4, rho=0.15)
 
@@ -85,7 +86,7 @@ def test_patients_and_verified_grades_are_used() -> None:
     ranges = OrdinalRanges(coverage=0.8, label_noise="none")
     assert clone(ranges).fit(p, y, groups).rule_.patients == 100
     assert clone(ranges).fit(p, y, groups, verified).rule_.basis == "verified"
-    assert "at least 80%" in str(clone(ranges).fit(p, y).rule_)
+    assert "at least 80%" in promise_in_words(clone(ranges).fit(p, y).rule_.promise)
 
 
 def test_too_few_samples_give_the_range_of_all_grades() -> None:

@@ -197,7 +197,7 @@ def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, u
     for options in (["--coverage", "0.6", *decisions], [*decisions, *pooled]):
         succeeds("evaluate", run, labels, *how, *of_test, *options)
         assert_sides(used, sides, at_least={"evaluated", "decided"})
-    assert f"{len(sides['train'])} of 90" in fails("evaluate", run, labels, *how)
+    assert f"trained on {len(sides['train'])} of the 90" in fails("evaluate", run, labels, *how)
     assert not any(name == "evaluated" for name, _ in used)
 
     used.clear()
@@ -284,7 +284,7 @@ def test_renamed_copies_of_training_samples_are_known(
     learnt = len(pd.read_csv(run / "history.csv"))
     what = "rows of features" if kind == "plain" else "images"
     said = fails("evaluate", run, renamed, *how)
-    assert f"{learnt} of 90 {what} were trained on" in said
+    assert f"trained on {learnt} of the 90 {what}" in said
     data = srjt.data.read(renamed, feature_columns="f*" if how else None)
     with pytest.raises(
         srjt.errors.SrjtError, match=f"trained on {learnt} of the 90 samples to calibrate on"

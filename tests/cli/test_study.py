@@ -227,7 +227,7 @@ def test_noisy_already(study: Srjt) -> None:
         (["none.csv"], "missing_file", "none.csv"),
         (["labels.csv", "--preset", "demo"], "missing_file", "labels.csv"),
         (["--fold", "7"], "out_of_bounds only_folds", ""),
-        (["--noise", "quasi:0.9"], "", "A noise rate of 0.9"),
+        (["--noise", "quasi:0.9"], "out_of_bounds", "A noise rate of 0.9"),
         (["--methods", "garg standart"], "unknown_name method", "'standard'"),
         (["--set", "epoch=3"], "unknown_name", "'epoch'"),
         (["--config", "none.yaml"], "missing_file", "none.yaml"),

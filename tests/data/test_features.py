@@ -86,4 +86,4 @@ def test_they_stay_float32_beside_bf16() -> None:
     x = torch.tensor([[1000.0], [1001.0]])
     preprocess = Preprocess(crop=8, dtype=torch.bfloat16)
     assert torch.equal(preprocess.evaluate(x), x)
-    assert torch.equal(preprocess.train(x, torch.zeros(2, 2), torch.zeros(2)), x)
+    assert torch.equal(preprocess.train(x, torch.zeros(2, 2), torch.zeros(2), torch.zeros(2, 0)), x)

@@ -223,7 +223,7 @@ def test_the_round_trip_on_the_command_line(
         "review", "export", "audit", "--to", "label-studio", "--out", "tasks.json", "--limit", "3"
     )
     assert status == 0, said
-    assert "tasks.json: 3 tasks" in said
+    assert "tasks.json has 3 tasks" in said
     assert (
         run("review", "export", "audit", "--to", "label-studio", "--out", "tasks.json")[0] == 2
     )  # it exists
