@@ -294,8 +294,7 @@ def draw(found: pd.DataFrame, folder: Path) -> None:
             name="what-can-be-known",
             figure=page,
             caption="Share of wrong labels: true, estimated with its interval, and cleanlab's estimate.",
-            alt="Four panels of intervals: narrow for symmetric and uniform noise, wide for asymmetric noise and for "
-            "noise at the boundary between grades; nearly all hold the true rate.",
+            alt="Four panels of intervals, many of which begin at 0; nearly all hold the true rate.",
         )
 
     save_figure(figure(), folder)[1].unlink()  # the documentation shows the SVG file alone
