@@ -63,7 +63,7 @@ def test_a_page_without_a_suffix_gets_one(command: Srjt, finished: Path, labelle
 def test_it_says_what_the_file_takes_and_how_it_was_checked(command: Srjt, finished: Path) -> None:
     out = command.prints("export", finished, "--out", "new/model.pt2")
     assert "takes images uint8 (N, 32, 32, 3)" in out
-    assert "Checked in torch on" in out
+    assert "checked in torch on" in out
     facts = {"srjt.json": ""}
     torch.export.load("new/model.pt2", extra_files=facts)
     assert json.loads(facts["srjt.json"])["grades"] == ["0", "1", "2", "3"]

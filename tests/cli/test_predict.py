@@ -232,7 +232,7 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
         "--per", "eye", "--coverage", "0.7", "--calibrate-on", other, "--label-noise", "none",
     )  # fmt: skip
     assert code == 0
-    said = f"Calibrated on {patients} patients ({eyes} answers of {len(unseen)} samples)"
+    said = f"calibrated on {patients} patients ({eyes} answers of {len(unseen)} samples)"
     assert said in " ".join(out.split())
     assert "give --calibrate-on with it" in command.refuses(
         *options, "--per", "split", "--out", "never.csv"
@@ -286,7 +286,7 @@ def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     table = pd.read_csv(labelled)
     learnt = int((table["split"] == "train").sum())
     err = command.refuses("evaluate", finished, labelled)
-    assert f"{learnt} of 120 images were trained on" in err
+    assert f"trained on {learnt} of the 120 images" in err
     assert (
         f"add --splits {finished} to use its test side, or give images that the run has not seen"
         in err
@@ -322,7 +322,7 @@ def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> N
     tested = int(((folds["fold"] == 1) & (folds["split"] == "test")).sum())
     for how in (["--fold", "1"], ["--splits", "folds.csv", "--fold", "1"]):
         err = command.refuses("evaluate", finished, labelled, *how)
-        assert re.search(rf"\d+ of {tested} images were trained on", err)
+        assert re.search(rf"trained on \d+ of the {tested} images", err)
     assert "test" in command.refuses("evaluate", finished, labelled, "--side", "tset")
 
 

@@ -109,7 +109,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
         ("deep/all.parquet", [], results.metrics),
     ):
         out = command.prints("study", "export", "study", "--out", name, *more)
-        assert out == f"{len(table):,} rows of 2 finished runs (of 2): {name}\n"
+        assert out == f"{name} has {len(table):,} rows from 2 of 2 runs.\n"
         read = pd.read_parquet(name) if name.endswith("parquet") else pd.read_csv(
             name, dtype={"network": str, "variant": str}, keep_default_na=False, na_values={"value": [""]}
         )  # fmt: skip
@@ -447,7 +447,8 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
     for folder, said in (("plain", "plain training repeats {}"), ("model", "and srjt {}.")):
         metrics = pd.read_csv(f"shown/analysis/{folder}/metrics.csv")
         rows = metrics.query("split == 'wrong_labels' and metric == 'accuracy' and epoch == 3")
-        share = rows[rows["network"].astype(str).isin(["1", "2"])]["value"].mean()
+        single = pd.to_numeric(rows["network"], errors="coerce").isin([1, 2])
+        share = rows[single]["value"].mean()
         assert said.format(f"{share:.0%}") in told
         held_out = pd.read_csv(f"shown/analysis/{folder}/held_out.csv").query("side == 'test'")
         networks = [held_out.filter(regex=f"^p{number}_").to_numpy() for number in (1, 2)]

@@ -150,5 +150,5 @@ def test_predictions_are_written_as_reports(
     assert sorted(len(content.get_image_measurement_groups()) for content in graded) == [1, 2]
     assert "already exists" in predict("--out", "reports")[1]
     assert predict("--out", "reports", "--force")[0] == 0
-    assert "leave out --per" in predict("--out", "others", "--per", "patient")[1]
+    assert "cannot be combined with --per" in predict("--out", "others", "--per", "patient")[1]
     assert "are files in a folder" in predict("--out", "reports.csv")[1]

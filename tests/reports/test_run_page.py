@@ -153,7 +153,7 @@ def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [str(folder), "--figures", str(tmp_path / "figures")])
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
     assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".svg", ".png"}
-    assert "6 files" in done.output
+    assert "6 new files" in done.output
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from srjt.data.names import join_all_names
 from srjt.data.options import without_none
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.data.sources.table import load_table
-from srjt.errors import SrjtError
+from srjt.errors import Option, SrjtError
 from srjt.readers.next_readings import NEW_READER
 
 # A random sample of the audited labels, and the grades that reviewers give it without seeing the
@@ -94,9 +94,10 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
         names = ", ".join(sorted(set(frame["reader"]))[:8])
         raise SrjtError(
             f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name"
-            " with --reviewer.",
+            " with ",
+            Option("reviewer"),
+            ".",
             code="no_match",
-            option="reviewer",
         )
     wanted = list(dict.fromkeys(rows[named_by[0]]))
     joined = join_all_names(wanted, source.ids, wanted_in=str(path), known_in=str(source.folder))

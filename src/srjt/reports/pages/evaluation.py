@@ -71,9 +71,7 @@ def verdict_of(f: BesideOneGrade) -> tuple[str, str]:
     if f.verdict == "unknown":
         title = f"The {f.metric} is {f.score:.3f} on {f.samples}"
         return title, "The score of one grade for all is not known."
-    both = (
-        f"The {f.metric} is {f.score:.3f} on {f.samples}, and {f.naive:.3f} for one grade for all."
-    )
+    both = f"It is {f.score:.3f} on {f.samples}, and {f.naive:.3f} for one grade for all."
     if f.verdict == "not better":
         return f"No better than one grade for all, by {f.metric}", both
     if f.verdict == "unclear" and f.untested:
