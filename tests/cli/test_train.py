@@ -41,7 +41,7 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     assert lines[-3:] == [
         "The run is in runs/mine.",
         "Next: srjt report runs/mine",
-        "Of new samples: srjt predict runs/mine IMAGES --out predictions.csv",
+        "To predict new samples: srjt predict runs/mine IMAGES --out predictions.csv",
     ]
     assert Path("runs/mine/summary.json").exists()
     out = command.prints("train", labelled, "--out", "runs/mine", *TRAIN)

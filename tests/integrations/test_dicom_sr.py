@@ -151,4 +151,4 @@ def test_predictions_are_written_as_reports(
     assert "already exists" in predict("--out", "reports")[1]
     assert predict("--out", "reports", "--force")[0] == 0
     assert "cannot be combined with --per" in predict("--out", "others", "--per", "patient")[1]
-    assert "are files in a folder" in predict("--out", "reports.csv")[1]
+    assert "are written to a folder" in predict("--out", "reports.csv")[1]
