@@ -235,7 +235,7 @@ RULES: list[
     ({"verdict": "unclear"}, "Not clearly better"),
     (
         {"verdict": "unclear", "untested": "Few."},
-        "maybe by chance, by MAE. The MAE is 0.500 on it, and 0.800 for one grade for all. Few.",
+        "maybe by chance, by MAE. It is 0.500 on it, and 0.800 for one grade for all. Few.",
     ),
 ]
 
