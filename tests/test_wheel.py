@@ -118,7 +118,7 @@ def test_the_demo_works_without_any_extra(clean: Path, tmp_path: Path) -> None:
     assert Path(where.strip()).is_relative_to(clean)
     ran = run(clean, "demo", "--epochs", "2", "--images", "200", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "srjt-demo" / "audit" / "audit.html").exists()
+    assert (tmp_path / "srjt-demo" / "verified" / "audit.html").exists()
 
 
 @pytest.mark.parametrize("tool", ["uv", "pipx"])
@@ -140,7 +140,7 @@ def test_the_demo_runs_by_uvx_and_by_pipx_run(tool: str, built: Path, tmp_path: 
     if ran.returncode and "error sending request" in ran.stderr.lower() + ran.stdout.lower():
         pytest.skip(f"{tool} has no network here")
     assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "srjt-demo" / "audit" / "audit.html").exists()
+    assert (tmp_path / "srjt-demo" / "verified" / "audit.html").exists()
 
 
 SHOW = """
