@@ -163,6 +163,16 @@ def test_the_plan_draws_by_doubt_where_that_saves_labels(fitted: CrossFit) -> No
     assert summarise(scores, told, grades=("mild", "bad"))["verify_random"] is None
 
 
+@pytest.mark.xfail(
+    strict=True, reason="the plan believes a quarter of any doubt, also of a good one"
+)
+def test_the_plan_of_a_good_doubt_saves_a_tenth_of_the_labels() -> None:
+    doubt = np.random.default_rng(0).beta(0.3, 1.2, 800)
+    by_doubt = labels_needed(doubt, within=0.05, rate=0.2)
+    at_random = labels_needed(np.full(800, 0.2), within=0.05, rate=0.2)
+    assert by_doubt < 0.9 * at_random
+
+
 def test_few_labels_need_a_smaller_sample(fitted: CrossFit) -> None:
     """Of 500 labels, as many verified ones as the plan says determine the rate as well as it
     promises."""

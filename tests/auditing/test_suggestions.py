@@ -45,9 +45,23 @@ def offered(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.05, 0.31])
-def test_networks_that_see_little_suggest_nothing_that_harms(rate: float) -> None:
-    scores, summary = audited(cross_fit(blur=2.0, rate=rate))
+@pytest.mark.parametrize(
+    ("rate", "blur"),
+    [
+        (0.05, 1.6),
+        (0.05, 2.0),
+        (0.31, 2.0),
+        pytest.param(
+            0.31,
+            1.6,
+            marks=pytest.mark.xfail(
+                strict=True, reason="the new estimate lets few labels be doubted, 52 % rightly"
+            ),
+        ),
+    ],
+)
+def test_networks_that_see_little_suggest_nothing_that_harms(rate: float, blur: float) -> None:
+    scores, summary = audited(cross_fit(blur=blur, rate=rate))
     likelier = scores[scores["distance"] > 0]
     assert len(likelier) > 20  # these would have been suggested, and most are wrong:
     names = np.array(["0", "1", "2", "3", "4"])
