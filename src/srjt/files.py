@@ -23,7 +23,7 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from srjt.errors import Option, SrjtError
-from srjt.plain import plain
+from srjt.json_values import json_values
 from srjt.text import printable
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def write_json(path: Path, content: Any) -> None:
 def as_json(content: Any) -> bytes:
     """Indented JSON, with one line break at the end."""
     return (
-        json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        json.dumps(json_values(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     ).encode()
 
 

@@ -25,10 +25,11 @@ from srjt.inference.prepare import (
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.json_values import DictMixin
+from srjt.notebook import Reported
 from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.metrics import Floats, Interval
-from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
@@ -137,7 +138,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Reported, Plain):
+class Comparison(Reported, DictMixin):
     """The result of ``srjt.compare``.
 
     Attributes

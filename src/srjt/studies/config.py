@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from srjt import methods
 from srjt.data.options import ReadOptions
 from srjt.errors import Message, Option, SrjtError, unknown_name
-from srjt.progress import Plain
+from srjt.json_values import DictMixin
 from srjt.settings import check_types, documented, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
 
@@ -263,7 +263,7 @@ def _texts(value: Any) -> Any:
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig(Plain):
+class StudyConfig(DictMixin):
     """A grid of trainings: methods × noises × folds × seeds."""
 
     source: str = setting(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from srjt import methods
 from srjt.errors import Message, Option, SrjtError
+from srjt.json_values import DictMixin
 from srjt.networks import registry
 from srjt.ordinal import Purpose
-from srjt.plain import Plain
 from srjt.settings import check_types, documented, from_names, setting, show
 from srjt.training.preset_files import (
     PRESETS as PRESETS,
@@ -94,7 +94,7 @@ T = TypeVar("T")
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Plain):
+class TrainConfig(DictMixin):
     """Settings of one training run; saved with the run. Unknown names are errors.
 
     Defaults for images are those of the paper or its published code, except the method and how it
