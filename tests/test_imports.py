@@ -24,6 +24,7 @@ FLOORS = (
         "lazy",
         "process",
         "json_values",
+        "validation",
         "notebook",
         "console",
         "progress",

@@ -40,6 +40,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import ResolvedConfig
 from srjt.training.image_identity import HASHES_FILE, check_images
 from srjt.training.provenance import SourceFile
+from srjt.validation import made_by
 
 FORMAT = 2
 # of ``run.json``, as they are in memory
@@ -142,7 +143,7 @@ class RunFile(BaseModel, extra="forbid"):
 
     format: Literal[2]
     srjt: str
-    config: Annotated[ResolvedConfig, files.made_by(ResolvedConfig.from_dict)]
+    config: Annotated[ResolvedConfig, made_by(ResolvedConfig.from_dict)]
     grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str]
     data: Annotated[DataFacts, AfterValidator(_has_shape)]
@@ -188,9 +189,7 @@ def has_summary(folder: Path) -> bool:
 class _Score(BaseModel, extra="allow"):
     split: str
     metric: str
-    value: Annotated[
-        float, files.made_by(lambda value: math.nan if value is None else float(value))
-    ]
+    value: Annotated[float, made_by(lambda value: math.nan if value is None else float(value))]
 
 
 def _confusions(counts: list[Any]) -> list[Any]:
@@ -202,7 +201,7 @@ def _confusions(counts: list[Any]) -> list[Any]:
     return counts
 
 
-Confusions = Annotated[list[Any], files.made_by(_confusions)]
+Confusions = Annotated[list[Any], made_by(_confusions)]
 
 
 class SummaryFile(BaseModel, extra="allow"):
@@ -368,7 +367,7 @@ class NoiseFile(BaseModel, extra="forbid"):
     folds: int
     images: str | None
     sha256: str = ""
-    estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
+    estimate: Annotated[NoiseEstimate, made_by(NoiseEstimate.from_dict)]
 
 
 class HeadFile(BaseModel, extra="forbid"):
