@@ -5,23 +5,27 @@ sentence of ours.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import reprlib
 import textwrap
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import Message, Option, SrjtError, unknown_name
+from srjt.errors import Message, Option, SrjtError, unknown_name, warn
 from srjt.text import printable, reason_of
 from srjt.validation import check_of
 
 Config = TypeVar("Config")
+Result = TypeVar("Result")
+P = ParamSpec("P")
 Checked = tuple[dataclasses.Field[Any], Any, Callable[[Any], Any]]
 
+# Names of an earlier version, which still work, with a warning; remove them after the next release.
+FORMER_NAMES = {"optimise": "target_metric"}
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = Message("name the modules on the command line, with ", Option("imports"), ".")
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
@@ -76,7 +80,37 @@ def documented(config: type[Config]) -> type[Config]:
     if examples:
         parts += ["", f"{examples}{rest}"]
     config.__doc__ = "\n".join(parts)
+    if set(FORMER_NAMES.values()) & set(hints):
+        config.__init__ = with_former_names(config.__init__)  # type: ignore[method-assign]
     return config
+
+
+def current_names(values: Mapping[str, Any], *, warned: bool = True) -> dict[str, Any]:
+    """The same settings by the names of this version. warned: whether somebody typed them now, and
+    learns what to type instead; False for stored files."""
+    current = dict(values)
+    for former, name in FORMER_NAMES.items():
+        if former in current:
+            current[name] = current.pop(former)
+            if warned:
+                about = Message(
+                    Option(former),
+                    " will be removed in the next release: use ",
+                    Option(name),
+                    " instead.",
+                )
+                warn(about, FutureWarning)
+    return current
+
+
+def with_former_names(function: Callable[P, Result]) -> Callable[P, Result]:
+    """The function, which takes keywords by the names of an earlier version, too."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> Result:
+        return function(*args, **current_names(named))
+
+    return call
 
 
 def check_types(config: Any) -> None:
@@ -138,6 +172,8 @@ def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "
     """Make settings from a mapping, as a file holds them; an unknown name is an error that suggests
     the nearest."""
     known = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type]
+    if known.intersection(FORMER_NAMES.values()):
+        values = current_names(values)
     for name in values:
         if name not in known:
             raise unknown_name(kind, str(name), known)
@@ -279,7 +315,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
-@cache
+@functools.cache
 def _checked_fields(config: type) -> list[Checked]:
     try:
         hints = get_type_hints(config, include_extras=True)

@@ -216,7 +216,7 @@ def compare(
     seed : int
     **options
         How the runs answer: the fields of ``srjt.inference.options.Grading``, ``network``,
-        ``optimise``, ``decoding``.
+        ``target_metric``, ``decoding``.
 
     Returns
     -------
@@ -270,7 +270,7 @@ def compare(
     judged_by = str(last.judged_by)
     if corrected:
         judged_by += f" of {last.name}, {corrected:,} of which others have not"
-    purpose = grading.optimise or opened[0].config.optimise
+    purpose = grading.target_metric or opened[0].config.target_metric
     gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
     shown = []
     gains: dict[str, list[Gain]] = {}

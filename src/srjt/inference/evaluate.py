@@ -447,7 +447,7 @@ def judge(
     else:
         training_counts = run.facts.data.class_counts
         naive = baseline_from(run.facts, counts)
-    purpose = prepared.options.optimise or run.config.optimise
+    purpose = prepared.options.target_metric or run.config.target_metric
     gain = None
     if naive is not None:
         gain = gain_over_one_grade(

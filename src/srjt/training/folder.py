@@ -37,6 +37,7 @@ from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import Manifest
 from srjt.errors import Option, SrjtError
 from srjt.noise.estimate import NoiseEstimate
+from srjt.settings import current_names
 from srjt.training.config import ResolvedConfig
 from srjt.training.image_identity import HASHES_FILE, check_images
 from srjt.training.provenance import SourceFile
@@ -138,12 +139,16 @@ class _Provenance(BaseModel, extra="allow"):
     packages: dict[str, str] = {}
 
 
+def _stored_config(values: Mapping[str, Any]) -> ResolvedConfig:
+    return ResolvedConfig.from_dict(current_names(values, warned=False))
+
+
 class RunFile(BaseModel, extra="forbid"):
     """``run.json``, as ``write_facts`` writes it."""
 
     format: Literal[2]
     srjt: str
-    config: Annotated[ResolvedConfig, made_by(ResolvedConfig.from_dict)]
+    config: Annotated[ResolvedConfig, made_by(_stored_config)]
     grades: Annotated[list[str], Field(min_length=2), AfterValidator(distinct)]
     grade_names: dict[str, str]
     data: Annotated[DataFacts, AfterValidator(_has_shape)]
