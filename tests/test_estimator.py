@@ -36,7 +36,7 @@ few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [OrdinalNoiseClassifier(optimise="accuracy", grades="sorted")],
+    [OrdinalNoiseClassifier(target_metric="accuracy", grades="sorted")],
     expected_failed_checks=lambda _: {
         "check_sample_weight_equivalence_on_dense_data": "batches are drawn, not the same for both"
     },

@@ -23,7 +23,8 @@ FLOORS = (
         "errors",
         "lazy",
         "process",
-        "plain",
+        "json_values",
+        "validation",
         "notebook",
         "console",
         "progress",
@@ -46,6 +47,8 @@ MODULES = {
     for path in sorted(SOURCE.rglob("*.py"))
 }
 FRONT_DOORS = {"srjt", "srjt.__main__"}  # they import what they show
+# The only imports that run up, when somebody asks for the page of a result.
+UP = {("srjt.notebook", "srjt.reports.page"), ("srjt.notebook", "srjt.reports.report")}
 
 
 @cache
@@ -77,8 +80,8 @@ def test_imports_run_down_only() -> None:
     for module, path in MODULES.items():
         below = FLOOR[room(module)] if module not in FRONT_DOORS else len(FLOOR)
         others = [one for one in imports(path) if one != "srjt" and FLOOR[room(one)] > below]
-        upward += [f"{module} imports {imported}" for imported in others]
-    assert upward == []
+        upward += [(module, imported) for imported in others]
+    assert set(upward) == UP
 
 
 def test_no_file_imports_itself_by_a_detour() -> None:
@@ -89,6 +92,7 @@ def test_no_file_imports_itself_by_a_detour() -> None:
             imported
             for imported in imports(path)
             if imported != module
+            and (module, imported) not in UP
             and imported not in FRONT_DOORS
             and not module.startswith(f"{imported}.")
         }

@@ -190,7 +190,7 @@ def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, u
         "0.8",
         "--abstain",
         "0.2",
-        "--optimise",
+        "--target-metric",
         "macro_f1",
     ]
     pooled = [] if kind == "no patients" else ["--per", "patient", "--pool", "learned"]

@@ -61,7 +61,7 @@ def train(
 
     The default method, srjt, estimates the label noise first, unless --noise-rate
     or --transition is given. The network, the image size and the other defaults are
-    listed below. A predicted grade is the median of the probabilities (--optimise).
+    listed below. A predicted grade is the median of the probabilities (--target-metric).
     With --fold, --splits or --official-split, the validation and test sides are
     evaluated after every epoch; without them, all samples are used for training.
     Run the same command again to resume after an interruption.

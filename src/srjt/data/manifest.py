@@ -30,7 +30,7 @@ from srjt.data.problems import (
 )
 from srjt.errors import Option, SrjtError, count_of, few, unknown_name, warn
 from srjt.files import as_csv, write_output
-from srjt.notebook import html_block, html_table
+from srjt.notebook import Shown
 
 # Features: one row of numbers per sample instead of an image, for example from a frozen network.
 
@@ -119,7 +119,7 @@ POSTERIOR = "p_true_{}"  # columns: the probability of each true grade, from sev
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(Shown):
     """N samples with ordinal grades 0 … C−1. Immutable: every change returns a new manifest.
 
     Parameters
@@ -248,11 +248,6 @@ class Manifest:
         if self.report.kind:
             return f"<Manifest ({self.report.kind}): {shown}>"
         return f"<Manifest: {shown}>"
-
-    def _repr_html_(self) -> str:
-        counts = zip(self.grades, map("{:,}".format, self.class_counts), strict=True)
-        table = html_block(self.describe(), html_table(("grade", "samples"), counts))
-        return table + self.report._repr_html_() if self.report.kind else table
 
     if not TYPE_CHECKING:
 

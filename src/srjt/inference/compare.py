@@ -25,10 +25,11 @@ from srjt.inference.prepare import (
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.json_values import DictMixin
+from srjt.notebook import Reported
 from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.metrics import Floats, Interval
-from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.held_out import HeldOut
 from srjt.training.trained import Trained
@@ -137,7 +138,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Reported, Plain):
+class Comparison(Reported, DictMixin):
     """The result of ``srjt.compare``.
 
     Attributes
@@ -215,7 +216,7 @@ def compare(
     seed : int
     **options
         How the runs answer: the fields of ``srjt.inference.options.Grading``, ``network``,
-        ``optimise``, ``decoding``.
+        ``target_metric``, ``decoding``.
 
     Returns
     -------
@@ -269,7 +270,7 @@ def compare(
     judged_by = str(last.judged_by)
     if corrected:
         judged_by += f" of {last.name}, {corrected:,} of which others have not"
-    purpose = grading.optimise or opened[0].config.optimise
+    purpose = grading.target_metric or opened[0].config.target_metric
     gain_of = partial(_gain, labels=labels, metric=purpose, groups=groups, resamples=resamples)
     shown = []
     gains: dict[str, list[Gain]] = {}

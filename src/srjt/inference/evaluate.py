@@ -45,12 +45,14 @@ from srjt.inference.prepare import (
     read_labelled,
     warn_of_training_patients,
 )
+from srjt.json_values import json_values
+from srjt.notebook import Reported
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.baseline import Gain, gain_over_one_grade
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
-from srjt.progress import ProgressOption, Reported, plain, progress_bar
+from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
 from srjt.training.baselines import baseline_from
@@ -289,7 +291,7 @@ class Evaluation(subgroups.Scores, Reported):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: of every aspect, None if there is nothing to tell."""
-        values: dict[str, Any] = plain(self, whole=True)
+        values: dict[str, Any] = json_values(self, whole=True)
         judged = values.pop("aspects")
         for aspect in registered_aspects():
             if judged.get(aspect.name) or aspect.always_in_files:
@@ -445,7 +447,7 @@ def judge(
     else:
         training_counts = run.facts.data.class_counts
         naive = baseline_from(run.facts, counts)
-    purpose = prepared.options.optimise or run.config.optimise
+    purpose = prepared.options.target_metric or run.config.target_metric
     gain = None
     if naive is not None:
         gain = gain_over_one_grade(

@@ -27,8 +27,9 @@ from srjt.inference.answers import Answers, units_of
 from srjt.inference.aspects import registered_aspects
 from srjt.inference.options import Answering, as_columns, with_installed_aspects
 from srjt.inference.prepare import Prepared, RunLike, prepare
-from srjt.plain import plain
-from srjt.progress import ProgressOption, page_of, progress_bar
+from srjt.json_values import json_values
+from srjt.notebook import page_of
+from srjt.progress import ProgressOption, progress_bar
 from srjt.settings import from_names
 from srjt.training.devices import amp_dtype
 from srjt.training.held_out import HeldOut
@@ -129,7 +130,7 @@ def how_answered(prepared: Prepared) -> dict[str, Any]:
         how["one answer per"] = {
             "columns": list(options.per),
             "pool": options.pool,
-            "learned": plain(prepared.learned),
+            "learned": json_values(prepared.learned),
         }
     for rule in prepared.rules.values():
         how |= rule.settled(run)

@@ -589,6 +589,6 @@ def _fitted(prepared: Prepared) -> Prepared:
         seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
     soft = run.method.learnt_soft_labels() if recalibration is None else None
     rule = decoding.grade_rule_for(
-        options.optimise or run.config.optimise, soft_labels=soft, **seen
+        options.target_metric or run.config.target_metric, soft_labels=soft, **seen
     )
     return replace(prepared, grade_rule=rule)

@@ -19,6 +19,7 @@ from srjt.data.grades import as_text
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers, pick_known, probabilities_of, units_of
 from srjt.inference.options import Answering
+from srjt.json_values import json_values
 from srjt.noise import quality
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import LabelNoise, NoiseBounds, posterior_weights
@@ -34,7 +35,6 @@ from srjt.ordinal.metrics import (
     percentile_interval,
 )
 from srjt.ordinal.ranges import range_scores, range_threshold
-from srjt.progress import plain
 from srjt.training.held_out import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
@@ -736,7 +736,7 @@ class RangeEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         grades = [{"samples": count, **interval._asdict()} for count, interval in self.grades]
-        return {**plain(self, whole=True), "grades": grades}
+        return {**json_values(self, whole=True), "grades": grades}
 
 
 def evaluate_ranges(

@@ -38,8 +38,8 @@ from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import Option, SrjtError, count_of, few, warn
 from srjt.files import cache_folder, load_arrays, save_arrays
+from srjt.json_values import json_values
 from srjt.methods import lookup
-from srjt.plain import plain
 from srjt.progress import Bar
 from srjt.studies.config import (
     ESTIMATED,
@@ -224,7 +224,7 @@ class StudyPlan:
             rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
         elif method.own_rate is not None:
             rate = method.own_rate
-        given = {"noise_rate": rate, "transition": plain(matrix)}
+        given = {"noise_rate": rate, "transition": json_values(matrix)}
         needs = lookup(method.name).method.needs
         for need in needs:
             if given[need] is None and rate != "auto":

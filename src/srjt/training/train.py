@@ -448,7 +448,7 @@ def warm_up(config: TrainConfig, *, samples: int) -> ResolvedConfig:
         noise_rate=None,
         transition=None,
         epochs=max(1, min(epochs // WARM_UP_MOST, share)),
-        optimise="mae",
+        target_metric="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
         keep_columns=(),

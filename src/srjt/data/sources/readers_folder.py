@@ -32,7 +32,7 @@ from srjt.data.names import join_all_names
 from srjt.data.sources.readings import NO_READER, ReadingsTable
 from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import Option, SrjtError
-from srjt.progress import plain
+from srjt.json_values import json_values
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.next_readings import Goal, next_readings
@@ -202,7 +202,7 @@ def write_readers_folder(
     for name in (*COEFFICIENTS, "exact", "within_one"):
         coefficient = getattr(agreement, name)
         if np.isfinite(coefficient.value):
-            coefficients[name] = plain(coefficient)
+            coefficients[name] = json_values(coefficient)
     digest = None
     if probabilities is not None:
         digest = sha256(probabilities.read_bytes()).hexdigest()

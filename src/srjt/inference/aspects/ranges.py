@@ -17,7 +17,7 @@ from srjt.inference.aspects import (
     Rule,
     register_aspect,
 )
-from srjt.plain import plain
+from srjt.json_values import json_values
 from srjt.settings import setting
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class CalibratedRanges(Rule):
         }
 
     def settled(self, run: Trained) -> dict[str, Any]:
-        return {"range": plain(self.rule.promise)}
+        return {"range": json_values(self.rule.promise)}
 
     def fitted(self) -> dict[str, FittedTo]:
         return {"ranges": "calibration"}
