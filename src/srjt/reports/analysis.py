@@ -25,7 +25,7 @@ from srjt.progress import Reporter
 from srjt.reports.page import write_page
 from srjt.reports.pages.audit import audit_page
 from srjt.reports.pages.evaluation import comparison_page, evaluation_page
-from srjt.reports.pages.inspection import inspection_page
+from srjt.reports.pages.inspection import inspection_page, perhaps_patients
 from srjt.reports.report import report
 from srjt.training.config import TrainConfig
 from srjt.training.train import train
@@ -102,7 +102,7 @@ def analyse(
     data = group_duplicates(inspection.manifest)
     tell("inspect", f"{data.describe()}. Details: {out / INSPECTION}")
     parts = _write_sides(inspection, data, out)
-    tell("split", f"{_sides(data, parts)}: {out / SPLITS}")
+    tell("split", f"{_sides(data, parts)}: {out / SPLITS}. {perhaps_patients(inspection)}".rstrip())
     training: dict[str, Any] = {
         "device": device,
         "on_bad_image": on_bad_image,
