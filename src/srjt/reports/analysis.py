@@ -5,6 +5,7 @@ repeated, by its own command.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -226,10 +227,21 @@ def _sides_of(manifest: Manifest) -> Split:
 
 def _write_sides(inspection: Inspection, data: Manifest, out: Path) -> Split:
     """Write the sides, for ``--splits``, and return them. Rows of unreadable images are on no
-    side."""
+    side. Other sides than those of a model in the folder are an error."""
     usable = replace(inspection, manifest=data).usable
     split = _sides_of(usable)
-    write_splits(out / SPLITS, usable, [split])
+    with tempfile.TemporaryDirectory() as place:
+        new = Path(place) / SPLITS
+        write_splits(new, usable, [split])
+        written = new.read_bytes()
+    if (out / MODEL).exists() and (out / SPLITS).read_bytes() != written:
+        raise SrjtError(
+            f"{out} holds an analysis of other rows or patients: choose another ",
+            Option("out"),
+            ".",
+            code="folder_in_use",
+        )
+    write_atomically(out / SPLITS, written)
     return split
 
 
