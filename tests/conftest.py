@@ -67,9 +67,11 @@ def no_fsync() -> Iterator[None]:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pages of which only the text is tested: figures are empty, because drawing takes most of
     the time."""
-    monkeypatch.setattr(
-        "srjt.reports.figures.canvas.figure_bytes", lambda *_, **options: b"<svg></svg>"
-    )
+    from fixtures.blank import Blank
+
+    canvas = "srjt.reports.figures.canvas"
+    monkeypatch.setattr(f"{canvas}.new_figure", lambda width, height: Blank())
+    monkeypatch.setattr(f"{canvas}.figure_bytes", lambda *_, **options: b"<svg></svg>")
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ def srjt(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("page", pages())
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("here", "undrawn")
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("page_" + re.sub(r"\W", "_", page.stem))
     monkeypatch.setitem(
