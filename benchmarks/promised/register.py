@@ -515,10 +515,10 @@ PROMISES = (
         where="readers",
         promised=0.95,
         printed_by=(
-            "readers/model.py: ReaderIntervals.noise_rate_interval",
-            "readers/model.py: ReaderIntervals.overall_noise_rate_interval",
-            "readers/model.py: ReaderIntervals.matrices_interval",
-            "readers/model.py: reader_intervals",
+            "readers/intervals.py: ReaderIntervals.noise_rate_interval",
+            "readers/intervals.py: ReaderIntervals.overall_noise_rate_interval",
+            "readers/intervals.py: ReaderIntervals.matrices_interval",
+            "readers/intervals.py: reader_intervals",
             "readers/consensus.py: with_shared_errors",
             "reports/pages/readers.py: _readers",
         ),
@@ -534,7 +534,7 @@ PROMISES = (
         says="95 % intervals of a reader's bias against the true grade",
         where="readers",
         promised=0.95,
-        printed_by=("readers/model.py: ReaderIntervals.bias_interval",),
+        printed_by=("readers/intervals.py: ReaderIntervals.bias_interval",),
     ),
     Promise(
         name="consensus-error",
