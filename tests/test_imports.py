@@ -19,7 +19,6 @@ FLOORS = (
     (
         "_version",
         "text",
-        "choose",
         "errors",
         "lazy",
         "process",

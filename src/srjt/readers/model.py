@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from scipy.special import ndtr, ndtri, softmax  # type: ignore[import-untyped]
 
-from srjt.choose import pick
 from srjt.noise.verified import beta_interval
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints
 
@@ -459,7 +458,9 @@ def fit_variants(evidence: Evidence) -> Variants:
                 break
     order = sorted(weights, key=lambda variant: -weights[variant])
     return Variants(
-        evidence=evidence, fits=tuple(pick(fits, order)), weights=np.array(pick(weights, order))
+        evidence=evidence,
+        fits=tuple(fits[variant] for variant in order),
+        weights=np.array([weights[variant] for variant in order]),
     )
 
 
