@@ -99,8 +99,8 @@ def audit(
     from srjt.auditing.verification import with_verified_sample
     from srjt.reports.page import write_page
     from srjt.reports.pages.audit import audit_page
+    from srjt.training.noise_rate import check_settings
     from srjt.training.reporters import reporter_for
-    from srjt.training.train import check_settings
 
     config = with_noise_rate(options.layered_settings(settings, defaults=DEFAULTS))
     check_settings(config)

@@ -50,8 +50,8 @@ from srjt.studies.config import (
 )
 from srjt.training.config import TrainConfig
 from srjt.training.image_identity import image_digest
+from srjt.training.noise_rate import warm_up
 from srjt.training.single_run import fingerprint, training_seconds
-from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest
 
 # The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key
