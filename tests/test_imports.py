@@ -20,7 +20,6 @@ FLOORS = (
     (
         "_version",
         "text",
-        "choose",
         "errors",
         "lazy",
         "process",

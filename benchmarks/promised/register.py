@@ -305,7 +305,7 @@ PROMISES = (
             "reports/pages/study.py: NOISE_COLUMNS",
             "reports/demo.py: _with_verified",
             "studies/results.py: StudyResults",
-            "training/train.py: describe",
+            "training/noise_rate.py: describe",
         ),
     ),
     Promise(

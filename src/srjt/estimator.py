@@ -40,8 +40,9 @@ from srjt.ordinal.decoding import grade_rule_for
 from srjt.settings import with_former_names
 from srjt.training.config import ResolvedConfig, TrainConfig
 from srjt.training.devices import amp_dtype
+from srjt.training.noise_rate import WARM_UP_FOLDS, needs_estimate
 from srjt.training.reporters import reporter_for
-from srjt.training.train import WARM_UP_FOLDS, needs_estimate, train
+from srjt.training.train import train
 from srjt.training.trained import Trained
 
 # The settings of the training, from the parameters of the estimator: defaults depend on the data.

@@ -35,11 +35,12 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise, rate_text
 from srjt.notebook import Reported
 from srjt.progress import Reporter
 from srjt.readers.readings import Readings
+from srjt.training.choose_head import choose_head
 from srjt.training.config import CHOOSE_HEAD, TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.frozen import resolve_backbone
+from srjt.training.noise_rate import resolve_noise_rate
 from srjt.training.reporters import reporter_in_python
-from srjt.training.train import choose_head, resolve_noise_rate
 from srjt.training.trained import Setup, Trained, load_run
 from srjt.training.workers import check_not_starting
 

@@ -79,8 +79,9 @@ def train(
     from srjt.reports.model_card import write_model_card
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
+    from srjt.training.noise_rate import check_settings
     from srjt.training.single_run import no_validation_side
-    from srjt.training.train import check_settings, train as train_run
+    from srjt.training.train import train as train_run
 
     config = options.layered_settings(settings)
     check_settings(config.with_recipe())
@@ -164,8 +165,8 @@ def print_dry_run(
 
     from srjt import methods
     from srjt.training.devices import choose_device, device_name
+    from srjt.training.noise_rate import needs_estimate
     from srjt.training.single_run import training_seconds
-    from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
     on_images = not manifest.are_features and config.backbone is None

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.choose import absent, pick
 from srjt.data.grades import positions
 from srjt.data.problems import (
     LEFT_OUT,
@@ -64,13 +63,13 @@ def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> 
     """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names
     those that lack."""
     place = positions(names)
-    if missing := absent(wanted, place):
+    if missing := [name for name in wanted if name not in place]:
         raise SrjtError(
             f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run"
             f" ({few(missing)}): add them.",
             code="missing_column",
         )
-    return pick(place, wanted)
+    return [place[name] for name in wanted]
 
 
 # Cells that a spreadsheet would run as a formula, such as =HYPERLINK(…).
@@ -424,7 +423,7 @@ class Manifest(Shown):
         rows["problem"], rows["detail"] = zip(*reasons.values(), strict=True)
         if self.left_out_rows is not None:
             rows = pd.concat([self.left_out_rows, rows], ignore_index=True)
-        kept = self.select(absent(range(len(self)), reasons))
+        kept = self.select([row for row in range(len(self)) if row not in reasons])
         return replace(kept, left_out_rows=rows, report=self.report)
 
     def with_grade_names(self) -> pd.DataFrame:

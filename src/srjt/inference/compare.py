@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.choose import pick
 from srjt.data.manifest import Ints, Manifest
 from srjt.errors import Option, SrjtError, count_of, few
 from srjt.inference.answers import number_of_patients, run_name
@@ -266,7 +265,8 @@ def compare(
         errors.append(metrics.one_error_more(by_patient))
     methods = _same_but_seed(opened)
     of_grade = metrics.patients_of_grades(by_patient)  # the labels are the same in all tables
-    rare = pick(grades, np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW))
+    uncommon = np.flatnonzero(np.asarray(of_grade) < metrics.TOO_FEW)
+    rare = [grades[grade] for grade in uncommon]
     judged_by = str(last.judged_by)
     if corrected:
         judged_by += f" of {last.name}, {corrected:,} of which others have not"
@@ -288,10 +288,10 @@ def compare(
         level=level,
         differences=_differences(
             shown,
-            [pick(drawn, rows) for rows in methods],
+            [[drawn[row] for row in rows] for rows in methods],
             patients=metrics.patients_behind(by_patient),
             level=level,
-            errors=[pick(errors, rows) for rows in methods],
+            errors=[[errors[row] for row in rows] for rows in methods],
         ),
         purpose=purpose,
         gains=gains,

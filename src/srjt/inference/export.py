@@ -23,7 +23,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from srjt._version import __version__
-from srjt.choose import absent
 from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
 from srjt.data.options import without_none
@@ -231,7 +230,7 @@ def export(
         except SrjtError:
             raise
         except Exception as problem:  # the exporters raise many types
-            (other,) = absent(get_args(Format), (format,))
+            (other,) = [name for name in get_args(Format) if name != format]
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason_of(problem)}): try the format"
                 f" {other}.",

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 
-from srjt.choose import pick
 from srjt.data.grades import as_text
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers, pick_known, probabilities_of, units_of
@@ -698,7 +697,7 @@ def rows_of(side: HeldOut, rows: Ints) -> HeldOut:
     if side.verified_probability is not None:
         known["verified_probability"] = side.verified_probability[rows]
     return HeldOut(
-        ids=pick(side.ids, rows),
+        ids=[side.ids[row] for row in rows],
         patients=pick_known(side.patients, rows),
         groups=pick_known(side.groups, rows),
         probabilities=side.probabilities[:, rows],

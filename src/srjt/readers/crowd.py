@@ -61,7 +61,7 @@ class CrowdFit(Fit):
 
     @property
     def log_prior(self) -> Floats:
-        return np.log(self.shares.sum(axis=0))
+        return np.asarray(np.log(self.shares.sum(axis=0)))
 
     def deviation(self, size: Floats) -> Floats:
         return np.asarray((self.tied[:, :, None] / self._total(size + 1.0)).sum(axis=1))

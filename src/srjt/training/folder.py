@@ -7,7 +7,7 @@
     history.csv          per training sample: how often seen and selected, running loss
     held_out.csv         probabilities for the samples of the validation and test sides
     skipped.csv          the images that could not be read, if there are some: on no side
-    noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
+    noise.json           the noise estimate, if ``noise_rate`` was "auto" (noise_rate.py)
     head.json            how likely each head makes held-out labels, if ``network`` was "auto"
     checksums.json       the SHA-256 of the small files
     summary.json         averages over the last ten epochs, or the scores of the best one;

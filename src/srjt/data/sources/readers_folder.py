@@ -25,7 +25,6 @@ import pandas as pd
 from pydantic import AfterValidator, BaseModel
 
 from srjt import files
-from srjt.choose import absent
 from srjt.data.grades import Grades, distinct
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.names import join_all_names
@@ -354,7 +353,7 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
             code="wrong_file",
         )
     names = [f"p_{grade}" for grade in readings.grades]
-    if missing := absent(names, frame):
+    if missing := [name for name in names if name not in frame]:
         raise SrjtError(
             f"{path} has no column {missing[0]!r}: it must have {', '.join(names)}.",
             code="missing_column",

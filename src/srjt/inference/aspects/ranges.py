@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from srjt.choose import absent, pick
 from srjt.errors import Message, Option, SrjtError
 from srjt.inference.aspects import (
     CALIBRATION,
@@ -88,7 +87,7 @@ class Ranges(Aspect):
                 )
         assert side is not None
         table = side.table if calibration.calibrate_on is None else calibration.calibrate_on.table
-        missing = absent((*options.per, *self.data_columns), table)
+        missing = [name for name in (*options.per, *self.data_columns) if name not in table]
         if missing:
             raise SrjtError(
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration"
@@ -141,8 +140,8 @@ class CalibratedRanges(Rule):
             return {}
         low, high = answers.ranges
         return {
-            "grade_low": pick(run.grades, low),
-            "grade_high": pick(run.grades, high),
+            "grade_low": [run.grades[grade] for grade in low],
+            "grade_high": [run.grades[grade] for grade in high],
         }
 
     def settled(self, run: Trained) -> dict[str, Any]:

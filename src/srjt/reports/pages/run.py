@@ -26,10 +26,10 @@ from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
 from srjt.training.baselines import baseline_from, run_baselines
 from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
+from srjt.training.choose_head import head_sentence
 from srjt.training.frozen import NO_WEIGHTS, frozen_sentences
 from srjt.training.single_run import finished_metrics
 from srjt.training.starvation import starvation_advice, starved_grades, to_try
-from srjt.training.train import head_sentence
 from srjt.training.trained import Trained, load_run
 
 RESUME = "Run the same command again to resume it."
