@@ -22,6 +22,7 @@ from PIL import Image
 from srjt import methods
 from srjt.data import Manifest, folds, write_splits
 from srjt.inference import aspects
+from srjt.training import frozen
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -140,6 +141,9 @@ def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         methods, "_REGISTRY", dict(methods._REGISTRY)
     )  # methods that a page adds are its own
     monkeypatch.setattr(aspects, "_ASPECTS", dict(aspects._ASPECTS))
+    # on every machine without pretrained weights: a small network is trained instead
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setitem(frozen.SMALL, "epochs", 2)
     return tmp_path / "here"
 
 
