@@ -22,6 +22,7 @@ for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
 
 os.environ["SRJT_OFFLINE"] = "1"  # no test downloads weights, wherever it runs
+os.environ["TORCH_HOME"] = os.path.join(os.path.dirname(__file__), "no-weights")  # nor finds any
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests open sessions of onnxruntime themselves
 
 # Whatever the environment says: without bytecode every process compiles all tests again, which

@@ -141,9 +141,7 @@ def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         methods, "_REGISTRY", dict(methods._REGISTRY)
     )  # methods that a page adds are its own
     monkeypatch.setattr(aspects, "_ASPECTS", dict(aspects._ASPECTS))
-    # on every machine without pretrained weights: a small network is trained instead
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setitem(frozen.SMALL, "epochs", 2)
+    monkeypatch.setitem(frozen.SMALL, "epochs", 2)  # without weights, this network is trained
     return tmp_path / "here"
 
 
