@@ -70,6 +70,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "torch" / "hub" / "checkpoints"
 
 
+@pytest.mark.slow
 def test_it_is_what_training_on_the_features_gives(data: Any, run: Any) -> None:
     """To the bit: the same head, noise, scores and weights; only the samples of the run are
     images."""
