@@ -305,7 +305,7 @@ PROMISES = (
             "reports/pages/study.py: NOISE_COLUMNS",
             "reports/demo.py: _with_verified",
             "studies/results.py: StudyResults",
-            "training/train.py: describe",
+            "training/noise_rate.py: describe",
         ),
     ),
     Promise(
@@ -524,6 +524,12 @@ PROMISES = (
         ),
     ),
     Promise(
+        name="reader-rates-repeats",
+        says="the same if readers read images twice, with the weight of second readings estimated",
+        where='Python: consensus(repeats="estimated")',
+        promised=0.95,
+    ),
+    Promise(
         name="reader-bias",
         says="95 % intervals of a reader's bias against the true grade",
         where="readers",
@@ -561,6 +567,14 @@ PROMISES = (
         promised=0.025,
         at_most=True,
         printed_by=("ordinal/baseline.py: Gain",),
+    ),
+    Promise(
+        name="analyse-better",
+        says="the same of two networks, by the test side or by all patients (two such intervals)",
+        where="analyse",
+        promised=0.05,
+        at_most=True,
+        printed_by=("reports/pages/analysis.py: verdict_of_both",),
     ),
     Promise(
         name="sides-apart",

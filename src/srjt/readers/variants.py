@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
-from srjt.choose import pick
 from srjt.readers import crowd
 from srjt.readers.model import STRENGTHS, Fit, GridFit, beginning, maximise
 from srjt.readers.readings import ENOUGH, Evidence, Floats
@@ -55,7 +54,9 @@ def fit_variants(evidence: Evidence) -> Variants:
                 break
     order = sorted(weights, key=lambda variant: -weights[variant])
     return Variants(
-        evidence=evidence, fits=tuple(pick(fits, order)), weights=np.array(pick(weights, order))
+        evidence=evidence,
+        fits=tuple(fits[variant] for variant in order),
+        weights=np.array([weights[variant] for variant in order]),
     )
 
 
