@@ -319,7 +319,7 @@ def markdown(rows: pd.DataFrame) -> str:
         for method in METHODS:
             errors = part[part["method"] == method].groupby("noise")["mae"].mean()
             given, wrong = errors.reindex(NOISES)
-            cells.append(f"{given:.2f} / {wrong:.2f}")
+            cells.append(f"{given:.2f} / {wrong:.2f}".replace("nan", "–"))  # not run yet
         minutes = part[part["method"] == "preset cpu"]["seconds"].mean() / 60
         draws = part["draw"].nunique()
         lines.append(f"| {name}, {images:,} | {draws} | {' | '.join(cells)} | {minutes:.1f} |")
